@@ -1,0 +1,1 @@
+"""The attacks, one file each; the file's name, with `_` written `-`, is the public name."""

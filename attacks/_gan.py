@@ -1,0 +1,131 @@
+"""Wasserstein GAN with gradient penalty, trained on the attacker's own images. Shared by attacks; not an attack.
+
+Gulrajani et al., NeurIPS 2017, Algorithm 1, with the settings of GMI (Zhang et al., CVPR 2020). D is the critic, G the
+generator, x a real image, z ~ N(0, I), x~ a random point between a real and a generated image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from bench.api import Advance, Tensors
+from bench.nets.critics import Critic
+from bench.nets.generators import DeconvGenerator
+
+
+def critic_loss(real: Tensor, fake: Tensor) -> Tensor:
+    """mean D(G(z)) - mean D(x), to be minimised by D; `real` and `fake` are (n,) critic scores."""
+    return fake.mean() - real.mean()
+
+
+def generator_loss(fake: Tensor) -> Tensor:
+    """-mean D(G(z)), to be minimised by G; `fake` is (n,) critic scores."""
+    return -fake.mean()
+
+
+def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, alpha: Tensor) -> Tensor:
+    """mean over images of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
+
+    Args:
+        critic: (n, c, h, w) to (n,); must not couple the images of a batch.
+        real, fake: (n, c, h, w).
+        alpha: (n,) in [0, 1], one per image.
+    """
+    mix = alpha.view(-1, 1, 1, 1)
+    between = (mix * real + (1 - mix) * fake).detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    return (gradient.flatten(1).norm(dim=1) - 1).square().mean()
+
+
+def train_wgan_gp(
+    aux: Tensor,
+    generator: DeconvGenerator,
+    critic: Critic,
+    *,
+    steps: int,
+    batch: int,
+    n_critic: int,
+    lr: float,
+    betas: tuple[float, float],
+    penalty: float,
+    rng: torch.Generator,
+    advance: Advance,
+) -> None:
+    """Train both networks in place, in float32, and leave them in eval mode.
+
+    Args:
+        aux: (n, c, h, w) in [0, 1], the real images; n >= 1.
+        steps: number of *critic* updates; the generator is updated after every `n_critic` of them.
+        batch: images per update; all of them if `aux` has fewer.
+        lr, betas: of Adam, for both networks.
+        penalty: weight of the gradient penalty.
+        rng: on aux's device; the only source of randomness.
+        advance: called with 1 after every critic update.
+    """
+    generator.train()
+    critic.train()
+    optimise_g = torch.optim.Adam(generator.parameters(), lr=lr, betas=betas)
+    optimise_d = torch.optim.Adam(critic.parameters(), lr=lr, betas=betas)
+    size = min(batch, len(aux))
+
+    def make() -> Tensor:
+        return generator(torch.randn(size, generator.latent, generator=rng, device=aux.device))
+
+    for step, chosen in zip(range(1, steps + 1), _batches(len(aux), size, rng), strict=False):
+        real = aux[chosen]
+        with torch.no_grad():
+            fake = make()
+        alpha = torch.rand(size, generator=rng, device=aux.device)
+        loss = critic_loss(critic(real), critic(fake)) + penalty * gradient_penalty(critic, real, fake, alpha)
+        _descend(optimise_d, loss)
+        if step % n_critic == 0:
+            _descend(optimise_g, generator_loss(critic(make())))
+        advance(1)
+    generator.eval()
+    critic.eval()
+
+
+def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    optimiser.step()
+
+
+def _batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """Indices of shuffled passes over n images, without end; the incomplete last batch of a pass is left out."""
+    while True:
+        order = torch.randperm(n, generator=rng, device=rng.device)
+        yield from order[: n - n % size].split(size)
+
+
+def build_gan(
+    shape: tuple[int, int, int], latent: int, width: int, seed: int, device: torch.device
+) -> tuple[DeconvGenerator, Critic]:
+    """A generator and a critic with weights that depend on `seed` alone; torch's own random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return DeconvGenerator(shape, latent, width).to(device), Critic(shape, width).to(device)
+
+
+def pack(**modules: nn.Module) -> Tensors:
+    """The state of several networks in one dictionary: `pack(critic=c)` has keys such as "critic.layers.0.weight"."""
+    return {f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+
+
+def unpack(state: Tensors, **modules: nn.Module) -> None:
+    """Load what `pack` made; sets eval mode and freezes the weights. Raises RuntimeError if a tensor is missing."""
+    for name, module in modules.items():
+        prefix = f"{name}."
+        module.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        module.eval().requires_grad_(False)
+
+
+def fingerprint(images: Tensor) -> str:
+    """SHA-256 of images in [0, 1], taken of their 8-bit form so that it is the same on every device."""
+    pixels = images.detach().mul(255).round().to(torch.uint8).cpu().contiguous()
+    return hashlib.sha256(f"{tuple(pixels.shape)}".encode() + pixels.numpy().tobytes()).hexdigest()

@@ -1,0 +1,229 @@
+"""All that the author of a plug-in reads: what a method or an attack is given, and what it must return.
+
+A plug-in is one frozen dataclass in one file. Its fields are public hyper-parameters, shown by `--help`, written into
+the record and hashed; the string under a field is its help line. Private data, devices and random generators come
+only as arguments. Images are (n, c, h, w) float32 in [0, 1] everywhere; a model's own normalisation lives inside
+the model.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from bench.privacy import Budget, Claim, Ledger
+from bench.seeds import derive
+
+Access = Literal["label", "scores", "weights"]
+ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
+
+Tensors = dict[str, Tensor]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What a method converts: a trained classifier behind the trust boundary.
+
+    Attributes:
+        model: maps (n, c, h, w) in [0, 1] to (n, classes) logits; in eval mode, on the context's device, frozen.
+        arch: the name `bench.nets.build` knows it by.
+        shape: (c, h, w) of one image.
+        classes: number of classes.
+        dataset: name of the private data set, for the papers' per-data-set settings.
+        private: (images uint8, labels) of the private split; None unless the method's `needs` names "private_data".
+    """
+
+    model: nn.Module
+    arch: str
+    shape: tuple[int, int, int]
+    classes: int
+    dataset: str
+    private: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass
+class Release:
+    """What leaves the trust boundary.
+
+    Attributes:
+        student: the network to release; (n, c, h, w) in [0, 1] to (n, classes) logits.
+        arch: name that `bench.nets.build(arch, shape, classes)` rebuilds the student from.
+        ledger: every use the method made of the private data, through the teacher or directly.
+        claim: what the method's own paper promises at these settings, or None if it promises nothing.
+        generator: the trained image generator, if one is released too.
+        synthetic: (n, c, h, w) a few generated images in [0, 1], for the picture.
+        solved: parameters the budget determined, such as {"sigma": 5.1}; goes to the record.
+    """
+
+    student: nn.Module
+    arch: str
+    ledger: Ledger
+    claim: Claim | None
+    generator: nn.Module | None = None
+    synthetic: Tensor | None = None
+    solved: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class AttackResult:
+    """What an inversion attack brings back. It never scores itself.
+
+    Attributes:
+        images: (n, c, h, w) float32 in [0, 1].
+        targets: (n,) int64, the class each image was aimed at.
+        draws: (n,) int64, which independent attack seed made the image.
+    """
+
+    images: Tensor
+    targets: Tensor
+    draws: Tensor
+
+
+class AccessDenied(Exception):
+    """An attack asked its target for more than it declared."""
+
+
+class Target:
+    """A model seen through one access level; counts queries; refuses what is not granted.
+
+    One query is one image put through the model. `label` answers class indices, `scores` adds softmax probabilities,
+    `weights` adds logits that gradients flow through and the module itself.
+    """
+
+    def __init__(self, model: nn.Module, access: Access, shape: tuple[int, int, int], classes: int) -> None:
+        self.access: Access = access
+        self.shape = shape
+        self.classes = classes
+        self.queries = 0
+        self.__model = model
+
+    def labels(self, images: Tensor) -> Tensor:
+        """(n,) int64 argmax classes."""
+        return self.__ask(images, "label").argmax(1)
+
+    def scores(self, images: Tensor) -> Tensor:
+        """(n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
+        return self.__ask(images, "scores").softmax(1)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """(n, classes), differentiable in `images`. Raises AccessDenied below access `weights`."""
+        self.__require("weights")
+        self.queries += len(images)
+        return self.__model(images)
+
+    def module(self) -> nn.Module:
+        """The network itself, in eval mode. Raises AccessDenied below access `weights`."""
+        self.__require("weights")
+        return self.__model
+
+    def __ask(self, images: Tensor, level: Access) -> Tensor:
+        self.__require(level)
+        self.queries += len(images)
+        with torch.no_grad():
+            return self.__model(images)
+
+    def __require(self, level: Access) -> None:
+        if ACCESS_LEVELS.index(self.access) < ACCESS_LEVELS.index(level):
+            raise AccessDenied(f"the attack declared access '{self.access}' and asked for '{level}'")
+
+
+class Artifacts(Protocol):
+    """Where a step keeps what others can reuse, such as an attacker's GAN trained once for many targets."""
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """How to run: nothing in here may change what is being measured.
+
+    Attributes:
+        device: where tensors live.
+        seed: this step's own seed, derived from the named parts of its spec.
+        noise: "seeded" derives the privacy noise from `seed`; "os" draws its seed from the system's entropy.
+        track: opens a progress bar; use `with ctx.track("stage", total) as advance: advance(1)`.
+        artifacts: the content-addressed store for reusable parts.
+        autocast: True where bfloat16 autocast was asked for.
+    """
+
+    device: torch.device
+    seed: int
+    track: Callable[[str, int], Any]
+    artifacts: Artifacts
+    noise: Literal["seeded", "os"] = "seeded"
+    autocast: bool = False
+
+    def generator(self, name: str) -> torch.Generator:
+        """A generator on the device, seeded from (this step's seed, name)."""
+        return torch.Generator(self.device).manual_seed(derive(self.seed, name))
+
+    def privacy_noise(self, name: str) -> torch.Generator:
+        """The generator for privacy noise only: seeded like any other, or by the system's entropy (`--noise os`)."""
+        if self.noise == "seeded":
+            return self.generator(f"privacy-noise/{name}")
+        return torch.Generator(self.device).manual_seed(secrets.randbits(63))
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """Autocast to bfloat16 if the user asked for it."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            yield
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A conversion of a teacher into a private student. Baselines are methods too.
+
+    Class variables:
+        version: bumped when results move; part of the hash.
+        reference: paper, algorithm number.
+        needs: of "teacher", "private_data", "teacher_ensemble", "public_data".
+        unit: the unit the paper's claim speaks of.
+        tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
+    """
+
+    version: ClassVar[int]
+    reference: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    unit: ClassVar[str]
+    tiers: ClassVar[dict[str, dict[str, Any]]]
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Raise BenchError, before anything is trained, if these settings cannot be run within `budget`."""
+        ...
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Make a release within `budget`; `student` is a network name for `bench.nets.build`."""
+        ...
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """An attack on one target.
+
+    Class variables:
+        version, reference, tiers: as for a method.
+        goal: "inversion" or "membership".
+        access: the least access the attack needs.
+    """
+
+    version: ClassVar[int]
+    reference: ClassVar[str]
+    goal: ClassVar[Literal["inversion", "membership"]]
+    access: ClassVar[Access]
+    tiers: ClassVar[dict[str, dict[str, Any]]]
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run on images of `shape` with `aux` auxiliary images, or None."""
+        ...
+
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Attack `target` with the help of `aux`, (n, c, h, w) unlabelled images in [0, 1] on the context's device."""
+        ...

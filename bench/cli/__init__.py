@@ -1,0 +1,88 @@
+"""The command `bench`. This file imports no torch: `--help` and `list` answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from bench import __version__
+from bench.cli import boards, doctor, listing, run
+from bench.errors import BenchError, RunFailed
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors that say what to do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BenchError(f"{message}; see `{self.prog} --help`")
+
+    def unknown_option(self, given: str) -> BenchError:
+        """The error for an option that does not exist, with the nearest one."""
+        known = sorted(self._option_string_actions)
+        close = difflib.get_close_matches(given.split("=")[0], known, n=1, cutoff=0.5)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
+
+
+def parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the whole command, and the parsers of its sub-commands."""
+    top = Parser(prog="bench", description=__import__("bench").__doc__, allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    made: dict[str, Parser] = {}
+    for name, module in {
+        "run": run,
+        "list": listing.LIST,
+        "show": listing.SHOW,
+        "leaderboard": boards,
+        "doctor": doctor,
+    }.items():
+        made[name] = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
+        made[name].add_argument("--debug", action="store_true", help="show the traceback of an error")
+        module.add_arguments(made[name])
+        made[name].set_defaults(execute=module.execute)
+    return top, made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 done, 1 a run failed, 2 bad input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        return _execute(arguments)
+    except BenchError as error:
+        return _complain("bench: error", error, debug, 2)
+    except RunFailed as error:
+        return _complain("bench: failed", error, debug, 1)
+    except KeyboardInterrupt:
+        print("\nbench: interrupted; finished steps are kept, run the same command to go on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _execute(arguments: list[str]) -> int:
+    top, commands = parser()
+    if not arguments:
+        top.print_help()
+        return 2
+    if arguments[0] == "run":
+        run.add_plugin_arguments(commands["run"], arguments)
+    given, extra = top.parse_known_args(arguments)
+    if extra:
+        raise commands[given.command].unknown_option(extra[0])
+    return given.execute(given)
+
+
+def _complain(prefix: str, error: Exception, debug: bool, status: int) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    print(f"{prefix}: {error}", file=sys.stderr)
+    return status

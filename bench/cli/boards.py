@@ -1,0 +1,123 @@
+"""`bench leaderboard`: show, publish and check boards."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.console import out
+from bench.errors import BenchError
+
+HELP = "show the boards, publish records, check the committed CSV files"
+DESCRIPTION = (
+    "Without options: print the boards of your runs. "
+    "Ranks are only meaningful inside one unit, tier, split and data set."
+)
+SHOWN = {
+    "tier": "tier",
+    "method": "method",
+    "teacher": "teacher",
+    "accuracy_mean": "accuracy",
+    "epsilon_claimed": "eps claimed",
+    "claim_unit": "per",
+    "epsilon_accounted": "eps accounted",
+    "unit": "per ",
+    "attack": "attack",
+    "attack_accuracy": "on student",
+    "teacher_attack_accuracy": "on teacher",
+    "power": "power",
+    "inception_score": "IS",
+    "seeds": "seeds",
+    "flags": "flags",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bench leaderboard`."""
+    parser.add_argument("--dataset", metavar="NAME", help="one board only")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where your runs are (default runs)"
+    )
+    parser.add_argument(
+        "--boards",
+        type=Path,
+        default=Path("leaderboards"),
+        metavar="DIR",
+        help="the committed boards (default leaderboards)",
+    )
+    parser.add_argument(
+        "--publish",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="copy these runs' records into --boards and rebuild its CSV files",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail unless every committed CSV is exactly what its records give"
+    )
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Show, publish or check. Returns the exit status."""
+    from bench import leaderboard
+
+    if given.publish:
+        for path in leaderboard.publish(given.boards, given.publish):
+            out.print(f"wrote {path}", markup=False)
+        return 0
+    if given.check:
+        return _check(given.boards)
+    folder = given.out / "leaderboards"
+    found = sorted(folder.glob("*.csv"))
+    if given.dataset is not None:
+        found = [path for path in found if path.stem == given.dataset]
+    if not found:
+        which = f"for data set '{given.dataset}' " if given.dataset else ""
+        raise BenchError(
+            f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
+        )
+    for path in found:
+        _print(path)
+    return 0
+
+
+def _check(boards: Path) -> int:
+    from bench import leaderboard
+
+    if not boards.is_dir():
+        raise BenchError(
+            f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
+        )
+    try:
+        lines = leaderboard.differences(boards)
+    except ValueError as error:
+        raise BenchError(str(error)) from None
+    for line in lines:
+        print(line, file=sys.stderr)
+    out.print(
+        "the boards are what their records give" if not lines else "run `bench leaderboard --publish` to rebuild them"
+    )
+    return 1 if lines else 0
+
+
+def _print(path: Path) -> None:
+    import pandas as pd
+    from rich.table import Table
+
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
+    for column in SHOWN.values():
+        table.add_column(column)
+    for _, row in frame.iterrows():
+        table.add_row(*[_cell(column, row[column]) for column in SHOWN])
+    out.print(table)
+
+
+def _cell(column: str, text: str) -> str:
+    if text == "" and column.startswith("epsilon"):
+        return "inf"
+    try:
+        return f"{float(text):.4g}" if column not in ("seeds", "tier") else text
+    except ValueError:
+        return text

@@ -1,0 +1,94 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bench.console import out
+from bench.leaderboard import dataset, flags, seed
+from bench.records import RECORD
+from bench.runner import Outcome, Settings
+
+COLUMNS = (("student", ""), ("teacher", "teacher_"), ("random net", "random_"))
+
+
+def show(outcome: Outcome, settings: Settings) -> None:
+    """Print what a reader needs to judge the run, and where everything lies."""
+    record = outcome.record
+    name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
+    out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
+    out.print(_utility(record.metrics, settings))
+    out.print(_privacy(record.privacy))
+    if "attack_accuracy" in record.metrics:
+        out.print(_attack(record.metrics, settings))
+        out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
+    elif record.status == "skipped":
+        out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
+    for flag in flags(record):
+        out.print(f"flag: {flag}", markup=False)
+    _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")
+
+
+def _share(metrics: dict[str, Any], key: str) -> str:
+    value, low, high = (metrics.get(f"{key}{end}") for end in ("", ".lo", ".hi"))
+    return "-" if value is None else f"{value:.2%}  ({low:.2%} to {high:.2%})"
+
+
+def _utility(metrics: dict[str, Any], settings: Settings) -> Table:
+    table = Table(box=None, header_style="bold")
+    for column in ("accuracy on the test set", "", "95 % interval in brackets"):
+        table.add_column(column)
+    table.add_row("teacher", settings.teacher, _share(metrics, "teacher_accuracy"))
+    table.add_row("student", settings.student, _share(metrics, "accuracy"))
+    table.add_row("evaluator", "", _share(metrics, "evaluator_accuracy"))
+    return table
+
+
+def _privacy(privacy: dict[str, Any]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for column in ("epsilon", "value", "delta", "protects one", "by"):
+        table.add_column(column)
+    claim = privacy["claimed"]
+    if claim is None:
+        table.add_row("claimed", "none", "", "", "the method's paper promises nothing")
+    else:
+        table.add_row("claimed", _epsilon(claim), f"{claim['delta']:g}", claim["unit"], claim["source"])
+    for unit, found in sorted(privacy["accounted_units"].items()):
+        table.add_row(
+            "accounted", _epsilon(found), f"{found['delta']:g}", unit, f"{found['accountant']}, {found['relation']}"
+        )
+    return table
+
+
+def _epsilon(found: dict[str, Any]) -> str:
+    return f"{found['epsilon']:.4g}" if found["finite"] else "infinite"
+
+
+def _attack(metrics: dict[str, Any], settings: Settings) -> Table:
+    table = Table(box=None, header_style="bold")
+    for column in (f"attack {settings.attack} on", *(name for name, _ in COLUMNS)):
+        table.add_column(column)
+    table.add_row("attack accuracy", *[_share(metrics, f"{prefix}attack_accuracy") for _, prefix in COLUMNS])
+    for label, key in (
+        ("inception score", "inception_score"),
+        ("  (IS-1) x 10^6", "inception_e6"),
+        ("  within class", "inception_within_class"),
+        ("KNN distance", "knn_distance"),
+    ):
+        table.add_row(label, *[_plain(metrics.get(prefix + key)) for _, prefix in COLUMNS])
+    table.add_row("queries", _plain(metrics["queries"]), "", "")
+    return table
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _paths(outcome: Outcome, board: Path) -> None:
+    lines = {"record": outcome.path / RECORD, "board": board}
+    lines |= {name: outcome.path / file for name, file in sorted(outcome.record.artifacts.items())}
+    for name, path in lines.items():
+        out.print(f"{name:<16} {path}", markup=False, soft_wrap=True)

@@ -1,0 +1,231 @@
+"""`bench run`: one method, one attack, one data set, one or more seeds."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from bench.config import TIERS, options
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+
+HELP = "convert a teacher with a method, attack the student, write record and board"
+DESCRIPTION = (
+    "Train a teacher (or take yours), convert it with a private method, attack student, teacher and a random-weights "
+    "net, and write a record, pictures and the board. Options of the plug-ins: name them and add --help, as in "
+    "`bench run --method dpsd --attack gmi --help`."
+)
+PREFIXES = ("method", "attack", "teacher")
+DESTINATION = "{}_option_{}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that every run has."""
+    what = parser.add_argument_group("what to run")
+    what.add_argument("--method", metavar="NAME", help="method or baseline to run; `bench list methods` (required)")
+    what.add_argument("--attack", metavar="NAME", help="attack to run; without it the release is only measured")
+    what.add_argument(
+        "--dataset", metavar="NAME", default="digits", help="data set, `bench list datasets` (default digits)"
+    )
+    what.add_argument(
+        "--split",
+        default="iid",
+        help="how the training set is shared out: iid, full, disjoint-low, disjoint-high (default iid)",
+    )
+    what.add_argument(
+        "--teacher",
+        metavar="NET",
+        default="resnet18",
+        help="any timm model, or tv:NAME for torchvision (default resnet18)",
+    )
+    what.add_argument(
+        "--teacher-weights",
+        type=Path,
+        metavar="FILE",
+        help="your own trained teacher: .safetensors or a torch state dict",
+    )
+    what.add_argument(
+        "--student",
+        metavar="NET",
+        default="datalens",
+        help="network of the student (default datalens, as in the papers)",
+    )
+    what.add_argument(
+        "--tier",
+        choices=TIERS,
+        default="quick",
+        help="smoke: seconds, for tests; quick: minutes on two cores; paper: the paper's settings",
+    )
+    what.add_argument("--seeds", default="0", metavar="LIST", help="comma-separated seeds, a record each (default 0)")
+    budget = parser.add_argument_group("privacy budget")
+    budget.add_argument(
+        "--epsilon",
+        default="10",
+        metavar="E",
+        help="budget; inf for no noise, none to keep the method's own fields (default 10)",
+    )
+    budget.add_argument("--delta", default="1e-5", metavar="D", help="probability of failure, in (0, 1) (default 1e-5)")
+    budget.add_argument(
+        "--account",
+        choices=("claimed", "accounted"),
+        default="claimed",
+        help="whose epsilon meets the budget: the paper's theorem's or the sound one",
+    )
+    budget.add_argument(
+        "--solve", choices=("sigma", "steps"), default="sigma", help="what the budget determines (default sigma)"
+    )
+    budget.add_argument(
+        "--unit",
+        choices=[str(u) for u in Unit if u != Unit.NONE],
+        default="example",
+        help="unit of the accounted epsilon (default example)",
+    )
+    budget.add_argument(
+        "--noise",
+        choices=("seeded", "os"),
+        default="seeded",
+        help="privacy noise from the recorded seed, or from the system's entropy",
+    )
+    where = parser.add_argument_group("where and how")
+    where.add_argument(
+        "--data-root",
+        type=Path,
+        metavar="DIR",
+        help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
+    )
+    where.add_argument("--download", action="store_true", help="fetch a missing data set into the data root")
+    where.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default auto)")
+    where.add_argument(
+        "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in training loops (default fp32)"
+    )
+    where.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where everything is written (default runs)"
+    )
+    where.add_argument("--fresh", action="store_true", help="make every step anew, even if it is cached")
+
+
+def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Add `--method.X`, `--attack.X`, `--teacher.X` for the plug-ins that the command line names.
+
+    Raises:
+        BenchError: an unknown plug-in.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--method", "--attack", "--tier"):
+        first.add_argument(name, nargs="?")
+    named, _ = first.parse_known_args(arguments)
+    wants_help = bool({"-h", "--help"} & set(arguments))
+    for prefix in PREFIXES:
+        chosen: str | None = getattr(named, prefix, None)
+        asked = any(a.startswith(f"--{prefix}.") for a in arguments) or (wants_help and chosen is not None)
+        cls = _plugin(prefix, chosen) if asked else None
+        if cls is not None:
+            _add_options(parser, prefix, cls, named.tier or "quick")
+
+
+def _plugin(prefix: str, name: str | None) -> type[Any] | None:
+    from bench import registry
+
+    if prefix == "teacher":
+        from bench.teachers import Recipe
+
+        return Recipe
+    return None if name is None else registry.load(prefix, name)
+
+
+def _add_options(parser: argparse.ArgumentParser, prefix: str, cls: type[Any], tier: str) -> None:
+    group = parser.add_argument_group(f"options of the {prefix}")
+    for option in options(cls):
+        now = cls.tiers.get(tier, {}).get(option.name, option.default)
+        note = f"[{now}]" if now == option.default else f"[{now}; paper {option.default}]"
+        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if option.kind is bool else {}
+        metavar = "|".join(option.choices) if option.choices else option.kind.__name__
+        group.add_argument(
+            f"--{prefix}.{option.name}",
+            dest=DESTINATION.format(prefix, option.name),
+            metavar=metavar,
+            help=f"{option.help} {note}".replace("%", "%%"),
+            **extra,
+        )
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Run all seeds; print the result of each. Returns the exit status."""
+    if given.method is None:
+        raise BenchError(
+            "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
+        )
+    seeds, budget = _seeds(given.seeds), _budget(given)
+    from bench import runner
+    from bench.cli import result
+
+    settings = runner.Settings(
+        method=given.method,
+        attack=None if given.attack in (None, "none") else given.attack,
+        budget=budget,
+        **{name: getattr(given, name) for name in COPIED},
+        method_options=_plugin_options(given, "method"),
+        attack_options=_plugin_options(given, "attack"),
+        teacher_options=_plugin_options(given, "teacher"),
+    )
+    job = runner.prepare(settings)
+    for seed in seeds:
+        result.show(runner.run(job, seed), settings)
+    return 0
+
+
+COPIED = [
+    "dataset",
+    "split",
+    "data_root",
+    "download",
+    "teacher",
+    "teacher_weights",
+    "student",
+    "tier",
+    "device",
+    "precision",
+    "noise",
+    "out",
+    "fresh",
+]
+
+
+def _plugin_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:
+    start = DESTINATION.format(prefix, "")
+    return tuple(
+        sorted(
+            (key[len(start) :], value)
+            for key, value in vars(given).items()
+            if key.startswith(start) and value is not None
+        )
+    )
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BenchError(f"--seeds {text}: expected whole numbers with commas, as in 0,1,2") from None
+    if len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise BenchError(f"--seeds {text}: expected different numbers of at least 0, as in 0,1,2")
+    return seeds
+
+
+def _budget(given: argparse.Namespace) -> Budget:
+    epsilon = None if given.epsilon == "none" else _number("--epsilon", given.epsilon)
+    unbounded = epsilon is None or math.isinf(epsilon)
+    return Budget(
+        epsilon, _number("--delta", given.delta), given.account, "none" if unbounded else given.solve, Unit(given.unit)
+    )
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BenchError(
+            f"{flag} {text}: expected a number, as in {flag} {'10' if flag == '--epsilon' else '1e-5'}"
+        ) from None

@@ -1,0 +1,129 @@
+"""Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
+
+Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from bench.errors import BenchError, unknown
+
+TIERS = ("smoke", "quick", "paper")
+_TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One public hyper-parameter of a plug-in.
+
+    Attributes:
+        name: the field's name.
+        kind: int, float, bool or str.
+        default: the field's default, which is the paper's setting.
+        choices: the allowed strings, empty if any value of `kind` will do.
+        help: the string under the field.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    choices: tuple[str, ...]
+    help: str
+
+
+def options(cls: type) -> list[Option]:
+    """The options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not flat."""
+    hints, docs = get_type_hints(cls), field_docs(cls)
+    return [_option(f, hints[f.name], docs.get(f.name, "")) for f in dataclasses.fields(cls)]
+
+
+def _option(field: dataclasses.Field[Any], hint: Any, doc: str) -> Option:
+    if field.default is dataclasses.MISSING:
+        raise TypeError(f"field {field.name} needs a default, which is the paper's setting")
+    if get_origin(hint) is Literal:
+        return Option(field.name, str, field.default, tuple(get_args(hint)), doc)
+    if hint not in (int, float, bool, str):
+        raise TypeError(f"field {field.name} must be int, float, bool, str or a Literal of strings, not {hint}")
+    return Option(field.name, hint, field.default, (), doc)
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The string literal directly under each field of a class, as one line."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    docs: dict[str, str] = {}
+    for statement, follower in zip(tree.body, tree.body[1:], strict=False):
+        if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
+            continue
+        if (
+            isinstance(follower, ast.Expr)
+            and isinstance(follower.value, ast.Constant)
+            and isinstance(follower.value.value, str)
+        ):
+            docs[statement.target.id] = " ".join(follower.value.value.split())
+    return docs
+
+
+def parse(option: Option, text: str, flag: str) -> Any:
+    """The value of `option` written as `text`. Raises BenchError naming `flag`, what was given and what is expected."""
+    if option.choices:
+        if text not in option.choices:
+            raise unknown(f"choice for {flag}", text, option.choices)
+        return text
+    if option.kind is bool:
+        return _boolean(text, flag)
+    if option.kind is str:
+        return text
+    try:
+        value = option.kind(text)
+    except ValueError:
+        expected = "a whole number" if option.kind is int else "a number"
+        raise BenchError(f"{flag} {text}: expected {expected} (default {option.default}); see `--help`") from None
+    if not math.isfinite(value):
+        raise BenchError(f"{flag} {text}: expected a finite number (default {option.default})")
+    return value
+
+
+def _boolean(text: str, flag: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise BenchError(f"{flag} {text}: expected true or false")
+
+
+def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str) -> Any:
+    """An instance of a plug-in: field defaults (the paper's), then its overrides for `tier`, then what the user gave.
+
+    Args:
+        cls: the plug-in's dataclass, with a class variable `tiers`.
+        tier: "smoke", "quick" or "paper".
+        given: option name to text.
+        prefix: "method", "attack" or "teacher", for messages.
+
+    Raises:
+        BenchError: unknown option, wrong type, value outside its range.
+    """
+    known = {option.name: option for option in options(cls)}
+    values: dict[str, Any] = dict(cls.tiers.get(tier, {}))  # type: ignore[attr-defined]
+    for name, text in given.items():
+        if name not in known:
+            raise unknown(f"option of --{prefix}", name, known)
+        values[name] = parse(known[name], text, f"--{prefix}.{name}")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise BenchError(f"--{prefix}: {error}") from None
+
+
+def plain(instance: Any) -> dict[str, Any]:
+    """The fields of a plug-in as plain data, for the record and the hash."""
+    return dataclasses.asdict(instance)

@@ -1,0 +1,55 @@
+"""What the user sees while a run goes on: a bar per stage with rate and remaining time; in a log, a line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+class _Rate(ProgressColumn):
+    """Steps per second of a running stage."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.1f}/s" if speed else "-/s", style="progress.data.speed")
+
+
+@contextmanager
+def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar for one stage on stderr; yields `advance(n)`. Off a terminal, one line when the stage is done."""
+    start = time.perf_counter()
+    if err.is_terminal:
+        columns = (
+            TextColumn("{task.description:<34}"),
+            BarColumn(30),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=err) as progress:
+            task = progress.add_task(stage, total=total)
+            yield lambda n: progress.advance(task, n)
+        return
+    done = 0
+
+    def advance(n: int) -> None:
+        nonlocal done
+        done += n
+
+    yield advance
+    seconds = time.perf_counter() - start
+    print(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)", file=sys.stderr)
+
+
+def say(line: str) -> None:
+    """A line for the user beside the bars, on stderr."""
+    err.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,23 @@
+"""Image data sets and their splits.
+
+Importing this package loads neither torch nor any data library, so that `bench list datasets` answers at once; the
+readers are imported by `load`.
+"""
+
+from bench.data.catalog import check, load, names, slug
+from bench.data.images import ImageData, to_float
+from bench.data.splits import Split, aux_part, private_part, split, split_names
+
+__all__ = [
+    "ImageData",
+    "Split",
+    "aux_part",
+    "check",
+    "load",
+    "names",
+    "private_part",
+    "slug",
+    "split",
+    "split_names",
+    "to_float",
+]

@@ -1,0 +1,124 @@
+"""Names of data sets: what exists, what a name means, and the way to its reader."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.data.images import ImageData
+from bench.errors import BenchError, unknown
+
+_NAMED = {
+    "digits": "scikit-learn's 8x8 digits at 16x16, 1,438 + 359 images, 10 classes; needs no download",
+    "mnist": "MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes",
+    "fmnist": "Fashion-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes",
+    "cifar10": "CIFAR-10, 32x32 colour, 50,000 + 10,000 images, 10 classes; also an unpacked tree of JPEG files",
+}
+_BY_PATH = {
+    "imagefolder": "PATH/{train,test or val}/CLASS/* or PATH/CLASS/* (1/6 held out); PATH@64 sets the size, default 32",
+    "npz": "a NumPy archive with {train,test}_{images,labels}, the layout of MedMNIST; val_* joins the training set",
+}
+_DEFAULT_SIZE = 32
+_SIZES = range(8, 257)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A parsed data set name; path is "" for the named sets."""
+
+    kind: str
+    path: str = ""
+    size: int = _DEFAULT_SIZE
+
+
+def names() -> dict[str, str]:
+    """Data set name -> one line about it. `imagefolder:PATH` and `npz:PATH` stand for any path."""
+    return _NAMED | {f"{kind}:PATH": line for kind, line in _BY_PATH.items()}
+
+
+def check(name: str) -> None:
+    """Refuse a name that no reader answers to; touches no file.
+
+    Raises:
+        BenchError: unknown name, empty path, or an image size outside 8 to 256.
+    """
+    _parse(name)
+
+
+def slug(name: str) -> str:
+    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "npz-<stem>", "imagefolder-<dirname>[-<size>]".
+
+    The loaded `ImageData.name` is the same, except "cifar10-jpeg" where CIFAR-10 comes from JPEG files.
+
+    Raises:
+        BenchError: as `check`.
+
+    >>> slug("npz:/data/Path MNIST.npz"), slug("imagefolder:chest-xray@64")
+    ('npz-path-mnist', 'imagefolder-chest-xray-64')
+    """
+    source = _parse(name)
+    if not source.path:
+        return source.kind
+    location = os.path.abspath(os.path.expanduser(source.path))
+    label = Path(location).stem if source.kind == "npz" else Path(location).name
+    safe = re.sub(r"[^a-z0-9_]+", "-", label.lower()).strip("-")
+    safe = safe or hashlib.sha256(label.encode()).hexdigest()[:8]
+    size = "" if source.size == _DEFAULT_SIZE else f"-{source.size}"
+    return f"{source.kind}-{safe}"[: 64 - len(size)] + size
+
+
+def load(name: str, root: Path | None = None, download: bool = False) -> ImageData:
+    """Read a data set into memory.
+
+    Args:
+        name: one of `names()`, with PATH filled in; a relative PATH is seen from the working directory.
+        root: folder of mnist, fmnist and cifar10 in torchvision's layout; default $BENCH_DATA, else
+            ~/.cache/dp-distill-bench.
+        download: let torchvision fetch mnist, fmnist or cifar10 into `root` where files are missing.
+
+    Raises:
+        BenchError: unknown name; missing, corrupt or unsuitable files, naming the file and what would do.
+    """
+    source = _parse(name)
+    path = Path(os.path.expanduser(source.path))
+    if source.kind == "digits":
+        from bench.data.digits import load_digits
+
+        return load_digits()
+    if source.kind == "npz":
+        from bench.data.npz import load_npz
+
+        return load_npz(path, slug(name))
+    if source.kind == "imagefolder":
+        from bench.data.folder import load_folder
+
+        return load_folder(path, source.size, slug(name))
+    from bench.data import vision
+
+    return vision.READERS[source.kind](_resolve(root), download)
+
+
+def _resolve(root: Path | None) -> Path:
+    given = str(root) if root is not None else os.environ.get("BENCH_DATA") or "~/.cache/dp-distill-bench"
+    return Path(os.path.expanduser(given))
+
+
+def _parse(name: str) -> _Source:
+    if name in _NAMED:
+        return _Source(name)
+    kind, colon, path = name.partition(":")
+    if not colon or kind not in _BY_PATH:
+        raise unknown("data set", name, names())
+    if kind == "npz":
+        source = _Source(kind, path)
+    else:
+        match = re.fullmatch(r"(.*)@([0-9]+)", path, re.DOTALL)
+        source = _Source(kind, match[1], int(match[2])) if match else _Source(kind, path)
+    if not source.path:
+        raise BenchError(f"data set '{name}' names no path: write {kind}:PATH")
+    if source.size not in _SIZES:
+        raise BenchError(f"data set '{name}' asks for size {source.size}: expected {_SIZES[0]} to {_SIZES[-1]} pixels")
+    return source

@@ -1,0 +1,83 @@
+"""The one form every data set takes: uint8 images and int64 labels, train and test."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """A labelled image data set, in memory, on the CPU.
+
+    Attributes:
+        name: file-name-safe label, [a-z0-9_-]; for CIFAR-10 read from JPEG files it is "cifar10-jpeg".
+        train_images: (n, c, h, w) uint8, c = 1 or 3, h = w.
+        train_labels: (n,) int64 in [0, classes).
+        test_images: (m, c, h, w) uint8.
+        test_labels: (m,) int64 in [0, classes).
+        class_names: one per class, in the order of the labels.
+
+    Raises:
+        RuntimeError: on construction, if the parts do not fit together (a reader's defect, not the user's).
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for part, images, labels in self._parts():
+            if (
+                images.ndim != 4
+                or str(images.dtype) != "torch.uint8"
+                or images.shape[1:] != self.train_images.shape[1:]
+            ):
+                raise RuntimeError(f"{self.name}: {part} images are {images.dtype} {tuple(images.shape)}")
+            if labels.shape != images.shape[:1] or str(labels.dtype) != "torch.int64" or not len(labels):
+                raise RuntimeError(f"{self.name}: {part} labels are {labels.dtype} {tuple(labels.shape)}")
+            if int(labels.min()) < 0 or int(labels.max()) >= self.classes:
+                raise RuntimeError(f"{self.name}: {part} labels leave the range 0 to {self.classes - 1}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(c, h, w) of one image."""
+        _, channels, height, width = self.train_images.shape
+        return channels, height, width
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """First 16 hex digits of the sha256 over shapes, pixels and labels of train, then test."""
+        digest = hashlib.sha256()
+        for part, images, labels in self._parts():
+            digest.update(f"{part}:{tuple(images.shape)}:".encode())
+            digest.update(images.numpy().tobytes())
+            digest.update(labels.numpy().astype("<i8").tobytes())
+        return digest.hexdigest()[:16]
+
+    def _parts(self) -> tuple[tuple[str, Tensor, Tensor], tuple[str, Tensor, Tensor]]:
+        return ("train", self.train_images, self.train_labels), ("test", self.test_images, self.test_labels)
+
+
+def to_float(images_uint8: Tensor) -> Tensor:
+    """uint8 images of any shape to float32 in [0, 1], same shape and device.
+
+    Raises:
+        TypeError: for any other dtype, since dividing by 255 twice would pass unseen.
+    """
+    if str(images_uint8.dtype) != "torch.uint8":
+        raise TypeError(f"to_float expects uint8 images, not {images_uint8.dtype}")
+    return images_uint8.float().div_(255)

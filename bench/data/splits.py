@@ -1,0 +1,156 @@
+"""Who gets which training record: the teacher (private) or the attacker (aux, without labels).
+
+The test set belongs to nobody here: no function of this file reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.data.images import ImageData
+from bench.errors import BenchError, unknown
+
+if TYPE_CHECKING:
+    from torch import LongTensor, Tensor
+
+_SPLITS = {
+    "iid": "a sixth of the training set, chosen by hash, is the attacker's; the rest is private",
+    "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
+    "disjoint-low": "the lower half of the classes is private; the attacker has the others",
+    "disjoint-high": "the upper half of the classes is private; the attacker has the others",
+}
+_OTHER = {"mnist": "fmnist", "fmnist": "mnist"}
+_AUX_SHARE = 6
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Indices into a data set's training set.
+
+    Attributes:
+        name: one of `split_names()`.
+        private: (n,) int64, ascending: the teacher's records.
+        aux: (m,) int64, ascending, disjoint from `private`: the attacker's records; empty if `aux_dataset` is set.
+        aux_dataset: name of the data set the attacker's images come from instead, or None.
+    """
+
+    name: str
+    private: LongTensor
+    aux: LongTensor
+    aux_dataset: str | None = None
+
+
+def split_names() -> dict[str, str]:
+    """Split name -> one line about it."""
+    return dict(_SPLITS)
+
+
+def split(data: ImageData, name: str) -> Split:
+    """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
+
+    iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
+    full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
+    disjoint-high: the other way round. Labels keep their numbering.
+
+    Raises:
+        BenchError: unknown split, or one that this data set cannot have.
+        RuntimeError: the parts overlap or leave the training set (a defect of this file).
+    """
+    import torch
+
+    if name not in _SPLITS:
+        raise unknown("split", name, _SPLITS)
+    total = len(data.train_labels)
+    other: str | None = None
+    if name == "iid":
+        is_aux = _hashed(data.name, total)
+    elif name == "full":
+        other = _other(data.name)
+        is_aux = torch.zeros(total, dtype=torch.bool)
+    else:
+        is_low = data.train_labels * 2 < data.classes
+        is_aux = is_low if name == "disjoint-high" else ~is_low
+        _require_two_classes(data, is_aux, name)
+    private = torch.arange(total) if other else (~is_aux).nonzero().flatten()
+    result = Split(name, private, is_aux.nonzero().flatten(), other)  # type: ignore[arg-type]
+    _verify(result, total)
+    return result
+
+
+def private_part(data: ImageData, split: Split) -> tuple[Tensor, Tensor]:
+    """The teacher's records: images (n, c, h, w) uint8 and labels (n,) int64."""
+    return data.train_images[split.private], data.train_labels[split.private]
+
+
+def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData]) -> Tensor:
+    """The attacker's images, without labels: (m, c, h, w) uint8 in `data`'s shape.
+
+    Args:
+        data: the data set that was split.
+        split: its split.
+        load_other: called with `split.aux_dataset` where that is set; that data set's training images are then used,
+            with channels repeated or reduced to luma (ITU-R BT.601) and resized bilinearly (antialiased) as needed.
+    """
+    if split.aux_dataset is None:
+        return data.train_images[split.aux]
+    return _fit(load_other(split.aux_dataset).train_images, data.shape)
+
+
+def _hashed(name: str, total: int) -> Tensor:
+    import torch
+
+    if total < _AUX_SHARE:
+        raise BenchError(f"split 'iid' needs {_AUX_SHARE} or more training images; data set '{name}' has {total}")
+    order = sorted(range(total), key=lambda index: hashlib.sha256(f"{name}:{index}".encode()).digest())
+    is_aux = torch.zeros(total, dtype=torch.bool)
+    is_aux[order[: total // _AUX_SHARE]] = True
+    return is_aux
+
+
+def _other(name: str) -> str:
+    if name not in _OTHER:
+        raise BenchError(
+            f"split 'full' needs a second data set and '{name}' has none; use it with mnist or fmnist, or iid"
+        )
+    return _OTHER[name]
+
+
+def _require_two_classes(data: ImageData, is_aux: Tensor, name: str) -> None:
+    private = data.train_labels[~is_aux].unique()
+    if len(private) < 2 or not bool(is_aux.any()):
+        raise BenchError(
+            f"split '{name}' leaves data set '{data.name}' {len(private)} private of {data.classes} classes and "
+            f"{int(is_aux.sum())} aux images; expected 2 or more and 1 or more; use split iid"
+        )
+
+
+def _verify(result: Split, total: int) -> None:
+    for part, indices in (("private", result.private), ("aux", result.aux)):
+        if len(indices) and (int(indices[0]) < 0 or int(indices[-1]) >= total):
+            raise RuntimeError(f"split '{result.name}': {part} indices leave the range 0 to {total - 1}")
+        if bool((indices.diff() <= 0).any()):
+            raise RuntimeError(f"split '{result.name}': {part} indices are not ascending")
+    if set(result.private.tolist()) & set(result.aux.tolist()):
+        raise RuntimeError(f"split '{result.name}': private and aux overlap")
+    if not len(result.private) or (result.aux_dataset is None) != bool(len(result.aux)):
+        raise RuntimeError(f"split '{result.name}': {len(result.private)} private, {len(result.aux)} aux images")
+
+
+def _fit(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    import torch
+    from torch.nn import functional as F
+
+    channels, height, width = shape
+    if tuple(images.shape[1:]) == shape:
+        return images
+    pixels = images.float()
+    if images.shape[1] == 3 and channels == 1:
+        pixels = (pixels * torch.tensor(_LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    elif images.shape[1] == 1:
+        pixels = pixels.expand(-1, channels, -1, -1)
+    pixels = F.interpolate(pixels, size=(height, width), mode="bilinear", align_corners=False, antialias=True)
+    return pixels.round().clamp(0, 255).to(torch.uint8)

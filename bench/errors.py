@@ -1,0 +1,27 @@
+"""The two kinds of trouble: what the user can mend, and what a run could not do. Imports nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BenchError(Exception):
+    """Bad input: one line saying what was given, what is expected and what to do. The command exits with status 2."""
+
+
+class RunFailed(Exception):
+    """A run could not be completed; its record says why. The command exits with status 1."""
+
+
+def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> BenchError:
+    """The error for a name that does not exist, with the nearest names first.
+
+    >>> print(unknown("method", "dpds", ["dpsd", "dgd"]))
+    no method called 'dpds'. Did you mean 'dpsd'? Known: dgd, dpsd
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    tail = f" {note}" if note else ""
+    return BenchError(f"no {kind} called '{given}'.{hint} Known: {', '.join(names) or 'none'}{tail}")

@@ -1,0 +1,114 @@
+"""How near reconstructions come to the private images of the class they were aimed at (card 0.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bench.metrics.utility import accuracy
+
+_CHUNK = 256
+
+
+def attack_accuracy(evaluator_logits: Tensor, targets: Tensor) -> float:
+    """Share of reconstructions that the evaluator assigns to the class they were aimed at, in [0, 1].
+
+    Args:
+        evaluator_logits: (n, classes) of a classifier that the attack never saw. targets: (n,) int64.
+
+    Raises:
+        ValueError: shapes that do not belong together, or a logit that is NaN or infinite.
+    """
+    return accuracy(evaluator_logits, targets)
+
+
+def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
+    """(classes, classes) int64 counts: row the class aimed at, column the class the evaluator sees.
+
+    Args:
+        evaluator_logits: (n, classes). targets: (n,) int64, each in [0, classes).
+
+    Raises:
+        ValueError: shapes that do not belong together, a target out of range, or a logit that is NaN or infinite.
+    """
+    accuracy(evaluator_logits, targets)
+    classes = evaluator_logits.shape[1]
+    if targets.min() < 0 or targets.max() >= classes:
+        raise ValueError(f"a target is outside 0 to {classes - 1}")
+    return (targets * classes + evaluator_logits.argmax(1)).bincount(minlength=classes**2).view(classes, classes)
+
+
+def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
+    """Mean over reconstructions of the smallest *squared* L2 distance to a private image of the target class.
+
+    Args:
+        features: (n, f) penultimate features of the evaluator for the reconstructions. targets: (n,) int64.
+        private_features: (m, f) of the private images. private_labels: (m,) int64.
+
+    Raises:
+        ValueError: a target class without private images, shapes that do not belong together, or a value not finite.
+    """
+    _check(features, targets, private_features, private_labels)
+    nearest = torch.empty(len(features), dtype=torch.float64, device=features.device)
+    for c in targets.unique():
+        members = private_features[private_labels == c].double()
+        mine = (targets == c).nonzero().squeeze(1)
+        for rows in mine.split(_CHUNK):
+            nearest[rows] = torch.cdist(features[rows].double(), members).amin(1).square()
+    return float(nearest.mean())
+
+
+def feature_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
+    """Mean over reconstructions of the squared L2 distance to the mean feature of the target class's private images.
+
+    Arguments and errors as for `knn_distance`.
+    """
+    _check(features, targets, private_features, private_labels)
+    total = 0.0
+    for c in targets.unique():
+        centre = private_features[private_labels == c].double().mean(0)
+        total += float((features[targets == c].double() - centre).square().sum())
+    return total / len(features)
+
+
+def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor) -> Tensor:
+    """(n,) int64 index of the private image of the target class that is nearest in pixels (L2): for the picture.
+
+    Args:
+        images: (n, c, h, w) float in [0, 1]. targets: (n,) int64.
+        private_images: (m, c, h, w), uint8 or float in [0, 1]. private_labels: (m,) int64.
+
+    Raises:
+        ValueError: as for `knn_distance`.
+    """
+    _check(images, targets, private_images, private_labels)
+    nearest = torch.empty(len(images), dtype=torch.int64, device=images.device)
+    for c in targets.unique():
+        members = (private_labels == c).nonzero().squeeze(1)
+        pixels = _pixels(private_images[members])
+        for rows in (targets == c).nonzero().squeeze(1).split(_CHUNK):
+            nearest[rows] = members[torch.cdist(_pixels(images[rows]), pixels).argmin(1)]
+    return nearest
+
+
+def _pixels(images: Tensor) -> Tensor:
+    flat = images.flatten(1)
+    return flat.float() / 255 if flat.dtype == torch.uint8 else flat.float()
+
+
+def _check(rows: Tensor, targets: Tensor, private_rows: Tensor, private_labels: Tensor) -> None:
+    if not len(rows) or targets.shape != rows.shape[:1] or private_labels.shape != private_rows.shape[:1]:
+        raise ValueError(
+            f"{tuple(rows.shape)} reconstructions with targets {tuple(targets.shape)}, "
+            f"{tuple(private_rows.shape)} private with labels {tuple(private_labels.shape)}: "
+            "expected one target or label per row, and at least one row"
+        )
+    if rows.shape[1:] != private_rows.shape[1:]:
+        raise ValueError(
+            f"reconstructions {tuple(rows.shape[1:])} and private {tuple(private_rows.shape[1:])} differ in shape"
+        )
+    absent = sorted(set(targets.tolist()) - set(private_labels.tolist()))
+    if absent:
+        raise ValueError(f"no private image of class {absent[0]}, which an attack aimed at")
+    if not (rows.isfinite().all() and private_rows.isfinite().all()):
+        raise ValueError("a feature or pixel is NaN or infinite")

@@ -1,0 +1,125 @@
+"""The gate before a protection claim: the attack must succeed on the teacher and must not on a random network.
+
+Reconstructions of one class are not independent: on a random network all of them may turn into the same digit, so a
+binomial test over images finds success where there is none. The unit of the test is therefore the class. The statistic
+is the mean over target classes of the share of images that the evaluator assigns to the target; under the hypothesis
+that the target has nothing to do with what comes out, target classes can be exchanged, and the p-value is the share of
+their permutations with a statistic as large.
+
+Fewer than four classes have too few permutations for a p-value of 0.05. There the gate compares Clopper-Pearson bounds
+on single images: the teacher's lower bound must lie above both chance and the random network's upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from torch import Tensor
+
+from bench.metrics.intervals import clopper_pearson
+
+DRAWS = 20_000
+_EXACT_UP_TO = 7
+_FEWEST = 4
+_SEED = 2020
+_TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Power:
+    """The verdict on one attack, data set and split.
+
+    Attributes:
+        passed: whether a failure of this attack says anything about a defence.
+        p_teacher, p_random: permutation p-values; None with fewer than four classes, where bounds decide.
+        reason: the verdict in a sentence.
+    """
+
+    passed: bool
+    p_teacher: float | None
+    p_random: float | None
+    reason: str
+
+
+def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Power:
+    """Pass if the attack beats chance on the undefended teacher and does not on a network with random weights.
+
+    Args:
+        hits_teacher, hits_random: (c, c) counts of reconstructions, row the class aimed at, column the class the
+            evaluator sees; c >= 2, no empty row.
+        alpha: level of both tests, in (0, 1).
+
+    Raises:
+        ValueError: counts of another shape, negative, or with a class that nothing was aimed at.
+    """
+    teacher, random = _counts(hits_teacher), _counts(hits_random)
+    if teacher.shape != random.shape:
+        raise ValueError(f"counts of {teacher.shape} and {random.shape}: expected the same classes")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha {alpha}: expected a number between 0 and 1")
+    return _by_classes(teacher, random, alpha) if len(teacher) >= _FEWEST else _by_images(teacher, random, alpha)
+
+
+def permutation_p(counts: np.ndarray) -> float:
+    """One-sided p-value that targets are met more often than if target classes were exchanged at random.
+
+    All permutations for up to 7 classes; else 20,000 seeded draws with one added to both counts.
+
+    Args:
+        counts: (c, c), row the class aimed at, no empty row.
+    """
+    shares = counts / counts.sum(1, keepdims=True)
+    c = len(shares)
+    rows = np.arange(c)
+    if c <= _EXACT_UP_TO:
+        columns, extra = np.array(list(permutations(range(c)))), 0
+    else:
+        columns, extra = np.random.RandomState(_SEED).rand(DRAWS, c).argsort(1), 1
+    null = shares[rows, columns].mean(1)
+    as_large = int((null >= np.trace(shares) / c - _TIE).sum())
+    return (as_large + extra) / (len(columns) + extra)
+
+
+def _counts(hits: Tensor) -> np.ndarray:
+    counts = hits.detach().cpu().numpy().astype(np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
+        raise ValueError(f"counts of shape {counts.shape}: expected (c, c) with c >= 2")
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise ValueError("a count is negative or not finite")
+    if (counts.sum(1) == 0).any():
+        raise ValueError(f"nothing was aimed at class {int((counts.sum(1) == 0).argmax())}")
+    return counts
+
+
+def _share(counts: np.ndarray) -> float:
+    return float((np.diag(counts) / counts.sum(1)).mean())
+
+
+def _by_classes(teacher: np.ndarray, random: np.ndarray, alpha: float) -> Power:
+    p_teacher, p_random = permutation_p(teacher), permutation_p(random)
+    on_teacher = f"{_share(teacher):.1%} of the teacher's reconstructions show their class (p = {p_teacher:.2g})"
+    on_random = f"{_share(random):.1%} of a random network's (p = {p_random:.2g})"
+    if p_teacher > alpha:
+        return Power(
+            False, p_teacher, p_random, f"The attack does not beat chance on the undefended teacher: {on_teacher}."
+        )
+    if p_random <= alpha:
+        reason = f"The attack also beats chance on a network that knows nothing: {on_teacher}, and {on_random}."
+        return Power(False, p_teacher, p_random, reason)
+    return Power(True, p_teacher, p_random, f"The attack works: {on_teacher}, against {on_random}.")
+
+
+def _by_images(teacher: np.ndarray, random: np.ndarray, alpha: float) -> Power:
+    chance = 1 / len(teacher)
+    low, _ = clopper_pearson(int(np.trace(teacher)), int(teacher.sum()), 1 - alpha)
+    _, high = clopper_pearson(int(np.trace(random)), int(random.sum()), 1 - alpha)
+    passed = low > max(chance, high)
+    verdict = "The attack works" if passed else "The attack does not stand out on the undefended teacher"
+    reason = (
+        f"{verdict}: at least {low:.1%} of the teacher's reconstructions show their class, against at most "
+        f"{high:.1%} of a random network's and {chance:.1%} by chance ({1 - alpha:.0%} bounds on images; "
+        f"{len(teacher)} classes are too few for the test on classes)."
+    )
+    return Power(passed, None, None, reason)

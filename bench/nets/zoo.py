@@ -1,0 +1,229 @@
+"""Classifiers by name: two of ours, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
+
+Each comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them itself, by public constants.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench.errors import BenchError
+from bench.nets.students import DataLensNet, EvaluatorNet, SmallNet
+
+OWN: dict[str, type[SmallNet]] = {"datalens": DataLensNet, "evaluator-cnn": EvaluatorNet}
+SMALL_IMAGE = 64
+FEWEST_PATCHES, MOST_PATCHES = 4, 8
+_NAME = re.compile(r"(tv:)?[A-Za-z0-9_-]+")
+_MISFITS = (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError)
+
+Shape = tuple[int, int, int]
+
+
+class Classifier(nn.Module):
+    """A network that takes images in [0, 1]: `body((x - mean) / std)`.
+
+    Attributes:
+        body: maps (n, c, h, w) normalised images to (n, classes) logits.
+        mean, std: (1, 1 or c, 1, 1) buffers, saved with the weights; public constants, never taken from the data.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, body: nn.Module, mean: float | Sequence[float] = 0.5, std: float | Sequence[float] = 0.5
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(1, -1, 1, 1))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(1, -1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, c, h, w) in [0, 1] to (n, classes) logits."""
+        return self.body((x - self.mean) / self.std)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(n, c, h, w) in [0, 1] to (n, d): what the classifying layer sees."""
+        x = (x - self.mean) / self.std
+        if isinstance(self.body, SmallNet):
+            return self.body.features(x)
+        timm: Any = self.body
+        if hasattr(timm, "forward_features") and hasattr(timm, "forward_head"):
+            return timm.forward_head(timm.forward_features(x), pre_logits=True).flatten(1)
+        return _input_of(_last_layer(self.body), self.body, x)
+
+
+def build(arch: str, shape: Shape, classes: int) -> Classifier:
+    """A freshly initialised classifier, in training mode, on the CPU.
+
+    Weights are drawn from torch's global generator, which the caller seeds.
+
+    Args:
+        arch: "datalens", "evaluator-cnn", a timm model name, or "tv:" and a torchvision classification model name.
+        shape: (c, h, w) of one image. Networks that need the image size are told it; names with `_patchP` get smaller
+            patches below 64 pixels (`patch_for`).
+        classes: number of classes, at least 2.
+
+    Raises:
+        BenchError: an unknown name, a name that would have to be downloaded or opened, or a network that cannot take
+            images of this size (found by putting two black images through it).
+    """
+    check(arch)
+    try:
+        body = _body(arch, shape, classes)
+        model = Classifier(body)
+        logits = _try_out(model, shape)
+    except _MISFITS as error:
+        raise _misfit(arch, shape, f"{type(error).__name__}: {error}") from error
+    if logits.shape != (2, classes) or not logits.isfinite().all():
+        raise _misfit(arch, shape, f"it answers {tuple(logits.shape)} or values that are not finite")
+    return model
+
+
+def check(arch: str) -> None:
+    """Check that `build` knows the name, without building anything. Raises BenchError with up to five close names."""
+    if arch in OWN:
+        return
+    if not _NAME.fullmatch(arch):
+        raise BenchError(
+            f"'{arch}' is not a network name: give datalens, evaluator-cnn, a timm name without the '.tag' of "
+            "pretrained weights, or tv:NAME; nothing is downloaded or read from a path (own weights: --teacher-weights)"
+        )
+    if arch not in _library_names():
+        close = difflib.get_close_matches(arch, [*OWN, *sorted(_library_names())], n=5, cutoff=0.5)
+        hint = f" Close: {', '.join(close)}." if close else ""
+        raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(OWN)}, timm's names, and tv:NAME")
+
+
+@cache
+def _library_names() -> frozenset[str]:
+    import timm
+    import torchvision
+
+    tv = torchvision.models.list_models(module=torchvision.models)
+    return frozenset(timm.list_models()) | {f"tv:{name}" for name in tv}
+
+
+def _body(arch: str, shape: Shape, classes: int) -> nn.Module:
+    if arch in OWN:
+        return OWN[arch](shape, classes)
+    if arch.startswith("tv:"):
+        return _from_torchvision(arch.removeprefix("tv:"), shape, classes)
+    return _from_timm(arch, shape, classes)
+
+
+def _from_timm(name: str, shape: Shape, classes: int) -> nn.Module:
+    import timm
+
+    channels, height, width = shape
+    size: dict[str, Any] = {"img_size": height if height == width else (height, width)}
+    options = [size, {}]
+    if re.search(r"_patch\d", name) and max(height, width) < SMALL_IMAGE:
+        options.insert(0, {**size, "patch_size": patch_for(height, width)})
+
+    def make(**extra: Any) -> nn.Module:
+        return timm.create_model(name, pretrained=False, in_chans=channels, num_classes=classes, **extra)
+
+    body = _first_accepted(make, options)
+    embed = next((layer for layer in body.modules() if isinstance(layer, timm.layers.PatchEmbed)), None)
+    if (
+        embed is not None
+        and not embed.dynamic_img_pad
+        and (height % embed.patch_size[0] or width % embed.patch_size[1])
+    ):
+        raise ValueError(f"patches of {embed.patch_size[0]} pixels would leave a border unseen")
+    return body
+
+
+def _from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
+    import torchvision
+
+    channels, height, width = shape
+    options: list[dict[str, Any]] = [{"image_size": height}, {"input_size": (height, width)}, {}]
+    fixed: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
+
+    def make(**extra: Any) -> nn.Module:
+        return torchvision.models.get_model(name, weights=None, num_classes=classes, **fixed, **extra)
+
+    body = _first_accepted(make, options)
+    if channels != 3:
+        _replace_first_convolution(body, channels)
+    return body
+
+
+def _first_accepted(make: Callable[..., nn.Module], options: list[dict[str, Any]]) -> nn.Module:
+    """Build with the first options the architecture's constructor has parameters for."""
+    for extra in options[:-1]:
+        try:
+            return make(**extra)
+        except TypeError:
+            continue
+    return make(**options[-1])
+
+
+def patch_for(height: int, width: int) -> int:
+    """The smallest patch side that divides both sides and makes 4 to 8 patches of the longer one.
+
+    Where there is none, as for 26 pixels, the largest that makes more than 8.
+
+    >>> [patch_for(side, side) for side in (16, 28, 32, 48, 26)]
+    [2, 4, 4, 6, 2]
+    """
+    longer = max(height, width)
+    sides = [p for p in range(1, min(height, width) + 1) if height % p == 0 == width % p]
+    fits = [p for p in sides if FEWEST_PATCHES <= longer // p <= MOST_PATCHES]
+    return fits[0] if fits else max((p for p in sides if longer // p > MOST_PATCHES), default=1)
+
+
+def _replace_first_convolution(body: nn.Module, channels: int) -> None:
+    path, old = next((path, layer) for path, layer in body.named_modules() if isinstance(layer, nn.Conv2d))
+    kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
+    padding = old.padding if isinstance(old.padding, str) else (old.padding[0], old.padding[1])
+    new = nn.Conv2d(channels, old.out_channels, kernel, stride, padding, bias=old.bias is not None)
+    parent, _, name = path.rpartition(".")
+    setattr(body.get_submodule(parent), name, new)
+
+
+def _try_out(model: Classifier, shape: Shape) -> Tensor:
+    """(2, classes), the answer to two black images."""
+    model.eval()
+    with torch.no_grad():
+        logits = model(torch.zeros(2, *shape))
+    model.train()
+    return logits
+
+
+def _misfit(arch: str, shape: Shape, why: str) -> BenchError:
+    size = "x".join(map(str, shape))
+    reason = (why.splitlines() or [""])[0][:160]
+    return BenchError(
+        f"the network '{arch}' cannot take {size} images ({reason}): choose another one, such as resnet18, "
+        "or a data set of larger images"
+    )
+
+
+def _last_layer(body: nn.Module) -> nn.Module:
+    """The classifying layer: the last linear one, or the last convolution of a network without any."""
+    for kind in (nn.Linear, nn.Conv2d):
+        layers = [layer for layer in body.modules() if isinstance(layer, kind)]
+        if layers:
+            return layers[-1]
+    raise TypeError(f"{type(body).__name__} has neither a linear nor a convolutional layer to take features from")
+
+
+def _input_of(layer: nn.Module, body: nn.Module, x: Tensor) -> Tensor:
+    """(n, d), what `layer` is given while `body` answers `x`; maps are averaged over their places."""
+    seen: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    try:
+        body(x)
+    finally:
+        handle.remove()
+    return seen[-1].mean((2, 3)) if seen[-1].ndim == 4 else seen[-1].flatten(1)

@@ -1,0 +1,51 @@
+"""Image grids as PNG files: labelled, readable, the same bytes for the same images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from torch import Tensor
+
+matplotlib.use("Agg")
+from matplotlib.figure import Figure
+
+CELL, LEFT, TOP = 0.62, 1.9, 0.75
+
+
+def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Tensor]]) -> None:
+    """Write a grid of images with a label per row and per column.
+
+    Args:
+        path: the PNG file.
+        title: one line above the grid.
+        columns: a label per column.
+        rows: (label, (n, c, h, w) images in [0, 1]) with n = number of columns.
+    """
+    width, height = LEFT + CELL * len(columns) + 0.1, TOP + CELL * len(rows) + 0.1
+    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+    figure.text(0.1 / width, 1 - 0.22 / height, title, fontsize=9, weight="bold", va="center")
+    for index, label in enumerate(columns):
+        x = (LEFT + CELL * (index + 0.5)) / width
+        figure.text(x, 1 - (TOP - 0.14) / height, label, fontsize=8, ha="center", va="center")
+    for number, (label, images) in enumerate(rows):
+        bottom = height - TOP - CELL * (number + 1)
+        figure.text((LEFT - 0.1) / width, (bottom + CELL / 2) / height, label, fontsize=8, ha="right", va="center")
+        for index, image in enumerate(images):
+            place = (
+                (LEFT + CELL * index) / width,
+                (bottom + 0.02) / height,
+                (CELL - 0.04) / width,
+                (CELL - 0.04) / height,
+            )
+            axes = figure.add_axes(place)
+            axes.imshow(_pixels(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            axes.set_axis_off()
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _pixels(image: Tensor) -> np.ndarray:
+    array = image.detach().cpu().numpy()
+    return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)

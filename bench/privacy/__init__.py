@@ -1,0 +1,23 @@
+"""What a release took from private data: units, budgets, ledgers; and, by module, what follows from them.
+
+`accountant` and `claims` (scipy, dp_accounting) and `mechanisms` (torch) are imported by those who need them, so that
+this package alone stays quick to import.
+"""
+
+from bench.privacy.budget import Budget, Claim
+from bench.privacy.calibrate import Unreachable, largest_count, smallest
+from bench.privacy.ledger import Entry, Ledger, randomised_response_event
+from bench.privacy.units import Relation, Unit
+
+__all__ = [
+    "Budget",
+    "Claim",
+    "Entry",
+    "Ledger",
+    "Relation",
+    "Unit",
+    "Unreachable",
+    "largest_count",
+    "randomised_response_event",
+    "smallest",
+]

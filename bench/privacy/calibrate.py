@@ -1,0 +1,92 @@
+"""The inverse question: which noise, or how many steps, a budget allows. Only values whose cost was read come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.errors import BenchError
+
+WIDEN = 60
+
+
+class Unreachable(BenchError):
+    """No parameter meets the budget."""
+
+
+def smallest(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float = 1e-3) -> float:
+    """The smallest parameter that a budget allows, for a cost that falls as the parameter grows.
+
+    Args:
+        cost: parameter > 0 to cost; infinity and NaN count as over the budget.
+        budget: the cost allowed.
+        low, high: where to look first, 0 < low < high; widened by factors of two, up to 2^60 times, where needed.
+        rtol: relative width at which the search stops.
+
+    Returns:
+        x with `cost(x) <= budget`, as evaluated, and `cost(y) > budget` for some y >= x / (1 + rtol); or the lowest
+        parameter tried, where even that one meets the budget.
+
+    Raises:
+        Unreachable: the highest parameter tried still costs more than the budget.
+
+    >>> round(smallest(lambda sigma: 1 / sigma, 0.25, 0.1, 1.0), 2)
+    4.0
+    """
+    if not (0 < low < high and rtol > 0):
+        raise ValueError(f"expected 0 < low < high and rtol > 0, got low={low}, high={high}, rtol={rtol}")
+    for _ in range(WIDEN):
+        if cost(high) <= budget:
+            break
+        low, high = high, 2 * high
+    else:
+        raise Unreachable(f"a budget of {budget:.6g} cannot be met: even parameter {low:.3g} costs {cost(low):.6g}")
+    for _ in range(WIDEN):
+        if not cost(low) <= budget:
+            break
+        low, high = low / 2, low
+    else:
+        return high
+    while high > low * (1 + rtol):
+        middle = (low * high) ** 0.5
+        if cost(middle) <= budget:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int:
+    """The largest count that a budget allows, up to `high`, for a cost that grows with the count.
+
+    Args:
+        cost: count >= 1 to cost; infinity and NaN count as over the budget.
+        budget: the cost allowed.
+        high: >= 1, the largest count wanted.
+
+    Returns:
+        n in [1, high] with `cost(n) <= budget`, as evaluated, and `cost(n + 1) > budget` unless n is `high`.
+
+    Raises:
+        Unreachable: not even one is allowed.
+
+    >>> largest_count(lambda steps: 0.1 * steps, 1.05, 100)
+    10
+    """
+    if high < 1:
+        raise ValueError(f"expected high >= 1, got {high}")
+    if not cost(1) <= budget:
+        raise Unreachable(f"a budget of {budget:.6g} does not allow a single use, which costs {cost(1):.6g}; add noise")
+    allowed, refused = 1, high + 1
+    while allowed < high:
+        trial = min(2 * allowed, high)
+        if not cost(trial) <= budget:
+            refused = trial
+            break
+        allowed = trial
+    while refused - allowed > 1:
+        middle = (allowed + refused) // 2
+        if cost(middle) <= budget:
+            allowed = middle
+        else:
+            refused = middle
+    return allowed

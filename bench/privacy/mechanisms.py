@@ -1,0 +1,224 @@
+"""The randomised steps the methods share: bounding rows, adding noise, answering with a randomised label.
+
+Noise is drawn in float32 on the generator's device. What leaves a randomised step may be released; what enters may not.
+The noise is not hardened against attacks on the low bits of floating-point numbers (Mironov 2012).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bench.errors import BenchError
+
+
+def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
+    """bound * g / (||g|| + h) for each row g (DPSD and DPDFD, normalisation step).
+
+    Args:
+        grads: (n, c), any float dtype.
+        bound: B in DPSD, C in DPDFD; > 0, in gradient units.
+        h: > 0, keeps small rows small.
+
+    Returns:
+        (n, c), same dtype and device.
+
+    Guarantees:
+        Each row's norm is strictly below `bound`, rounding included.
+        A row holding NaN or inf becomes zero.
+        Replacing one row moves the stack, or the sum over rows, by less than `2 * bound`.
+
+    Raises:
+        BenchError: `bound` or `h` not a finite number > 0.
+    """
+    _require_positive("bound", bound)
+    _require_positive("h", h)
+    shrink = 1 - 2 * torch.finfo(grads.dtype).eps
+    norms = _norms(grads)
+    return _scaled(grads, bound * torch.minimum(1 / (norms + h), shrink / norms))
+
+
+def clip_rows(grads: Tensor, bound: float) -> Tensor:
+    """Scale each row of `grads` down to L2 norm at most `bound`; shorter rows stay (Abadi et al. 2016, Alg. 1).
+
+    Args:
+        grads: (n, p), one row per example, any float dtype.
+        bound: > 0, in gradient units.
+
+    Returns:
+        (n, p), same dtype and device.
+
+    Guarantees:
+        Each row's norm is at most `bound`, up to one machine epsilon of the dtype.
+        A row holding NaN or inf becomes zero, so one example cannot spoil the sum.
+        The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
+
+    Raises:
+        BenchError: `bound` not a finite number > 0.
+    """
+    _require_positive("bound", bound)
+    return _scaled(grads, (bound / _norms(grads)).clamp(max=1.0))
+
+
+def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
+    """Zero all but k entries of each row: those of largest magnitude, or of largest value.
+
+    Exactly k entries are kept, ties included. Free of privacy cost only if noise is then added to all coordinates.
+
+    Args:
+        grads: (n, c).
+        k: in [1, c].
+
+    Returns:
+        (n, c), same dtype and device.
+
+    Raises:
+        BenchError: `k` outside [1, c], or `by` another word.
+    """
+    if by not in ("magnitude", "value"):
+        raise BenchError(f"top-k is by '{by}'; expected 'magnitude' or 'value'")
+    if not 1 <= k <= grads.shape[1]:
+        raise BenchError(f"top-k keeps {k} of {grads.shape[1]} entries; expected 1 to {grads.shape[1]}")
+    kept = (grads.abs() if by == "magnitude" else grads).topk(k, dim=1).indices
+    return torch.zeros_like(grads).scatter(1, kept, grads.gather(1, kept))
+
+
+def gaussian_rows(values: Tensor, std: float, generator: torch.Generator) -> Tensor:
+    """Add independent N(0, std^2) to every coordinate of every row, zeros included (DPSD, data mode).
+
+    Args:
+        values: (n, c), any float dtype.
+        std: >= 0, in the units of `values`; 0 adds nothing and protects nothing.
+
+    Returns:
+        (n, c), same dtype and device; the sum is formed in float32 or wider before it is rounded to the dtype.
+
+    Raises:
+        BenchError: `std` not a finite number >= 0.
+    """
+    return (values + _noise(values.shape, std, generator).to(values.device)).to(values.dtype)
+
+
+def gaussian_shared_mean(rows: Tensor, std: float, generator: torch.Generator) -> Tensor:
+    """(sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
+
+    Args:
+        rows: (n, c), n >= 1, any float dtype.
+        std: >= 0, in the units of `rows`, before the division by n.
+
+    Returns:
+        (c,), same dtype and device.
+
+    Raises:
+        BenchError: `std` not a finite number >= 0, or no rows.
+    """
+    if len(rows) == 0:
+        raise BenchError("a noisy mean needs at least one row, got none")
+    noise = _noise(rows.shape[1:], std, generator).to(rows.device)
+    return ((rows.to(torch.promote_types(rows.dtype, torch.float32)).sum(0) + noise) / len(rows)).to(rows.dtype)
+
+
+def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+    """Answer each label by one of its row's k candidates, epsilon-differentially private in the label.
+
+    A label among its candidates is kept with probability e^epsilon / (e^epsilon + k - 1) and otherwise replaced by one
+    of the other k - 1, evenly; one that is not among them is answered by any of the k, evenly (DPSD, Alg. 2; DP-DFD).
+    No probability ratio between two labels exceeds e^epsilon. The candidates must not depend on the private data.
+
+    Args:
+        labels: (n,) int64.
+        candidates: (n, k) int64, k >= 1, distinct within a row.
+        epsilon: >= 0; infinity keeps every label that is among its candidates.
+
+    Returns:
+        (n,) int64 on the labels' device.
+
+    Raises:
+        BenchError: `epsilon` negative or NaN.
+        ValueError: shapes that do not match, or a row with a candidate twice.
+    """
+    inside, position = _located(labels, candidates, epsilon)
+    n, k = candidates.shape
+    stay = _kept(n, k, epsilon, generator).to(labels.device)
+    shift = _integers(1, max(k, 2), n, generator).to(labels.device)
+    anywhere = _integers(0, k, n, generator).to(labels.device)
+    answer = torch.where(inside, torch.where(stay, position, (position + shift) % k), anywhere)
+    return candidates.gather(1, answer[:, None])[:, 0]
+
+
+def randomised_response_as_printed(
+    labels: Tensor, candidates: Tensor, classes: int, epsilon: float, generator: torch.Generator
+) -> Tensor:
+    """DPSD's Eq. 5 as printed, for audits only: it satisfies no finite epsilon.
+
+    A label among its candidates goes through randomised response over all c classes; one that is not is answered by any
+    of the k candidates, evenly. An answer outside the candidates therefore proves that the label was inside.
+
+    Args:
+        labels: (n,) int64 in [0, classes).
+        candidates: (n, k) int64 in [0, classes), distinct within a row.
+        classes: c >= 2.
+        epsilon: >= 0.
+
+    Returns:
+        (n,) int64 on the labels' device.
+
+    Raises:
+        BenchError: `epsilon` negative or NaN.
+        ValueError: shapes that do not match, or a row with a candidate twice.
+    """
+    inside, _ = _located(labels, candidates, epsilon)
+    n, k = candidates.shape
+    stay = _kept(n, classes, epsilon, generator).to(labels.device)
+    shift = _integers(1, max(classes, 2), n, generator).to(labels.device)
+    anywhere = _integers(0, k, n, generator).to(labels.device)
+    over_all = torch.where(stay, labels, (labels + shift) % classes)
+    return torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0])
+
+
+def _norms(grads: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(grads, dim=1, keepdim=True, dtype=torch.float64)
+
+
+def _scaled(grads: Tensor, scale: Tensor) -> Tensor:
+    """Rows times `scale` (n, 1), computed in float64; rows with anything not finite become zero."""
+    finite = grads.isfinite().all(dim=1, keepdim=True)
+    return torch.where(finite, (grads.double() * scale).to(grads.dtype), torch.zeros_like(grads))
+
+
+def _noise(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
+    if not 0 <= std < math.inf:
+        raise BenchError(f"the noise's standard deviation is {std}; expected a finite number >= 0")
+    return std * torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
+
+
+def _located(labels: Tensor, candidates: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """(n,) whether each label is among its candidates, and where."""
+    if not epsilon >= 0:
+        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
+    if candidates.ndim != 2 or candidates.shape[1] < 1 or labels.shape != candidates.shape[:1]:
+        shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
+        raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
+    ordered = candidates.sort(dim=1).values
+    if (ordered[:, 1:] == ordered[:, :-1]).any():
+        raise ValueError("a row of candidates names a class twice, which would break the probabilities")
+    hits = candidates == labels[:, None]
+    return hits.any(dim=1), hits.int().argmax(dim=1)
+
+
+def _kept(n: int, choices: int, epsilon: float, generator: torch.Generator) -> Tensor:
+    """(n,) true with probability e^epsilon / (e^epsilon + choices - 1); float64, so that small chances to flip stay."""
+    probability = 1 / (1 + (choices - 1) * math.exp(-epsilon))
+    return torch.rand(n, generator=generator, device=generator.device, dtype=torch.float64) < probability
+
+
+def _integers(low: int, high: int, n: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(low, high, (n,), generator=generator, device=generator.device)
+
+
+def _require_positive(name: str, given: float) -> None:
+    if not 0 < given < math.inf:
+        raise BenchError(f"{name} is {given}; expected a finite number > 0")

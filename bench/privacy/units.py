@@ -1,0 +1,26 @@
+"""What one step between neighbouring data sets is: whose change a guarantee covers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Unit(StrEnum):
+    """The thing whose change a guarantee hides. Numbers of different units are never mixed or ranked together.
+
+    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label.
+    QUERY: the answer to one synthetic image. CLIENT: all data of one federated client. NONE: no promise.
+    """
+
+    EXAMPLE = "example"
+    LABEL = "label"
+    QUERY = "query"
+    CLIENT = "client"
+    NONE = "none"
+
+
+class Relation(StrEnum):
+    """How a unit changes between neighbours: it is added or removed, or replaced by another one."""
+
+    ADD_OR_REMOVE_ONE = "add-or-remove"
+    REPLACE_ONE = "replace"

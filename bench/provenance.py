@@ -1,0 +1,81 @@
+"""Where a number came from: code, versions, device, time and memory."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bench import __version__
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "timm",
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "dp-accounting",
+    "opacus",
+    "torchmetrics",
+)
+
+
+def versions() -> dict[str, str | None]:
+    """Package to installed version, None where it is missing."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_state(root: Path) -> dict[str, Any]:
+    """The commit of the checkout that holds this package and whether tracked files differ from it; None outside one."""
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return {"commit": commit, "clean": _git(root, "status", "--porcelain", "--untracked-files=no") == ""}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "clean": False}
+
+
+def _git(root: Path, *arguments: str) -> str:
+    run = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+def device_name(device: Any) -> str:
+    """A readable name of a torch device, such as "cpu (2 threads)" or "NVIDIA H200"."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({torch.get_num_threads()} threads)"
+
+
+def collect(root: Path, device: Any, precision: str, seconds: dict[str, float]) -> dict[str, Any]:
+    """Everything a record says about its origin.
+
+    Args:
+        root: the project's checkout.
+        device: the torch device of the run.
+        precision: "fp32" or "bf16".
+        seconds: step to seconds it took when it was made, cached or not.
+    """
+    return {
+        "bench": __version__,
+        "git": git_state(root),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "device": device_name(device),
+        "precision": precision,
+        "seconds": seconds,
+        "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }

@@ -1,0 +1,170 @@
+"""What a run is (specs) and what came of it (records), as plain data with one canonical form.
+
+A step's spec contains the spec of what it consumes, so that its hash covers its whole history. Device and precision are
+not part of a spec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["ok", "skipped", "failed", "inconclusive"]
+RECORD = "record.json"
+
+
+def canonical(data: Any) -> str:
+    """JSON with sorted keys and no NaN or infinity. Raises ValueError if `data` holds one."""
+    return json.dumps(data, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def digest(spec: dict[str, Any]) -> str:
+    """The first 16 hex digits of the SHA-256 of a spec's canonical form."""
+    return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
+
+
+def number(value: float | None) -> float | None:
+    """A number that JSON can hold: infinity becomes None (the caller stores "finite" beside it).
+
+    Raises:
+        ValueError: NaN, which must be a stated reason, never a number.
+    """
+    if value is None or math.isinf(value):
+        return None
+    if math.isnan(value):
+        raise ValueError("NaN is not a result")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """A data set by content: its slug, fingerprint and split."""
+
+    dataset: str
+    fingerprint: str
+    split: str
+
+
+@dataclass(frozen=True)
+class TeacherSpec:
+    """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run."""
+
+    data: DataSpec
+    arch: str
+    weights: str | None
+    recipe: dict[str, Any]
+    seed: int
+    kind: str = "teacher"
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class EvaluatorSpec:
+    """The network that judges reconstructions; never shown to an attack."""
+
+    data: DataSpec
+    arch: str
+    recipe: dict[str, Any]
+    seed: int
+    kind: str = "evaluator"
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class ReleaseSpec:
+    """A teacher converted by a method within a budget."""
+
+    teacher: TeacherSpec
+    method: str
+    version: int
+    options: dict[str, Any]
+    student: str
+    budget: dict[str, Any]
+    noise: str
+    seed: int
+    kind: str = "release"
+
+
+@dataclass(frozen=True)
+class RandomSpec:
+    """The control that must not be attackable: the teacher's network with random weights."""
+
+    data: DataSpec
+    arch: str
+    seed: int
+    kind: str = "random"
+
+
+@dataclass(frozen=True)
+class AttackSpec:
+    """An attack on one target."""
+
+    target: TeacherSpec | ReleaseSpec | RandomSpec
+    attack: str
+    version: int
+    access: str
+    options: dict[str, Any]
+    seed: int
+    kind: str = "attack"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One row's worth of work: a release, optionally an attack with its two controls, and the evaluator."""
+
+    tier: str
+    release: ReleaseSpec
+    attack: AttackSpec | None
+    evaluator: EvaluatorSpec
+    kind: str = "run"
+    version: int = 1
+
+    @property
+    def hash(self) -> str:
+        """The name of the run's directory."""
+        return digest(asdict(self))
+
+
+@dataclass
+class Record:
+    """What came of a run.
+
+    Attributes:
+        hash: of the spec.
+        status: ok, skipped (the attack does not apply), failed, inconclusive (the attack did not prove its power).
+        reason: a sentence for every status but ok.
+        spec: the RunSpec as plain data.
+        metrics: name to number; None where a metric could not be computed, with the reason in `missing`.
+        privacy: claimed, accounted, audited, events, noise.
+        provenance: versions, device, seconds. Never part of what is compared.
+        artifacts: name to file name beside the record.
+    """
+
+    hash: str
+    status: Status
+    reason: str
+    spec: dict[str, Any]
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    privacy: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The canonical text of the record."""
+        return canonical(asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """The record in a file. Raises ValueError, naming the file, if it is not one."""
+        try:
+            record = cls(**json.loads(path.read_text(encoding="utf-8")))
+            if record.hash != digest(record.spec):
+                raise ValueError("its hash is not that of its spec")
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"{path} is not a record: {error}") from None
+        return record

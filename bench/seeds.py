@@ -1,0 +1,15 @@
+"""Seeds derived from named parts, so that adding a plug-in moves nobody else's randomness. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def derive(*parts: object) -> int:
+    """A seed in [0, 2^63) that depends on every named part and nothing else.
+
+    >>> derive(0, "teacher") == derive(0, "teacher") != derive(0, "method")
+    True
+    """
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

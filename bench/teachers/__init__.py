@@ -1,0 +1,21 @@
+"""Teachers: the training recipe, the loop, weight files, and the evaluator network that scores attacks."""
+
+from __future__ import annotations
+
+from bench.teachers.evaluator import EVALUATOR, recipe_for
+from bench.teachers.recipe import Recipe
+from bench.teachers.training import accuracy, features, fit, predict
+from bench.teachers.weights import load, load_user, save
+
+__all__ = [
+    "EVALUATOR",
+    "Recipe",
+    "accuracy",
+    "features",
+    "fit",
+    "load",
+    "load_user",
+    "predict",
+    "recipe_for",
+    "save",
+]

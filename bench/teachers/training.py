@@ -1,0 +1,159 @@
+"""Train a classifier on labelled images, and ask a trained one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench.errors import RunFailed
+from bench.nets import Classifier
+from bench.seeds import derive
+from bench.teachers.recipe import Recipe
+
+
+def fit(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    device: torch.device,
+    seed: int,
+    advance: Callable[[int], object] = lambda _steps: None,
+    autocast: bool = False,
+) -> None:
+    """Train `model` in place by cross-entropy; it ends on `device`, in eval mode.
+
+    All randomness (order, augmentation, the model's own dropout) comes from `seed`; torch's global generators are left
+    as they were found. The images may stay on another device: batches move.
+
+    Args:
+        images: (n, c, h, w) uint8, n at least 2.
+        labels: (n,) int64.
+        seed: any int.
+        advance: called with 1 after each of the `recipe.steps(n)` steps.
+        autocast: compute in bfloat16 where torch considers it safe.
+
+    Raises:
+        RunFailed: the loss became NaN or infinite, or there are fewer than two images.
+    """
+    total = recipe.steps(len(images))
+    if total == 0:
+        raise RunFailed(f"cannot train a classifier on {len(images)} image(s): at least two are needed")
+    model.to(device).train()
+    optimizer = _optimizer(model, recipe)
+    augment = torch.Generator().manual_seed(derive(seed, "augmentation"))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(seed, "model"))
+        for step, chosen in enumerate(_batches(len(images), recipe, seed, total)):
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.lr * schedule(step, total, recipe.warmup)
+            here = chosen.to(images.device)
+            x = augmented(images[here].to(device), recipe.shift, recipe.flip, augment)
+            y = labels[chosen.to(labels.device)].to(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+                logits = model(_unit(x))
+            loss = F.cross_entropy(logits.float(), y, label_smoothing=recipe.label_smoothing)
+            if not torch.isfinite(loss):
+                raise RunFailed(
+                    f"training diverged at step {step + 1} of {total}, loss {loss.item()}; lower lr={recipe.lr}"
+                )
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            advance(1)
+    model.eval()
+
+
+def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
+    """(n, classes) float32 logits on the CPU, of (n, c, h, w) uint8 images; the model must be on `device`."""
+    return _ask(model, model, images, device, batch)
+
+
+def features(model: Classifier, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
+    """(n, d) float32 on the CPU, what the model's classifying layer sees of (n, c, h, w) uint8 images."""
+    return _ask(model, model.features, images, device, batch)
+
+
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor, device: torch.device) -> float:
+    """Share in [0, 1] of (n, c, h, w) uint8 images whose largest logit is at their label."""
+    return (predict(model, images, device).argmax(1) == labels.cpu()).double().mean().item()
+
+
+def schedule(step: int, total: int, warmup: float) -> float:
+    """Factor in (0, 1] on the peak learning rate at step 0..total-1: a linear rise, then half a cosine towards 0.
+
+    >>> [round(schedule(step, 8, 0.5), 3) for step in range(8)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 0.854, 0.5, 0.146]
+    """
+    rising = int(warmup * total)
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 + 0.5 * math.cos(math.pi * (step - rising) / (total - rising))
+
+
+def augmented(images: Tensor, shift: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Each image moved by its own random whole number of pixels, 0 where nothing was, and perhaps mirrored.
+
+    Args:
+        images: (n, c, h, w), any dtype and device.
+        shift: offsets are uniform on -shift..shift in both directions.
+        flip: mirror each image left to right with probability 1/2.
+        generator: on the CPU, so that the draws do not depend on the device.
+    """
+    n, _, height, width = images.shape
+    device = images.device
+    if shift:
+        offsets = torch.randint(0, 2 * shift + 1, (2, n, 1), generator=generator).to(device)
+        rows = offsets[0] + torch.arange(height, device=device)
+        columns = offsets[1] + torch.arange(width, device=device)
+        every = torch.arange(n, device=device)[:, None, None]
+        padded = F.pad(images, (shift, shift, shift, shift))
+        images = padded[every, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    if flip:
+        mirrored = (torch.rand(n, generator=generator) < 0.5).to(device)
+        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    return images
+
+
+def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    groups = [
+        {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0},
+    ]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, nesterov=True, fused=True)
+
+
+def _batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator[Tensor]:
+    """`total` index tensors; every pass is a fresh permutation without repetition."""
+    order = torch.Generator().manual_seed(derive(seed, "order"))
+    per_epoch = recipe.steps_per_epoch(images)
+    for step in range(total):
+        place = step % per_epoch
+        if place == 0:
+            permutation = torch.randperm(images, generator=order)
+        yield permutation[place * recipe.batch : (place + 1) * recipe.batch]
+
+
+def _ask(
+    model: nn.Module, answer: Callable[[Tensor], Tensor], images: Tensor, device: torch.device, batch: int
+) -> Tensor:
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        answers = [answer(_unit(part.to(device))).float().cpu() for part in images.split(batch)]
+    model.train(was_training)
+    return torch.cat(answers)
+
+
+def _unit(images: Tensor) -> Tensor:
+    """uint8 to float32 in [0, 1]."""
+    if images.dtype != torch.uint8:
+        raise TypeError(f"images must be uint8, not {images.dtype}")
+    return images.float() / 255

@@ -1,0 +1,161 @@
+"""Contract tests that every plug-in must pass; third parties subclass them and set `plugin`.
+
+class TestMine(MethodContract):
+    plugin = MyMethod
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bench import nets
+from bench.api import ACCESS_LEVELS, Attack, AttackResult, Context, Method, Release, Target, Teacher
+from bench.config import TIERS, configure, options
+from bench.privacy import Budget, Unit, accountant
+
+SHAPE, CLASSES = (1, 16, 16), 4
+
+
+class MemoryArtifacts:
+    """Artifacts kept in a dictionary, counting how often each kind was made."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Tensor]] = {}
+        self.made: list[str] = []
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What `make` returned the first time this key was asked for."""
+        name = f"{kind}/{sorted(key.items())}"
+        if name not in self.kept:
+            self.made.append(kind)
+            self.kept[name] = make()
+        return self.kept[name]
+
+
+@contextmanager
+def silent(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that shows nothing."""
+    yield lambda n: None
+
+
+def context(seed: int = 0) -> Context:
+    """A context on the CPU with seeded noise and nothing kept on disk."""
+    return Context(torch.device("cpu"), seed, silent, MemoryArtifacts())
+
+
+def toy_teacher(seed: int = 0) -> Teacher:
+    """An untrained small network in the place of a teacher."""
+    torch.manual_seed(seed)
+    model = nets.build("datalens", SHAPE, CLASSES).eval().requires_grad_(False)
+    return Teacher(model, "datalens", SHAPE, CLASSES, "toy")
+
+
+class PluginContract:
+    """What holds for methods and attacks alike."""
+
+    plugin: ClassVar[type[Any]]
+
+    def smoke(self) -> Any:
+        """The plug-in at tier smoke."""
+        return configure(self.plugin, "smoke", {}, "plugin")
+
+    def test_is_frozen_with_documented_flat_fields(self) -> None:
+        assert dataclasses.is_dataclass(self.plugin) and self.plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        undocumented = [option.name for option in options(self.plugin) if not option.help]
+        assert not undocumented, f"put a string literal under each field: {undocumented}"
+
+    def test_module_names_reference_and_differences(self) -> None:
+        doc = inspect.getdoc(inspect.getmodule(self.plugin)) or ""
+        assert "Differs from the paper" in doc and self.plugin.reference
+
+    def test_tiers_are_known_and_valid(self) -> None:
+        assert set(self.plugin.tiers) <= set(TIERS)
+        for tier in TIERS:
+            configure(self.plugin, tier, {}, "plugin")
+
+
+class MethodContract(PluginContract):
+    """What the runner relies on in a method."""
+
+    budget: ClassVar[Budget] = Budget(10.0)
+    uses_randomness: ClassVar[bool] = True
+
+    def convert(self, seed: int = 0) -> Release:
+        """One smoke conversion of the toy teacher."""
+        torch.manual_seed(seed)
+        return self.smoke().convert(toy_teacher(), "datalens", self.budget, context(seed))
+
+    def test_is_a_method(self) -> None:
+        assert isinstance(self.smoke(), Method)
+        assert self.plugin.unit in [str(unit) for unit in Unit]
+
+    def test_release_can_be_rebuilt_and_classifies(self) -> None:
+        release = self.convert()
+        rebuilt = nets.build(release.arch, SHAPE, CLASSES)
+        rebuilt.load_state_dict(release.student.state_dict())
+        images = torch.rand(5, *SHAPE)
+        with torch.no_grad():
+            logits = release.student.eval()(images)
+            assert torch.equal(rebuilt.eval()(images), logits)
+        assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
+
+    def test_ledger_accounts_for_one_example(self) -> None:
+        found = accountant.epsilon(self.convert().ledger, Unit.EXAMPLE, self.budget.delta)
+        assert found.epsilon > 0, "a release of a private teacher cannot be free"
+
+    def test_same_seed_same_release_and_other_seed_another(self) -> None:
+        first, again, other = self.convert(1), self.convert(1), self.convert(2)
+        assert all(torch.equal(a, b) for a, b in zip(weights(first.student), weights(again.student), strict=True))
+        differs = any(
+            not torch.equal(a, b) for a, b in zip(weights(first.student), weights(other.student), strict=True)
+        )
+        assert differs == self.uses_randomness
+
+    def test_teacher_is_left_alone(self) -> None:
+        teacher = toy_teacher()
+        before = [w.clone() for w in weights(teacher.model)]
+        self.smoke().convert(teacher, "datalens", self.budget, context())
+        assert all(torch.equal(a, b) for a, b in zip(before, weights(teacher.model), strict=True))
+        assert all(p.grad is None for p in teacher.model.parameters())
+
+
+class AttackContract(PluginContract):
+    """What the runner relies on in an inversion attack."""
+
+    def attack(self, seed: int = 0, model: nn.Module | None = None) -> tuple[AttackResult, Target]:
+        """One smoke attack on the toy teacher."""
+        torch.manual_seed(seed)
+        target = Target(model or toy_teacher().model, self.plugin.access, SHAPE, CLASSES)
+        aux = torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
+        return self.smoke().run(target, aux, context(seed)), target
+
+    def test_is_an_attack(self) -> None:
+        assert isinstance(self.smoke(), Attack) and self.plugin.access in ACCESS_LEVELS
+
+    def test_brings_back_images_for_every_class(self) -> None:
+        found, target = self.attack()
+        assert found.images.shape[1:] == SHAPE and found.images.dtype == torch.float32
+        assert float(found.images.min()) >= 0 and float(found.images.max()) <= 1
+        assert len(found.images) == len(found.targets) == len(found.draws)
+        assert sorted(set(found.targets.tolist())) == list(range(CLASSES))
+        assert target.queries > 0
+
+    def test_same_seed_same_images(self) -> None:
+        assert torch.equal(self.attack(3)[0].images, self.attack(3)[0].images)
+
+    def test_applicable_answers_none_or_a_sentence(self) -> None:
+        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
+        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
+        assert reason is None or len(reason) > 10
+
+
+def weights(module: nn.Module) -> list[Tensor]:
+    """All parameters and buffers of a module."""
+    return list(module.state_dict().values())

@@ -1,0 +1,1 @@
+"""The distillation methods, one file each; the file's name, with `_` written `-`, is the public name."""

@@ -1,0 +1,197 @@
+"""The privacy side of differentially private annotation (DPSD, DPDFD): what it costs, and what a budget allows.
+
+b batch, T answered batches, sigma noise over beta, k candidates. Units and theorems: `docs/privacy.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from torch import Tensor
+
+from bench.errors import BenchError
+from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
+from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
+
+MOST_ITERATIONS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parameters that enter the mechanism.
+
+    Attributes:
+        k: classes kept of the gradient (data mode) or offered as candidates (label mode).
+        beta: the bound on a normalised gradient, in gradient units; > 0.
+        sigma: noise over beta, data mode; 0 = no noise.
+        answer_epsilon: epsilon of one randomised response, label mode; infinity = no noise.
+        iterations: T, answered batches.
+    """
+
+    k: int
+    beta: float
+    sigma: float
+    answer_epsilon: float
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What is done with one teacher's answers.
+
+    Attributes:
+        mode: "data" (noisy gradients) or "label" (randomised response).
+        batch: b, images answered at once.
+        classes: c.
+        per_row: a noise draw for each answer, or one on the sum over the batch.
+        printed: randomised response as DPSD's Eq. 5 prints it.
+        teacher_trains_generator: DPSD-T.
+    """
+
+    mode: str
+    batch: int
+    classes: int
+    per_row: bool
+    printed: bool
+    teacher_trains_generator: bool
+
+    def ledger(self, plan: Plan) -> Ledger:
+        """What a release with `plan.iterations` answered batches takes, for one private record and for one answer."""
+        ledger = Ledger()
+        if self.teacher_trains_generator:
+            ledger.spend(NonPrivateDpEvent(), why="the teacher's gradients train the generator (DPSD-T)")
+        if self.mode == "label":
+            self._spend_responses(ledger, plan)
+        else:
+            self._spend_gradients(ledger, plan)
+        return ledger
+
+    def _spend_gradients(self, ledger: Ledger, plan: Plan) -> None:
+        """Sensitivity 2 beta a row: one answer is a row, another teacher moves all b rows; the noise is sigma beta."""
+        if plan.sigma == 0:
+            for unit in (Unit.EXAMPLE, Unit.QUERY):
+                ledger.spend(NonPrivateDpEvent(), unit=unit, why="gradients without noise")
+            return
+        rows = math.sqrt(self.batch) if self.per_row else self.batch
+        why = "normalised gradients of a batch, a noise draw " + ("per row" if self.per_row else "per batch")
+        ledger.spend(GaussianDpEvent(plan.sigma / (2 * rows)), count=plan.iterations, unit=Unit.EXAMPLE, why=why)
+        ledger.spend(GaussianDpEvent(plan.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
+
+    def _spend_responses(self, ledger: Ledger, plan: Plan) -> None:
+        if self.printed or math.isinf(plan.answer_epsilon):
+            why = "randomised response as printed in Eq. 5" if self.printed else "labels without noise"
+            for unit in (Unit.EXAMPLE, Unit.QUERY):
+                ledger.spend(NonPrivateDpEvent(), unit=unit, why=why)
+            return
+        event = randomised_response_event(plan.answer_epsilon, plan.k)
+        why = f"randomised response over {plan.k} candidates"
+        ledger.spend(event, count=plan.iterations * self.batch, unit=Unit.EXAMPLE, why=why)
+        ledger.spend(event, unit=Unit.QUERY, why=why)
+
+    def claim(self, plan: Plan, delta: float) -> Claim:
+        """The paper's theorem at these settings; its proof takes neighbours among synthetic answers."""
+        if self.mode == "label":
+            return Claim(dpsd_theorem2(plan.answer_epsilon), 0.0, Unit.QUERY, "DPSD, Theorem 2")
+        value = math.inf
+        if plan.sigma > 0:
+            value = dpsd_theorem1(
+                beta=plan.beta,
+                classes=self.classes,
+                batch=self.batch,
+                steps=plan.iterations,
+                sigma=plan.sigma,
+                delta=delta,
+            )
+        return Claim(value, delta, Unit.QUERY, "DPSD, Theorem 1")
+
+    def cost(self, plan: Plan, budget: Budget) -> float:
+        """The epsilon of `plan` that `budget` is held against."""
+        if budget.account == "claimed":
+            return self.claim(plan, budget.delta).epsilon
+        return accounted_epsilon(self.ledger(plan), budget.unit, budget.delta).epsilon
+
+
+def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
+    """`fields` with sigma (or the answers' epsilon), or T, replaced by what the budget allows.
+
+    Raises:
+        BenchError: the budget cannot be met, with the reason.
+    """
+    if budget.epsilon is None:
+        return fields
+    if math.isinf(budget.epsilon):
+        return replace(fields, sigma=0.0, answer_epsilon=math.inf)
+    _refuse_the_impossible(mechanism, budget)
+    try:
+        return _solved(mechanism, fields, budget, budget.epsilon)
+    except Unreachable as error:
+        raise BenchError(
+            f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
+        ) from None
+
+
+def _refuse_the_impossible(mechanism: Mechanism, budget: Budget) -> None:
+    if budget.account == "accounted":
+        if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
+            raise BenchError(f"--unit {budget.unit}: DPSD is accounted per example or per query")
+        if mechanism.printed and mechanism.mode == "label":
+            raise BenchError(
+                "--account accounted: Eq. 5 as printed has no finite epsilon; use --method.response candidates"
+            )
+        if mechanism.teacher_trains_generator and budget.unit == Unit.EXAMPLE:
+            raise BenchError(
+                "--account accounted: DPSD-T trains its generator on the unprotected teacher; "
+                "use --method.discriminator student"
+            )
+    if (
+        budget.solve == "steps"
+        and mechanism.mode == "label"
+        and (budget.account, budget.unit) != ("accounted", Unit.EXAMPLE)
+    ):
+        raise BenchError(
+            "--solve steps: the epsilon of one randomised response does not depend on T; use --solve sigma"
+        )
+
+
+def _solved(mechanism: Mechanism, fields: Plan, budget: Budget, epsilon: float) -> Plan:
+    def affordable(make: Callable[[float], Plan]) -> Plan:
+        return make(smallest(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))
+
+    if budget.solve == "none":
+        return fields
+    if budget.solve == "steps":
+        count = largest_count(lambda n: mechanism.cost(replace(fields, iterations=n), budget), epsilon, MOST_ITERATIONS)
+        return replace(fields, iterations=count)
+    if mechanism.mode == "data":
+        return affordable(lambda sigma: replace(fields, sigma=sigma))
+    if budget.account == "claimed" or budget.unit == Unit.QUERY:
+        return replace(fields, answer_epsilon=epsilon)
+    return affordable(lambda x: replace(fields, answer_epsilon=1 / x))
+
+
+def posterior_of_response(answers: Tensor, candidates: Tensor, classes: int, epsilon: float) -> Tensor:
+    """Each true class's probability given its randomised response, all classes being equally likely before.
+
+    A candidate r answers o with probability e^epsilon / (e^epsilon + k - 1) if o = r, else 1 / (e^epsilon + k - 1);
+    a class that is no candidate answers o with probability 1 / k.
+
+    Args:
+        answers: (n,) int64, among the row's candidates.
+        candidates: (n, k) int64.
+        classes: c.
+        epsilon: of one response; may be infinite.
+
+    Returns:
+        (n, c), rows sum to 1.
+    """
+    k = candidates.shape[1]
+    odds = math.exp(-epsilon)
+    stay = 1 / (1 + (k - 1) * odds)
+    likelihood = torch.full((len(answers), classes), 1 / k, device=answers.device)
+    likelihood.scatter_(1, candidates, stay * odds).scatter_(1, answers[:, None], stay)
+    return likelihood / likelihood.sum(1, keepdim=True)

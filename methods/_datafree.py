@@ -1,0 +1,146 @@
+"""Shared machinery of data-free distillation: distillation losses and generator losses, per row, on logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def kd_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Knowledge distillation (Hinton et al., 2015) at temperature 1: KL(p_t || p_s) per row.
+
+    Args:
+        student: (n, c) logits.
+        teacher: (n, c) logits.
+
+    Returns:
+        (n,) non-negative losses in nats.
+    """
+    return F.kl_div(student.log_softmax(1), teacher.log_softmax(1), reduction="none", log_target=True).sum(1)
+
+
+def dkd_loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
+    """Decoupled knowledge distillation (Zhao et al., CVPR 2022; DPSD Eq. 2): l_tc + weight * l_nc per row.
+
+    With r = argmax p_t: l_tc is the KL divergence between (p_t,r, 1 - p_t,r) and (p_s,r, 1 - p_s,r); l_nc the KL
+    divergence between the distributions over the other classes, p_j / (1 - p_r).
+
+    Args:
+        student: (n, c) logits.
+        teacher: (n, c) logits.
+        weight: lambda of Eq. 2, >= 0.
+
+    Returns:
+        (n,) non-negative losses in nats.
+    """
+    target = F.one_hot(teacher.argmax(1), teacher.shape[1]).bool()
+    target_part = F.kl_div(_binary(student, target), _binary(teacher, target), reduction="none", log_target=True).sum(1)
+    return target_part + weight * kd_loss(_without(student, target), _without(teacher, target))
+
+
+def _binary(logits: Tensor, target: Tensor) -> Tensor:
+    """(n, 2): log p_r and log(1 - p_r), without cancellation."""
+    log_all = logits.logsumexp(1)
+    log_target = logits[target] - log_all
+    log_rest = logits.masked_fill(target, -torch.inf).logsumexp(1) - log_all
+    return torch.stack([log_target, log_rest], 1)
+
+
+def _without(logits: Tensor, target: Tensor) -> Tensor:
+    """(n, c - 1): the logits of the classes other than r; their softmax is p_j / (1 - p_r)."""
+    return logits[~target].view(len(logits), -1)
+
+
+def gradient_at_output(loss: RowLoss, student: Tensor, teacher: Tensor) -> Tensor:
+    """(n, c): the gradient of each row's loss with respect to the student's logits of that row."""
+    student = student.detach().requires_grad_()
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(loss(student, teacher).sum(), student)
+    return gradient
+
+
+def confidence_loss(logits: Tensor) -> Tensor:
+    """First generator term (DPSD Eq. 8, CE): cross-entropy of each output to its own argmax, batch mean."""
+    return F.cross_entropy(logits, logits.argmax(1))
+
+
+def balance_loss(logits: Tensor, per_sample: bool) -> Tensor:
+    """Second generator term (DPSD Eq. 8, IE): sum_j p_j log p_j, of the batch mean p or of every sample.
+
+    Of the batch mean it is least when all classes are equally frequent, which is what the papers' text asks for; per
+    sample, as printed, it is least when every single output is flat.
+    """
+    log_p = logits.log_softmax(1)
+    if per_sample:
+        return (log_p.exp() * log_p).sum(1).mean()
+    mean = log_p.exp().mean(0)
+    return (mean * mean.clamp_min(1e-12).log()).sum()
+
+
+def activation_loss(features: Tensor, up: bool) -> Tensor:
+    """Third generator term (DPSD Eq. 8, NORM): plus or minus the L2 norm of each image's features, batch mean.
+
+    `up` rewards large activations, as real images have (the papers' text); down is the printed sign.
+    """
+    norm = features.flatten(1).norm(dim=1).mean()
+    return -norm if up else norm
+
+
+class Answers:
+    """Answered batches, kept to be used again: post-processing, which costs no privacy."""
+
+    def __init__(self) -> None:
+        self.images: list[Tensor] = []
+        self.targets: list[Tensor] = []
+
+    @property
+    def batches(self) -> int:
+        """How often the teacher was asked."""
+        return len(self.images)
+
+    def add(self, images: Tensor, targets: Tensor) -> None:
+        """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
+        self.images.append(images.detach())
+        self.targets.append(targets.detach())
+
+    def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`count` images with their targets, drawn with replacement from all batches, which have one size."""
+        size, device = len(self.images[0]), self.images[0].device
+        flat = torch.randint(self.batches * size, (count,), generator=rng, device=device)
+        if self.batches == 1:
+            return self.images[0][flat], self.targets[0][flat]
+        return torch.cat(self.images)[flat], torch.cat(self.targets)[flat]
+
+
+def jitter(
+    images: Tensor,
+    rng: torch.Generator,
+    turn: float = 0.12,
+    scale: float = 0.15,
+    shear: float = 0.15,
+    move: float = 0.1,
+) -> Tensor:
+    """Each image turned, scaled, sheared and moved a little; black comes in at the border.
+
+    Args:
+        images: (n, c, h, w) in [0, 1].
+        rng: on the images' device.
+        turn: standard deviation of the angle, radians.
+        scale: largest relative change of size.
+        shear: standard deviation of the shear.
+        move: largest shift, in half widths.
+    """
+    n = len(images)
+    a, k = torch.randn(2, n, generator=rng, device=images.device) * images.new_tensor([[turn], [shear]])
+    s, dx, dy = (torch.rand(3, n, generator=rng, device=images.device) * 2 - 1) * images.new_tensor(
+        [[scale], [move], [move]]
+    )
+    top = torch.stack([(1 + s) * a.cos(), -(1 + s) * a.sin() + k, dx], 1)
+    bottom = torch.stack([(1 + s) * a.sin(), (1 + s) * a.cos(), dy], 1)
+    grid = F.affine_grid(torch.stack([top, bottom], 1), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks import _gan
+from attacks._gan import (
+    build_gan,
+    critic_loss,
+    fingerprint,
+    generator_loss,
+    gradient_penalty,
+    pack,
+    train_wgan_gp,
+    unpack,
+)
+
+CPU = torch.device("cpu")
+SHAPE = (1, 8, 8)
+
+
+def train(aux: Tensor, seed: int = 0, steps: int = 3, **changes: float) -> dict[str, Tensor]:
+    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    settings = {"batch": 8, "n_critic": 2, "lr": 1e-3, "penalty": 10.0, **changes}
+    rng = torch.Generator().manual_seed(seed)
+    train_wgan_gp(aux, generator, critic, steps=steps, betas=(0.5, 0.999), rng=rng, advance=lambda n: None, **settings)
+    return pack(generator=generator, critic=critic)
+
+
+def test_losses_by_hand() -> None:
+    real, fake = torch.tensor([3.0, 5.0]), torch.tensor([1.0, -2.0])
+    assert critic_loss(real, fake) == pytest.approx(-0.5 - 4.0)
+    assert generator_loss(fake) == pytest.approx(0.5)
+
+
+def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared() -> None:
+    critic = nn.Sequential(nn.Flatten(), nn.Linear(4, 1), nn.Flatten(0))
+    weight = torch.tensor([[1.0, -2.0, 4.0, 2.0]])
+    critic[1].weight = nn.Parameter(weight.clone())
+    penalty = gradient_penalty(critic, torch.rand(7, 1, 2, 2), torch.rand(7, 1, 2, 2), torch.rand(7))
+    assert penalty.item() == pytest.approx((5 - 1) ** 2)
+    penalty.backward()
+    torch.testing.assert_close(critic[1].weight.grad, 2 * (5 - 1) * weight / 5)
+
+
+def test_penalty_takes_the_norm_of_each_image_at_its_own_point() -> None:
+    """D(x) = |x|^2 / 2 has gradient x, so the penalty reads the points themselves."""
+
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1).square().sum(1) / 2
+
+    real, fake = torch.zeros(2, 1, 1, 2), torch.zeros(2, 1, 1, 2)
+    real[:, 0, 0] = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    fake[:, 0, 0] = torch.tensor([[0.0, 0.0], [6.0, 8.0]])
+    alpha = torch.tensor([0.8, 0.7])
+    expected = ((0.8 * 5 - 1) ** 2 + (0.3 * 10 - 1) ** 2) / 2
+    assert gradient_penalty(Square(), real, fake, alpha).item() == pytest.approx(expected)
+
+
+def test_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    original = _gan._descend
+
+    def spy(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+        seen.append(optimiser.param_groups[0]["params"][0].numel())
+        original(optimiser, loss)
+
+    monkeypatch.setattr(_gan, "_descend", spy)
+    ticks: list[int] = []
+    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    g, d = next(generator.parameters()).numel(), next(critic.parameters()).numel()
+    train_wgan_gp(
+        torch.rand(20, *SHAPE), generator, critic, steps=7, batch=8, n_critic=3, lr=1e-3, betas=(0.5, 0.999),
+        penalty=10.0, rng=torch.Generator().manual_seed(0), advance=ticks.append,
+    )  # fmt: skip
+    assert g != d
+    assert seen == [d, d, d, g, d, d, d, g, d]
+    assert ticks == [1] * 7
+    assert not generator.training and not critic.training
+
+
+def test_training_depends_on_its_generator_only() -> None:
+    aux = torch.rand(20, *SHAPE)
+    torch.manual_seed(1)
+    one = train(aux)
+    torch.manual_seed(2)
+    state = torch.random.get_rng_state()
+    same, other = train(aux), train(aux, seed=1)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(one[k], same[k]) for k in one)
+    assert not torch.equal(one["generator.start.0.weight"], other["generator.start.0.weight"])
+
+
+def test_an_aux_set_smaller_than_the_batch_is_used_whole() -> None:
+    assert all(value.isfinite().all() for value in train(torch.rand(3, *SHAPE), batch=64).values())
+
+
+def test_generator_learns_what_the_images_look_like() -> None:
+    aux = torch.zeros(32, *SHAPE)
+    aux[..., :4] = 0.9
+    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    unpack(train(aux, steps=160, n_critic=2, lr=5e-3), generator=generator, critic=critic)
+    images = generator(torch.randn(64, 5, generator=torch.Generator().manual_seed(3)))
+    assert images[..., :4].mean() > 0.7
+    assert images[..., 4:].mean() < 0.3
+
+
+def test_batches_are_shuffled_passes() -> None:
+    batches = _gan._batches(10, 3, torch.Generator().manual_seed(0))
+    first, second = (torch.cat([next(batches) for _ in range(3)]) for _ in range(2))
+    assert len(set(first.tolist())) == len(set(second.tolist())) == 9
+    assert first.tolist() != second.tolist()
+
+
+def test_networks_are_built_from_the_seed_alone() -> None:
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    one, same, other = (pack(g=build_gan(SHAPE, 5, 4, seed, CPU)[0]) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(one["g.start.0.weight"], same["g.start.0.weight"])
+    assert not torch.equal(one["g.start.0.weight"], other["g.start.0.weight"])
+
+
+def test_pack_and_unpack() -> None:
+    generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
+    generator(torch.randn(6, 5))
+    state = {k: v.clone() for k, v in pack(generator=generator, critic=critic).items()}
+    again, critic_again = build_gan(SHAPE, 5, 4, 2, CPU)
+    unpack(state, generator=again, critic=critic_again)
+    z, x = torch.randn(3, 5), torch.rand(3, *SHAPE)
+    assert torch.equal(again(z), generator.eval()(z))
+    assert torch.equal(critic_again(x), critic(x))
+    assert not again.training and not any(p.requires_grad for p in again.parameters())
+    del state["generator.grow.0.bias"]
+    with pytest.raises(RuntimeError, match=r"grow\.0\.bias"):
+        unpack(state, generator=again)
+
+
+def test_fingerprint_reads_the_pixels() -> None:
+    pixels = torch.randint(256, (5, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = pixels.float() / 255
+    assert fingerprint(images) == fingerprint(pixels.float() * (1 / 255))
+    assert fingerprint(images) != fingerprint(images.flip(0))
+    assert fingerprint(images) != fingerprint(images.view(5, 1, 4, 16))
+    assert len(fingerprint(images)) * math.log2(16) == 256

@@ -1,0 +1,104 @@
+"""Bad input as a user types it: one line on stderr, status 2, no traceback, nothing half-written."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+RUN = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
+
+CASES = {
+    "unknown method": (["run", "--method", "dpds"], ["no method called 'dpds'", "Did you mean 'dpsd'", "no-defence"]),
+    "unknown attack": ([*RUN, "--attack", "gm1"], ["no attack called 'gm1'", "gmi"]),
+    "unknown data set": ([*RUN, "--dataset", "digitz"], ["digitz", "Did you mean 'digits'", "mnist"]),
+    "unknown option": ([*RUN, "--epsilno", "3"], ["--epsilno", "--epsilon"]),
+    "unknown option of the method": (
+        ["run", "--method", "dpsd", "--method.iteration", "3"],
+        ["--method.iteration", "--method.iterations"],
+    ),
+    "unknown command": (["runn"], ["runn", "run"]),
+    "option of an attack that is not named": ([*RUN, "--attack.lr", "3"], ["--attack"]),
+    "no method": (["run"], ["--method is missing"]),
+    "wrong type": (["run", "--method", "dpsd", "--method.iterations", "many"], ["many", "whole number"]),
+    "wrong choice": (["run", "--method", "dpsd", "--method.mode", "dada"], ["dada", "'data'"]),
+    "epsilon of zero": ([*RUN, "--epsilon", "0"], ["epsilon", "> 0"]),
+    "negative epsilon": ([*RUN, "--epsilon", "-3"], ["epsilon", "> 0"]),
+    "epsilon not a number": ([*RUN, "--epsilon", "nan"], ["epsilon", "nan"]),
+    "epsilon a word": ([*RUN, "--epsilon", "ten"], ["--epsilon ten", "number"]),
+    "delta of one": ([*RUN, "--delta", "1"], ["delta", "1"]),
+    "delta of zero": ([*RUN, "--delta", "0"], ["delta", "0"]),
+    "seeds": ([*RUN, "--seeds", "0,x"], ["--seeds 0,x", "0,1,2"]),
+    "tier": (["run", "--method", "no-defence", "--tier", "fast"], ["fast", "quick"]),
+    "split": ([*RUN, "--split", "odd"], ["odd", "iid"]),
+    "device": ([*RUN, "--device", "tpu"], ["--device tpu", "cpu"]),
+    "a device that is not there": ([*RUN, "--device", "cuda:93"], ["--device cuda:93", "CUDA"]),
+    "unknown teacher": ([*RUN, "--teacher", "resnet1888"], ["resnet1888"]),
+    "unknown student": ([*RUN, "--student", "datalenz"], ["datalenz", "datalens"]),
+    "missing data": ([*RUN, "--dataset", "mnist", "--data-root", "nowhere"], ["mnist", "nowhere", "--download"]),
+    "missing npz": ([*RUN, "--dataset", "npz:no.npz"], ["no.npz"]),
+    "missing folder": ([*RUN, "--dataset", "imagefolder:no"], ["no"]),
+    "missing weights": ([*RUN, "--teacher-weights", "no.safetensors"], ["no.safetensors", "no such file"]),
+    "unknown name to show": (["show", "dpds"], ["dpds", "dpsd"]),
+    "unknown kind to list": (["list", "method"], ["method", "methods"]),
+    "no board": (["leaderboard"], ["no board", "bench run"]),
+    "no committed boards": (["leaderboard", "--check"], ["leaderboards", "no such directory"]),
+    "nothing to publish": (["leaderboard", "--publish", "nowhere"], ["nowhere", "runs/records"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_line_says_what_to_do(bench: Bench, tmp_path: Path, case: str) -> None:
+    arguments, words = CASES[case]
+    done = bench(*arguments)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("bench: error: "), done.stderr
+    for word in words:
+        assert word in lines[0]
+    assert not list(tmp_path.rglob("*.safetensors")) and not list(tmp_path.rglob("record.json"))
+
+
+def test_debug_shows_the_traceback(bench: Bench) -> None:
+    done = bench("run", "--method", "dpds", "--debug")
+    assert done.returncode == 2 and "Traceback" in done.stderr and "no method called 'dpds'" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04\x95\x0a"])
+def test_corrupt_weights(bench: Bench, tmp_path: Path, content: bytes) -> None:
+    for name in ("t.safetensors", "t.pt"):
+        (tmp_path / name).write_bytes(content)
+        done = bench(*RUN, "--teacher-weights", name)
+        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+        assert name in done.stderr
+        assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("step.json"))
+
+
+def test_an_unwritable_output_directory(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = bench(*RUN, "--out", "file/runs")
+    assert done.returncode == 2 and "--out file/runs: cannot write there" in done.stderr
+
+
+def test_npz_with_mismatched_shapes(bench: Bench, tmp_path: Path) -> None:
+    images = np.zeros((4, 16, 16), np.uint8)
+    np.savez(
+        tmp_path / "bad.npz",
+        train_images=images,
+        train_labels=np.zeros(3, int),
+        test_images=images,
+        test_labels=np.zeros(4, int),
+    )
+    done = bench(*RUN, "--dataset", "npz:bad.npz")
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_a_folder_without_images(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "set" / "train" / "a").mkdir(parents=True)
+    (tmp_path / "set" / "train" / "a" / "x.txt").write_text("hello")
+    done = bench(*RUN, "--dataset", "imagefolder:set")
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr

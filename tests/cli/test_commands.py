@@ -1,0 +1,268 @@
+"""The command as a user types it, on the embedded data set at tier smoke."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import BENCH, ROOT
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+SMOKE = ["run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke", "--teacher", "datalens"]
+
+
+def record_files(out: Path) -> list[Path]:
+    return sorted((out / "records").glob("[!.]*/record.json"))
+
+
+def comparable(path: Path) -> dict[str, object]:
+    """A record without where and when it was made."""
+    return {key: value for key, value in json.loads(path.read_text()).items() if key != "provenance"}
+
+
+def board(out: Path) -> list[dict[str, str]]:
+    with (out / "leaderboards" / "digits.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One finished smoke run."""
+    place = tmp_path_factory.mktemp("finished")
+    done = subprocess.run([*BENCH, *SMOKE], cwd=place, env=_environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return place, done
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def test_the_main_job_prints_what_a_reader_needs(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    place, done = finished
+    for word in (
+        "teacher",
+        "student",
+        "claimed",
+        "accounted",
+        "example",
+        "query",
+        "attack accuracy",
+        "inception score",
+        "power gate",
+    ):
+        assert word in done.stdout, word
+    for name in ("record.json", "digits.csv", "synthetic.png", "reconstructions.png"):
+        line = next(line for line in done.stdout.splitlines() if name in line)
+        assert (place / line.split()[-1]).exists()
+
+
+def test_the_record_says_everything(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    (path,) = record_files(finished[0] / "runs")
+    record = json.loads(path.read_text())
+    assert record["status"] in ("ok", "inconclusive")
+    metrics, privacy = record["metrics"], record["privacy"]
+    for key in (
+        "teacher_accuracy",
+        "accuracy",
+        "evaluator_accuracy",
+        "attack_accuracy",
+        "teacher_attack_accuracy",
+        "random_attack_accuracy",
+    ):
+        assert metrics[f"{key}.lo"] <= metrics[key] <= metrics[f"{key}.hi"]
+    assert privacy["claimed"]["epsilon"] == pytest.approx(10, rel=2e-3) and privacy["claimed"]["epsilon"] <= 10
+    assert privacy["accounted"]["unit"] == "example" and privacy["accounted"]["epsilon"] > privacy["claimed"]["epsilon"]
+    assert privacy["events"] and privacy["noise"] == "seeded"
+    assert record["provenance"]["versions"]["torch"] and set(record["provenance"]["seconds"]) >= {
+        "teacher",
+        "release",
+        "attack_student",
+    }
+
+
+def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    (row,) = board(finished[0] / "runs")
+    assert (row["tier"], row["method"], row["kind"], row["attack"], row["unit"]) == (
+        "smoke",
+        "dpsd",
+        "methods",
+        "gmi",
+        "example",
+    )
+    assert row["flags"] == "claim!=accounted"
+
+
+def test_the_second_run_is_a_cache_hit(
+    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
+    (before,) = record_files(tmp_path / "runs")
+    old = before.stat().st_mtime_ns
+    done = bench(*SMOKE)
+    assert done.returncode == 0 and "(cached)" in done.stdout
+    assert before.stat().st_mtime_ns == old
+
+
+def test_fresh_gives_the_same_record(
+    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
+    (path,) = record_files(tmp_path / "runs")
+    before = comparable(path)
+    done = bench(*SMOKE, "--fresh")
+    assert done.returncode == 0 and "(cached)" not in done.stdout
+    assert comparable(path) == before
+
+
+def test_a_second_attack_setting_trains_nothing_again(
+    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
+    done = bench(*SMOKE, "--attack.iterations", "4")
+    assert done.returncode == 0, done.stderr
+    assert "teacher" not in done.stderr and "GAN" not in done.stderr and "search" in done.stderr
+    assert len(board(tmp_path / "runs")) == 2
+
+
+def test_seeds_share_a_row(bench: Bench, tmp_path: Path) -> None:
+    done = bench("run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--seeds", "0,1,2")
+    assert done.returncode == 0, done.stderr
+    (row,) = board(tmp_path / "runs")
+    assert (
+        row["seeds"] == "0 1 2"
+        and float(row["accuracy_std"]) >= 0
+        and row["epsilon_accounted"] == ""
+        and row["epsilon_claimed"] == ""
+    )
+    accuracies = [json.loads(p.read_text())["metrics"]["accuracy"] for p in record_files(tmp_path / "runs")]
+    assert float(row["accuracy_mean"]) == pytest.approx(sum(accuracies) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("stage", ["teacher", "release", "artifact"])
+def test_kill_9_then_the_same_command_gives_the_same_record(
+    tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], stage: str
+) -> None:
+    waited = {"teacher": "teacher", "release": "release", "artifact": "gmi-gan"}[stage]
+    process = subprocess.Popen(
+        [*BENCH, *SMOKE], cwd=tmp_path, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.time() + 120
+    while not list(tmp_path.glob(f"runs/steps/{waited}/.making-*")) and process.poll() is None:
+        assert time.time() < deadline, "the stage never began"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    assert not record_files(tmp_path / "runs")
+    done = subprocess.run(
+        [*BENCH, *SMOKE], cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (path,), (wanted,) = record_files(tmp_path / "runs"), record_files(finished[0] / "runs")
+    assert comparable(path) == comparable(wanted)
+    assert not list(tmp_path.rglob(".making-*"))
+
+
+def test_two_processes_at_once_agree(tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    both = [
+        subprocess.Popen(
+            [*BENCH, *SMOKE],
+            cwd=tmp_path,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    (path,), (wanted,) = record_files(tmp_path / "runs"), record_files(finished[0] / "runs")
+    assert comparable(path) == comparable(wanted) and len(board(tmp_path / "runs")) == 1
+    assert not list(tmp_path.rglob(".making-*"))
+
+
+def test_noise_from_the_system_differs_and_seeded_does_not(bench: Bench, tmp_path: Path) -> None:
+    def student(noise: str, out: str) -> bytes:
+        done = bench(
+            "run", "--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--noise", noise, "--out", out
+        )
+        assert done.returncode == 0, done.stderr
+        (path,) = (tmp_path / out / "steps" / "release").glob("[!.]*/model.safetensors")
+        return path.read_bytes()
+
+    assert student("os", "a") != student("os", "b")
+    assert student("seeded", "c") == student("seeded", "d")
+
+
+def test_user_weights_are_taken_as_they_are(
+    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    (weights,) = (finished[0] / "runs" / "steps" / "teacher").glob("[!.]*/model.safetensors")
+    shutil.copy(weights, tmp_path / "mine.safetensors")
+    done = bench(
+        "run",
+        "--method",
+        "no-defence",
+        "--tier",
+        "smoke",
+        "--teacher",
+        "datalens",
+        "--teacher-weights",
+        "mine.safetensors",
+    )
+    assert done.returncode == 0, done.stderr
+    (ours,), (theirs,) = record_files(tmp_path / "runs"), record_files(finished[0] / "runs")
+    assert (
+        json.loads(ours.read_text())["metrics"]["teacher_accuracy"]
+        == json.loads(theirs.read_text())["metrics"]["teacher_accuracy"]
+    )
+    assert str(tmp_path) not in ours.read_text()
+
+
+def test_list_show_doctor_version(bench: Bench) -> None:
+    listed = bench("list")
+    assert listed.returncode == 0
+    for word in ("dpsd", "no-defence", "gmi", "digits", "imagefolder:PATH"):
+        assert word in listed.stdout
+    assert "gmi" not in bench("list", "methods").stdout
+    shown = bench("show", "dpsd").stdout
+    for word in ("reference", "needs", "unit", "Differs from the paper", "iterations", "sigma", "[smoke"):
+        assert word in shown, word
+    doctor = bench("doctor").stdout
+    assert "torch" in doctor and "digits" in doctor and "blocks --dataset" in doctor
+    assert bench("--version").stdout.startswith("dp-distill-bench ")
+
+
+def test_help_of_a_run_shows_the_plugins_options(bench: Bench) -> None:
+    general = bench("run", "--help").stdout
+    assert "--epsilon" in general and "--method.mode" not in general
+    special = bench("run", "--method", "dpsd", "--attack", "gmi", "--help").stdout
+    assert "--method.mode" in special and "--attack.iterations" in special and "paper" in special
+
+
+def test_publish_refuses_smoke_and_check_finds_edits(
+    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    (path,) = record_files(finished[0] / "runs")
+    done = bench("leaderboard", "--publish", path.parent)
+    assert done.returncode == 2 and "smoke" in done.stderr
+
+
+def test_the_console_script_is_the_same_program() -> None:
+    script = Path(sys.executable).with_name("bench")
+    if not script.exists():
+        pytest.skip("the package is not installed in this environment, so there is no `bench` script")
+    run = subprocess.run([script, "--version"], capture_output=True, text=True)
+    assert run.stdout.startswith("dp-distill-bench ")

@@ -1,0 +1,35 @@
+"""Fixtures for everyone: where real data lie, and how to run the command as a user types it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = [sys.executable, "-m", "bench"]
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The root of real data sets, or a skip that says why."""
+    for place in (os.environ.get("BENCH_DATA"), ROOT.parent / "shared" / "data"):
+        if place and (Path(place) / "MNIST" / "raw").is_dir():
+            return Path(place)
+    pytest.skip("no real data: set BENCH_DATA or put them at ../shared/data")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `python -m bench ...` in an empty directory; returns the finished process with its output."""
+
+    def run(*arguments: object, **extra: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200", **extra}
+        command = [*BENCH, *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+
+    return run

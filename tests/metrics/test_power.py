@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench.metrics.power import DRAWS, permutation_p, power
+
+
+def faithful(c: int, n: int = 20) -> Tensor:
+    return n * torch.eye(c, dtype=torch.int64)
+
+
+def collapsed(c: int, into: int = 0, n: int = 20) -> Tensor:
+    counts = torch.zeros(c, c, dtype=torch.int64)
+    counts[:, into] = n
+    return counts
+
+
+@pytest.mark.parametrize("c", [4, 5, 7, 8, 10, 40])
+def test_success_on_the_teacher_and_collapse_on_random_passes(c: int) -> None:
+    verdict = power(faithful(c), collapsed(c))
+    assert verdict.passed
+    assert verdict.p_random == 1
+    assert verdict.reason.startswith("The attack works: 100.0%")
+
+
+@pytest.mark.parametrize("c", [2, 3, 5, 10])
+def test_a_blind_attack_fails(c: int) -> None:
+    verdict = power(collapsed(c), collapsed(c, into=1))
+    assert not verdict.passed
+    assert "teacher" in verdict.reason
+
+
+@pytest.mark.parametrize("c", [2, 3, 5, 10])
+def test_success_on_a_random_network_fails(c: int) -> None:
+    verdict = power(faithful(c), faithful(c))
+    assert not verdict.passed
+    assert "network" in verdict.reason
+
+
+def test_p_value_by_hand() -> None:
+    counts = np.array([[8, 1, 1, 0], [2, 5, 3, 0], [0, 4, 4, 2], [1, 0, 0, 1]])
+    shares = counts / counts.sum(1, keepdims=True)
+    null = [sum(shares[i, p[i]] for i in range(4)) for p in permutations(range(4))]
+    expected = sum(t >= null[0] - 1e-9 for t in null) / 24
+    assert permutation_p(counts) == pytest.approx(expected)
+    assert permutation_p(10 * np.eye(4)) == pytest.approx(1 / 24)
+
+
+def test_drawn_permutations_add_one() -> None:
+    assert permutation_p(np.eye(20)) == pytest.approx(1 / (DRAWS + 1))
+
+
+def test_drawn_and_exact_p_values_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.RandomState(0)
+    counts = rng.poisson(3, (6, 6)) + 2 * np.eye(6)
+    exact = permutation_p(counts)
+    monkeypatch.setattr("bench.metrics.power._EXACT_UP_TO", 5)
+    assert 0.001 < exact < 0.5
+    assert permutation_p(counts) == pytest.approx(exact, abs=4 * (exact / DRAWS) ** 0.5)
+
+
+@pytest.mark.parametrize("c", [5, 9])
+def test_correlated_images_of_a_class_keep_the_level(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All images of a class turn into one random digit: a test on images would be wrong far more often than alpha."""
+    monkeypatch.setattr("bench.metrics.power.DRAWS", 500)
+    rng = np.random.RandomState(0)
+    cases = [50.0 * np.eye(c)[rng.randint(c, size=c)] for _ in range(300)]
+    rejected = np.mean([permutation_p(case) <= 0.05 for case in cases])
+    naive = np.mean(
+        [np.trace(case) / case.sum() > 1 / c + 1.645 * (1 / c * (1 - 1 / c) / case.sum()) ** 0.5 for case in cases]
+    )
+    assert rejected <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+    assert naive > 0.2
+
+
+def test_unequal_rows_weigh_the_same() -> None:
+    counts = np.diag([1, 1000, 1, 1]) + np.array([[0, 9, 0, 0], [0, 0, 0, 0], [0, 9, 0, 0], [0, 9, 0, 0]])
+    assert permutation_p(counts) == permutation_p(counts / counts.sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize("c", [2, 3])
+def test_few_classes_are_judged_by_bounds(c: int) -> None:
+    verdict = power(faithful(c), collapsed(c))
+    assert verdict.passed
+    assert verdict.p_teacher is verdict.p_random is None
+    assert "too few" in verdict.reason
+    assert not power(faithful(c, n=1), collapsed(c, n=1)).passed
+
+
+def test_bounds_must_clear_the_random_network_not_only_chance() -> None:
+    teacher, random = torch.tensor([[70, 30], [30, 70]]), torch.tensor([[65, 35], [35, 65]])
+    assert not power(teacher, random).passed
+    assert power(teacher, torch.tensor([[40, 60], [60, 40]])).passed
+    assert not power(torch.tensor([[52, 48], [48, 52]]), torch.tensor([[10, 90], [90, 10]])).passed
+
+
+def test_alpha_decides() -> None:
+    counts = torch.tensor([[8, 1, 1, 0], [2, 5, 3, 0], [0, 4, 4, 2], [1, 0, 0, 1]])
+    p = permutation_p(counts.numpy())
+    assert 0.04 < p < 0.2
+    assert power(counts, collapsed(4), alpha=0.3).passed
+    assert not power(counts, collapsed(4), alpha=0.01).passed
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        (torch.ones(2, 3), "expected"),
+        (torch.ones(1, 1), "c >= 2"),
+        (torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]), "nothing was aimed at class 1"),
+        (-torch.eye(4), "negative"),
+    ],
+)
+def test_refuses_bad_counts(counts: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        power(counts, counts)
+    with pytest.raises(ValueError, match="same classes"):
+        power(faithful(4), faithful(5))
+    with pytest.raises(ValueError, match="alpha"):
+        power(faithful(4), faithful(4), alpha=0)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import dp_accounting as dp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.privacy import Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy.accountant import epsilon
+
+POSITIVE = st.floats(1e-3, 1e3)
+
+
+@given(scale=POSITIVE, power=st.floats(0.3, 3), budget=POSITIVE, low=POSITIVE, widen=st.floats(1.01, 1e3))
+def test_smallest_meets_the_budget_and_no_less_would(scale, power, budget, low, widen):
+    def cost(x: float) -> float:
+        return (scale / x) ** power
+
+    exact = scale / budget ** (1 / power)
+    found = smallest(cost, budget, low, low * widen)
+    assert cost(found) <= budget
+    assert exact * (1 - 1e-9) <= found <= exact * 1.002
+
+
+@given(budget=st.floats(0.5, 50), edge=POSITIVE)
+def test_smallest_reads_a_cost_with_jumps_and_infinities(budget, edge):
+    def cost(x: float) -> float:
+        return math.inf if x < edge else 100.0 if x < 2 * edge else 0.25
+
+    assert 2 * edge <= smallest(cost, budget, 0.1, 1.0) <= 2 * edge * 1.002
+
+
+def test_smallest_never_answers_with_a_value_it_did_not_read():
+    read: dict[float, float] = {}
+
+    def cost(x: float) -> float:
+        return read.setdefault(x, 1 / x)
+
+    for budget in (0.3, 5.0, 1e6, math.inf):
+        assert read[smallest(cost, budget, 0.1, 1.0)] <= budget
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 3.0])
+def test_smallest_says_when_no_parameter_helps(value):
+    with pytest.raises(Unreachable, match="cannot be met") as caught:
+        smallest(lambda x: value, 1.0, 0.1, 1.0)
+    assert isinstance(caught.value, BenchError)
+    assert "\n" not in str(caught.value)
+
+
+def test_smallest_ends_where_every_parameter_meets_the_budget():
+    assert 0 < smallest(lambda x: 1 / x, math.inf, 0.1, 1.0) < 1e-15
+
+
+@given(rate=st.floats(0.01, 10), budget=st.floats(0.01, 1000), high=st.integers(1, 10_000))
+def test_largest_count_is_the_last_one_allowed(rate, budget, high):
+    def cost(count: int) -> float:
+        assert 1 <= count <= high
+        return rate * count
+
+    if cost(1) > budget:
+        with pytest.raises(Unreachable, match="single"):
+            largest_count(cost, budget, high)
+    else:
+        found = largest_count(cost, budget, high)
+        assert cost(found) <= budget
+        assert found == high or rate * (found + 1) > budget
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_largest_count_says_when_nothing_is_allowed(value):
+    with pytest.raises(Unreachable):
+        largest_count(lambda count: value, 1.0, 10)
+
+
+def test_bad_brackets_are_refused():
+    with pytest.raises(ValueError, match="low"):
+        smallest(lambda x: 1 / x, 1.0, 1.0, 0.5)
+    with pytest.raises(ValueError, match="high"):
+        largest_count(lambda count: 1.0, 1.0, 0)
+
+
+def gaussians(multiplier: float, count: int) -> float:
+    ledger = Ledger()
+    ledger.spend(dp.GaussianDpEvent(multiplier), count=count)
+    return epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
+
+
+@settings(max_examples=20)
+@given(budget=st.floats(0.1, 500), count=st.integers(1, 5000))
+def test_calibrated_noise_re_reads_below_its_budget(budget, count):
+    found = smallest(lambda z: gaussians(z, count), budget, 0.3, 60)
+    assert gaussians(found, count) <= budget < gaussians(found / 1.002, count)
+    assert gaussians(found, largest_count(lambda n: gaussians(found, n), budget, 10 * count)) <= budget

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+
+import bench.privacy.claims as claims
+from bench.errors import BenchError
+from bench.privacy.claims import dgd_composition, dpsd_theorem1, dpsd_theorem2
+
+PAPER = {"beta": 1e-3, "classes": 10, "batch": 256, "steps": 200, "sigma": 100.0, "delta": 1e-5}
+
+
+def by_scan(slope: float, delta: float) -> float:
+    """The minimum over q by brute force, for slopes with a positive one."""
+    q = 1 + np.exp(np.linspace(-25, 25, 2_000_001))
+    return float(np.min(slope * q + np.log((q - 1) / q) - np.log(q * delta) / (q - 1)))
+
+
+def test_golden_values_in_the_docstrings():
+    assert doctest.testmod(claims).failed == 0
+
+
+@pytest.mark.parametrize("beta, steps, golden", [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)])
+def test_theorem1_golden(beta, steps, golden):
+    assert dpsd_theorem1(**{**PAPER, "beta": beta, "steps": steps}) == pytest.approx(golden, abs=5e-5)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 1e-2, 1.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-8, 1e-5, 1e-2])
+def test_theorem1_is_the_minimum_over_q(beta, delta):
+    slope = 2 * beta**2 * 10 * 256 * 200 / 100.0**2
+    expected = max(0.0, by_scan(slope, delta))
+    assert dpsd_theorem1(**{**PAPER, "beta": beta, "delta": delta}) == pytest.approx(expected, rel=1e-6)
+
+
+def test_theorem1_limits():
+    assert dpsd_theorem1(**{**PAPER, "sigma": 0.0}) == math.inf
+    assert dpsd_theorem1(**{**PAPER, "steps": 0}) == 0.0
+    assert dpsd_theorem1(**{**PAPER, "sigma": 1e9}) == pytest.approx(0.0, abs=1e-5)
+    huge = dpsd_theorem1(**{**PAPER, "sigma": 1e-6})
+    slope = 2e-6 * 10 * 256 * 200 / 1e-12
+    assert slope < huge < slope * 1.01
+
+
+def test_theorem1_moves_the_right_way():
+    base = dpsd_theorem1(**PAPER)
+    assert dpsd_theorem1(**{**PAPER, "sigma": 50.0}) > base
+    assert dpsd_theorem1(**{**PAPER, "steps": 400}) > base
+    assert dpsd_theorem1(**{**PAPER, "classes": 100}) > base
+    assert dpsd_theorem1(**{**PAPER, "delta": 1e-3}) < base
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"beta": 0.0}, {"classes": 0}, {"batch": 0}, {"steps": -1}, {"sigma": -1.0}, {"sigma": math.nan}, {"delta": 0.0}],
+)
+def test_theorem1_refuses_impossible_values(wrong):
+    with pytest.raises(BenchError, match=next(iter(wrong))):
+        dpsd_theorem1(**{**PAPER, **wrong})
+
+
+def test_theorem2_is_the_mechanism_s_own_epsilon():
+    assert dpsd_theorem2(3.0) == 3.0
+    assert dpsd_theorem2(math.inf) == math.inf
+    with pytest.raises(BenchError):
+        dpsd_theorem2(math.nan)
+
+
+@pytest.mark.parametrize("queries, golden", [(400, 5.7985), (1000, 10.087), (1300, 11.90), (27, 1.314)])
+def test_dgd_golden(queries, golden):
+    assert dgd_composition(queries, 1 / 20, 1e-5) == pytest.approx(golden, rel=3e-4)
+
+
+def test_dgd_limits():
+    assert dgd_composition(0, 0.05, 1e-5) == 0.0
+    with pytest.raises(BenchError):
+        dgd_composition(-1, 0.05, 1e-5)
+    with pytest.raises(BenchError):
+        dgd_composition(10, 0.05, 1.0)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.nets import check
+from bench.teachers import EVALUATOR, Recipe, recipe_for
+
+
+@given(st.integers(0, 400), st.integers(1, 4), st.integers(2, 50), st.integers(0, 30))
+def test_steps_by_counting(images: int, epochs: int, batch: int, limit: int) -> None:
+    order = list(range(images))
+    batches = [order[start : start + batch] for _ in range(epochs) for start in range(0, images, batch)]
+    usable = sum(len(part) > 1 for part in batches)
+    assert Recipe(epochs=epochs, batch=batch, max_steps=limit).steps(images) == min(usable, limit or math.inf)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "paper"])
+def test_every_tier_exists_for_both(tier: str) -> None:
+    assert Recipe.at(tier, lr=0.5).lr == 0.5
+    assert recipe_for(tier).steps(1200) >= 8
+    check(EVALUATOR)
+
+
+def test_tiers_are_ordered_by_effort() -> None:
+    seen = [Recipe.at(tier).steps(60_000) * Recipe.at(tier).batch for tier in ("smoke", "quick", "paper")]
+    assert seen[0] < seen[1] / 50 < seen[2] / 100
+    assert Recipe.at("paper") == Recipe()
+
+
+def test_unknown_tier() -> None:
+    for make in (Recipe.at, recipe_for):
+        with pytest.raises(BenchError, match=r"no tier called 'papier'\. Did you mean 'paper'"):
+            make("papier")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("epochs", 0), ("max_steps", -1), ("batch", 1), ("shift", -1), ("optimizer", "adam")],
+        *[("lr", 0.0), ("lr", math.nan), ("warmup", 1.5), ("weight_decay", -0.1), ("label_smoothing", 1.0)],
+    ],
+)
+def test_impossible_values_are_named(field: str, value: object) -> None:
+    with pytest.raises(BenchError, match=f"recipe's {field} must be"):
+        dataclasses.replace(Recipe(), **{field: value})

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from bench.config import Option, configure, field_docs, options, parse, plain
+from bench.errors import BenchError
+
+
+@dataclass(frozen=True)
+class Plugin:
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"quick": {"steps": 7}}
+
+    steps: int = 200
+    """Iteration
+    number T."""
+    rate: float = 0.1
+    """Learning rate gamma."""
+    bound: Literal["normalise", "clip"] = "normalise"
+    """How rows are bounded."""
+    fresh: bool = False
+    """Whether noise is fresh."""
+    name: str = "x"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; expected at least 1")
+
+
+@dataclass(frozen=True)
+class Nested:
+    sizes: tuple[int, ...] = (1, 2)
+
+
+def test_help_is_the_string_under_the_field() -> None:
+    assert field_docs(Plugin)["steps"] == "Iteration number T."
+    assert "name" not in field_docs(Plugin)
+
+
+def test_options_carry_type_default_and_choices() -> None:
+    by_name = {option.name: option for option in options(Plugin)}
+    assert by_name["bound"].choices == ("normalise", "clip")
+    assert (by_name["steps"].kind, by_name["steps"].default) == (int, 200)
+
+
+def test_nested_field_types_are_refused() -> None:
+    with pytest.raises(TypeError, match="sizes"):
+        options(Nested)
+
+
+def test_configure_layers_defaults_tier_and_user() -> None:
+    assert configure(Plugin, "paper", {}, "method").steps == 200
+    assert configure(Plugin, "quick", {}, "method").steps == 7
+    assert configure(Plugin, "quick", {"steps": "9", "fresh": "true"}, "method") == Plugin(steps=9, fresh=True)
+    assert plain(Plugin())["rate"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("steps", "many", ["--method.steps many", "whole number"]),
+        ("steps", "2.5", ["whole number"]),
+        ("rate", "nan", ["finite"]),
+        ("rate", "inf", ["finite"]),
+        ("fresh", "maybe", ["true or false"]),
+        ("bound", "normalize", ["Did you mean 'normalise'", "clip"]),
+        ("stepz", "1", ["no option of --method called 'stepz'", "Did you mean 'steps'"]),
+        ("steps", "0", ["at least 1"]),
+    ],
+)
+def test_bad_values_get_one_line(name: str, text: str, words: list[str]) -> None:
+    with pytest.raises(BenchError) as caught:
+        configure(Plugin, "quick", {name: text}, "method")
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_every_spelling_of_a_boolean() -> None:
+    option = Option("fresh", bool, False, (), "")
+    assert [parse(option, text, "--x") for text in ("yes", "1", "TRUE", "no", "0", "Off")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]

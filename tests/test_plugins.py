@@ -1,0 +1,36 @@
+"""The contract over the registry: every plug-in there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import registry, testing
+
+NOT_RANDOM = {"no-defence"}
+
+
+def contracts(kind: str, contract: type[Any]) -> list[Any]:
+    """One test class per plug-in of a kind."""
+    made = []
+    for name in registry.entries(kind):
+        members = {"plugin": registry.load(kind, name)} | ({"uses_randomness": False} if name in NOT_RANDOM else {})
+        made.append(pytest.param(type(f"Test_{name}", (contract,), members)(), id=name))
+    return made
+
+
+def checks(contract: type[Any]) -> list[str]:
+    return [name for name in dir(contract) if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("check", checks(testing.MethodContract))
+@pytest.mark.parametrize("plugin", contracts("method", testing.MethodContract))
+def test_methods(plugin: testing.MethodContract, check: str) -> None:
+    getattr(plugin, check)()
+
+
+@pytest.mark.parametrize("check", checks(testing.AttackContract))
+@pytest.mark.parametrize("plugin", contracts("attack", testing.AttackContract))
+def test_attacks(plugin: testing.AttackContract, check: str) -> None:
+    getattr(plugin, check)()
