@@ -12,7 +12,7 @@ from torch import Tensor
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
-CELL, LEFT, TOP = 0.62, 1.9, 0.75
+CELL, LABELS, TITLE, HEADS, EDGE = 0.62, 1.6, 0.4, 0.35, 0.12
 
 
 def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Tensor]]) -> None:
@@ -24,18 +24,20 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
         columns: a label per column.
         rows: (label, (n, c, h, w) images in [0, 1]) with n = number of columns.
     """
-    width, height = LEFT + CELL * len(columns) + 0.1, TOP + CELL * len(rows) + 0.1
+    left = EDGE + (LABELS if any(label for label, _ in rows) else 0)
+    top = TITLE + (HEADS if any(columns) else 0)
+    width, height = left + CELL * len(columns) + EDGE, top + CELL * len(rows) + EDGE
     figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
-    figure.text(0.1 / width, 1 - 0.22 / height, title, fontsize=9, weight="bold", va="center")
+    figure.text(EDGE / width, 1 - 0.22 / height, title, fontsize=9, weight="bold", va="center")
     for index, label in enumerate(columns):
-        x = (LEFT + CELL * (index + 0.5)) / width
-        figure.text(x, 1 - (TOP - 0.14) / height, label, fontsize=8, ha="center", va="center")
+        x = (left + CELL * (index + 0.5)) / width
+        figure.text(x, 1 - (top - 0.14) / height, label, fontsize=8, ha="center", va="center")
     for number, (label, images) in enumerate(rows):
-        bottom = height - TOP - CELL * (number + 1)
-        figure.text((LEFT - 0.1) / width, (bottom + CELL / 2) / height, label, fontsize=8, ha="right", va="center")
+        bottom = height - top - CELL * (number + 1)
+        figure.text((left - 0.1) / width, (bottom + CELL / 2) / height, label, fontsize=8, ha="right", va="center")
         for index, image in enumerate(images):
             place = (
-                (LEFT + CELL * index) / width,
+                (left + CELL * index) / width,
                 (bottom + 0.02) / height,
                 (CELL - 0.04) / width,
                 (CELL - 0.04) / height,

@@ -51,13 +51,15 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class TeacherSpec:
-    """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run."""
+    """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run; `normalise`
+    the (mean, std) that the user's network expects, or None for the harness's (0.5, 0.5)."""
 
     data: DataSpec
     arch: str
     weights: str | None
     recipe: dict[str, Any]
     seed: int
+    normalise: tuple[float, float] | None = None
     kind: str = "teacher"
     version: int = 1
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from bench import console, data, leaderboard, nets, pictures, provenance, registry, scoring, steps, teachers
-from bench.api import Context, Teacher
+from bench.api import AttackResult, Context, Teacher
 from bench.config import configure, plain
 from bench.errors import BenchError, RunFailed
 from bench.metrics.inversion import nearest_private
@@ -35,6 +34,8 @@ from bench.scoring import Scored
 from bench.store import Step, Store, publish
 
 EVALUATOR_SEED = 2020
+MOST_COLUMNS = 20
+NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Settings:
     download: bool = False
     teacher: str = "resnet18"
     teacher_weights: Path | None = None
+    teacher_normalise: tuple[float, float] | None = None
     student: str = "datalens"
     tier: str = "quick"
     budget: Budget = field(default_factory=Budget)
@@ -156,7 +158,9 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     s, m = job.settings, job.material.data
     where = DataSpec(m.name, m.fingerprint, s.split)
     recipe = {} if job.weights_sha256 else plain(job.recipe)
-    teacher = TeacherSpec(where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed)
+    teacher = TeacherSpec(
+        where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed, s.teacher_normalise
+    )
     method, attack = job.method, job.attack
     budget = steps.budget_plain(s.budget)
     release = ReleaseSpec(teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed)
@@ -240,7 +244,7 @@ def _attack_all(
     job: Job,
     spec: RunSpec,
     record: Record,
-    nets_by_target: dict[str, nn.Module],
+    nets_by_target: dict[str, nets.Classifier],
     evaluator: nets.Classifier,
     seconds: dict[str, float],
 ) -> dict[str, tuple[str, Artist]]:
@@ -284,15 +288,15 @@ def _draw_synthetic(path: Path, title: str, images: torch.Tensor) -> None:
     pictures.grid(path, title, [""] * 10, [row for row in rows if len(row[1]) == 10])
 
 
-def _draw_attack(path: Path, title: str, found: dict[str, Any], material: steps.Material) -> None:
+def _draw_attack(path: Path, title: str, found: dict[str, AttackResult], material: steps.Material) -> None:
     images, labels = data.to_float(material.private[0]), material.private[1]
+    classes = found["student"].targets.unique()[:MOST_COLUMNS]
     rows = []
     for name, result in found.items():
-        first = [int((result.targets == c).nonzero()[0]) for c in result.targets.unique()]
+        first = [int((result.targets == c).nonzero()[0]) for c in classes]
         near = nearest_private(result.images[first], result.targets[first], images, labels)
-        rows += [(f"from the {name}", result.images[first]), ("nearest private", images[near])]
-    columns = [material.data.class_names[int(c)] for c in found["student"].targets.unique()]
-    pictures.grid(path, title, columns, rows)
+        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", images[near])]
+    pictures.grid(path, title, [material.data.class_names[int(c)] for c in classes], rows)
 
 
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:

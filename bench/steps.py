@@ -64,7 +64,7 @@ def teacher(
     def make(path: Path) -> None:
         model = _new_network(spec.arch, material, ctx.seed).to(ctx.device)
         if user_weights is not None:
-            teachers.load_user(user_weights, model, spec.arch)
+            teachers.load_user(user_weights, model, spec.arch, spec.normalise)
         else:
             _fit(model, *material.private, recipe, ctx, f"teacher {spec.arch}")
         _publish_model(path, model, material, ctx)

@@ -7,11 +7,19 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bench import __version__
 from bench.cli import boards, doctor, listing, run
 from bench.errors import BenchError, RunFailed
+
+COMMANDS: dict[str, Any] = {
+    "run": run,
+    "list": listing.LIST,
+    "show": listing.SHOW,
+    "leaderboard": boards,
+    "doctor": doctor,
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,13 +42,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
     top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     made: dict[str, Parser] = {}
-    for name, module in {
-        "run": run,
-        "list": listing.LIST,
-        "show": listing.SHOW,
-        "leaderboard": boards,
-        "doctor": doctor,
-    }.items():
+    for name, module in COMMANDS.items():
         made[name] = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
         made[name].add_argument("--debug", action="store_true", help="show the traceback of an error")
         module.add_arguments(made[name])

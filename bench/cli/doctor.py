@@ -32,9 +32,8 @@ def execute(given: argparse.Namespace) -> int:
     from bench import __version__, data, provenance
     from bench.errors import BenchError
 
-    out.print(
-        f"[bold]dp-distill-bench[/bold] {__version__}, commit {provenance.git_state(Path(__file__).parents[2])['commit']}"
-    )
+    commit = provenance.git_state(Path(__file__).parents[2])["commit"]
+    out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")
     missing = 0
     for name, version in provenance.versions().items():
         blocks = BLOCKS.get(name)

@@ -47,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="your own trained teacher: .safetensors or a torch state dict",
     )
     what.add_argument(
+        "--teacher-normalise",
+        metavar="MEAN,STD",
+        help="what your teacher was trained with, on pixels in [0, 1] (default 0.5,0.5)",
+    )
+    what.add_argument(
         "--student",
         metavar="NET",
         default="datalens",
@@ -165,6 +170,7 @@ def execute(given: argparse.Namespace) -> int:
         method=given.method,
         attack=None if given.attack in (None, "none") else given.attack,
         budget=budget,
+        teacher_normalise=_normalise(given.teacher_normalise, given.teacher_weights),
         **{name: getattr(given, name) for name in COPIED},
         method_options=_plugin_options(given, "method"),
         attack_options=_plugin_options(given, "attack"),
@@ -212,6 +218,20 @@ def _seeds(text: str) -> list[int]:
     if len(set(seeds)) != len(seeds) or min(seeds) < 0:
         raise BenchError(f"--seeds {text}: expected different numbers of at least 0, as in 0,1,2")
     return seeds
+
+
+def _normalise(text: str | None, weights: Path | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    if weights is None:
+        raise BenchError("--teacher-normalise was given without --teacher-weights; our own teachers need none")
+    try:
+        mean, std = (float(part) for part in text.split(","))
+    except ValueError:
+        raise BenchError(f"--teacher-normalise {text}: expected MEAN,STD, as in 0.1307,0.3081") from None
+    if not (std > 0 and math.isfinite(mean) and math.isfinite(std)):
+        raise BenchError(f"--teacher-normalise {text}: expected a finite mean and a std above 0")
+    return mean, std
 
 
 def _budget(given: argparse.Namespace) -> Budget:

@@ -10,6 +10,7 @@ Shape = tuple[int, int, int]
 
 SMALLEST, LARGEST = 8, 64
 _SMALLEST_MAP = 4
+CONTRAST = 3.0
 
 
 def check_square(shape: Shape) -> None:
@@ -92,7 +93,9 @@ class UpsampleGenerator(nn.Module):
     """The upsampling generator of data-free distillation (Chen et al., DAFL, ICCV 2019; card F5 has its sizes).
 
     Linear to a map of a quarter of the image's size with 2d channels, batch normalisation; twice: nearest-neighbour
-    doubling, 3x3 convolution (2d, then d channels), batch normalisation, leaky ReLU 0.2; 3x3 convolution; sigmoid.
+    doubling, 3x3 convolution (2d, then d channels), batch normalisation, leaky ReLU 0.2; 3x3 convolution; batch
+    normalisation; sigmoid. The last normalisation starts with a scale of 3, so that an untrained generator makes images
+    of full contrast.
 
     Args:
         shape: (c, h, w) of the images; h and w multiples of 4, at least 8.
@@ -119,8 +122,15 @@ class UpsampleGenerator(nn.Module):
             nn.BatchNorm2d(wide),
         )
         self.grow = nn.Sequential(
-            *_upsample(wide, wide), *_upsample(wide, width), nn.Conv2d(width, c, 3, padding=1), nn.Sigmoid()
+            *_upsample(wide, wide),
+            *_upsample(wide, width),
+            nn.Conv2d(width, c, 3, padding=1),
+            nn.BatchNorm2d(c),
+            nn.Sigmoid(),
         )
+        last = self.grow[-2]
+        assert isinstance(last, nn.BatchNorm2d)
+        nn.init.constant_(last.weight, CONTRAST)
 
     def forward(self, z: Tensor) -> Tensor:
         """(n, latent) to (n, c, h, w) in [0, 1]."""

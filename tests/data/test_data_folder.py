@@ -125,6 +125,14 @@ def test_an_image_of_the_right_size_is_not_touched(tmp_path: Path) -> None:
     assert np.array_equal(data.load(f"imagefolder:{tmp_path}").train_images[0, 0].numpy(), pixels)
 
 
+def test_colour_images_keep_rows_columns_and_channels(tmp_path: Path) -> None:
+    two_classes(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "train" / "cat" / "0.png")
+    found = data.load(f"imagefolder:{tmp_path}").train_images[0].numpy()
+    assert np.array_equal(found.transpose(1, 2, 0), pixels)
+
+
 def test_hidden_files_and_files_beside_the_classes_are_left_alone(tmp_path: Path) -> None:
     two_classes(tmp_path)
     before = data.load(f"imagefolder:{tmp_path}").fingerprint

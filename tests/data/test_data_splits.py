@@ -175,6 +175,18 @@ def test_enlarged_aux_is_bilinear() -> None:
     assert aux[0, 0].tolist() == [[0, 25, 75, 100]] * 2
 
 
+def test_shrunken_aux_is_filtered_by_a_triangle_as_wide_as_the_shrinking() -> None:
+    of = make("mnist", shape=(1, 2, 2))
+    other = make("fmnist", total=2, classes=2, shape=(1, 16, 16))
+    other.train_images[0, 0] = 0
+    other.train_images[0, 0, :, ::8] = 240
+    aux = data.aux_part(of, data.split(of, "full"), lambda _: other)
+    inside = sum(1 - abs(column + 0.5 - 4) / 8 for column in range(12))
+    left = 240 * ((1 - 3.5 / 8) + (1 - 4.5 / 8)) / inside
+    right = 240 * (1 - 3.5 / 8) / inside
+    assert aux[0, 0].tolist() == [[round(left), round(right)]] * 2
+
+
 @pytest.mark.parametrize(
     ("private", "aux", "other", "says"),
     [

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import leaderboard
+from bench.errors import BenchError
+from bench.leaderboard import COLUMNS
+from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec
+
+
+def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Record:
+    """A record as the runner writes it, with made-up numbers."""
+    where = DataSpec("digits", "f" * 16, changes.get("split", "iid"))
+    teacher = TeacherSpec(where, "resnet18", None, {}, seed)
+    options = {"sigma": changes.get("sigma", 1.0)}
+    release = ReleaseSpec(teacher, "dpsd", 1, options, "datalens", {"epsilon": 10.0}, "seeded", seed)
+    attack = AttackSpec(release, "gmi", 1, "weights", {}, seed)
+    spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
+    result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
+    if status == "failed":
+        return result
+    result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
+    accounted = {"epsilon": changes.get("accounted", 7639.0), "unit": "example", "relation": "add-or-remove"}
+    result.privacy = {
+        "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": "query"},
+        "accounted": accounted | {"delta": 1e-5},
+    }
+    result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
+    return result
+
+
+def rows(records: list[Record]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(leaderboard.to_csv(records))))
+
+
+def test_columns_are_those_of_the_design() -> None:
+    assert list(rows([record(0, 0.5)])[0]) == COLUMNS
+
+
+def test_seeds_share_a_row_and_everything_else_does_not() -> None:
+    found = rows([record(0, 0.5), record(1, 0.7), record(0, 0.1, sigma=2.0), record(0, 0.1, tier="paper")])
+    assert len(found) == 3
+    (row,) = [r for r in found if r["seeds"] == "0 1"]
+    assert float(row["accuracy_mean"]) == pytest.approx(0.6)
+    assert float(row["accuracy_std"]) == pytest.approx(0.141421)
+    assert len(row["runs"].split()) == 2
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert rows([record(0, 0.5)])[0]["accuracy_std"] == ""
+
+
+def test_failures_are_counted_not_averaged() -> None:
+    (row,) = rows([record(0, 0.5), record(1, 0.0, status="failed")])
+    assert (row["failed"], row["seeds"], float(row["accuracy_mean"])) == ("1", "0 1", 0.5)
+    (row,) = rows([record(1, 0.0, status="failed")])
+    assert (row["failed"], row["accuracy_mean"]) == ("1", "")
+
+
+def test_an_attack_without_power_says_inconclusive() -> None:
+    (row,) = rows([record(0, 0.5), record(1, 0.5, status="inconclusive")])
+    assert row["power"] == "inconclusive"
+    assert rows([record(0, 0.5)])[0]["power"] == "pass"
+
+
+def test_infinite_epsilon_is_empty_and_the_difference_is_flagged() -> None:
+    (row,) = rows([record(0, 0.5, accounted=None)])
+    assert row["epsilon_accounted"] == "" and row["epsilon_claimed"] == "10.0"
+    assert row["flags"] == "claim!=accounted"
+
+
+def test_the_same_number_for_another_unit_is_not_the_same() -> None:
+    same = record(0, 0.5, accounted=10.0)
+    assert leaderboard.flags(same) == ["claim!=accounted"]
+    same.privacy["claimed"]["unit"] = "example"
+    assert leaderboard.flags(same) == []
+
+
+def test_same_records_same_bytes_in_any_order() -> None:
+    records = [record(s, s / 10, sigma=v) for s in range(5) for v in (1.0, 2.0, 3.0)]
+    text = leaderboard.to_csv(records)
+    for seed in range(5):
+        random.Random(seed).shuffle(records)
+        assert leaderboard.to_csv(records) == text
+
+
+def save(item: Record, folder: Path) -> Path:
+    path = folder / item.hash / "record.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(item.to_json())
+    return path.parent
+
+
+def test_publish_then_check_then_edit(tmp_path: Path) -> None:
+    boards = tmp_path / "leaderboards"
+    leaderboard.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
+    assert leaderboard.differences(boards) == []
+    board = boards / "digits.csv"
+    board.write_text(board.read_text().replace("0.5", "0.9"))
+    assert leaderboard.differences(boards) == [f"{board} is not what its records give"]
+    board.unlink()
+    assert leaderboard.differences(boards) == [f"{board} is missing"]
+    leaderboard.rebuild(boards)
+    (boards / "mnist.csv").write_text("x\n")
+    assert leaderboard.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
+
+
+def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
+    unclean = record(3, 0.5)
+    unclean.provenance["git"] = {"clean": False, "commit": None}
+    for item, word in (
+        (record(1, 0.5, tier="smoke"), "smoke"),
+        (record(2, 0.5, "failed"), "failed"),
+        (unclean, "commit"),
+    ):
+        with pytest.raises(BenchError, match=word):
+            leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
+    assert not (tmp_path / "leaderboards").exists()
+
+
+def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
+    good, bad = save(record(0, 0.5), tmp_path / "runs"), save(record(1, 0.5, tier="smoke"), tmp_path / "runs")
+    with pytest.raises(BenchError):
+        leaderboard.publish(tmp_path / "leaderboards", [good, bad])
+    assert not (tmp_path / "leaderboards").exists()
+
+
+def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
+    save(record(0, 0.5), tmp_path / "records")
+    other = record(1, 0.5)
+    other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
+    other = replace(other, hash=leaderboard_hash(other))
+    save(other, tmp_path / "records")
+    path = leaderboard.refresh(tmp_path, "digits")
+    with path.open(newline="") as stream:
+        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
+
+
+def leaderboard_hash(item: Record) -> str:
+    from bench.records import digest
+
+    return digest(item.spec)

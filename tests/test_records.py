@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from bench.records import DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest, number
+
+WHERE = DataSpec("digits", "f" * 16, "iid")
+TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
+RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", {"epsilon": 10.0}, "seeded", 0)
+RUN = RunSpec("quick", RELEASE, None, EvaluatorSpec(WHERE, "evaluator-cnn", {}, 1))
+
+
+def test_canonical_form_ignores_the_order_of_keys() -> None:
+    assert canonical({"b": 1, "a": 2.5}) == canonical({"a": 2.5, "b": 1})
+    assert digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1}) != digest({"a": 2, "b": 2})
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_json_has_no_nan_and_no_infinity(bad: float) -> None:
+    with pytest.raises(ValueError):
+        canonical({"x": bad})
+
+
+def test_infinity_is_null_and_nan_is_refused() -> None:
+    assert number(math.inf) is None and number(None) is None and number(2) == 2.0
+    with pytest.raises(ValueError):
+        number(math.nan)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(RUN, tier="paper"),
+        replace(RUN, release=replace(RELEASE, seed=1)),
+        replace(RUN, release=replace(RELEASE, teacher=replace(TEACHER, recipe={"epochs": 3}))),
+        replace(RUN, release=replace(RELEASE, teacher=replace(TEACHER, data=replace(WHERE, fingerprint="0" * 16)))),
+        replace(RUN, release=replace(RELEASE, version=2)),
+        replace(RUN, release=replace(RELEASE, noise="os")),
+    ],
+)
+def test_the_hash_covers_the_whole_history(changed: RunSpec) -> None:
+    assert changed.hash != RUN.hash
+
+
+def test_a_record_survives_the_disk(tmp_path: Path) -> None:
+    record = Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5, "fid": None})
+    path = tmp_path / "record.json"
+    path.write_text(record.to_json())
+    assert Record.read(path) == replace(record, spec=json.loads(canonical(asdict(RUN))))
+    assert Record.read(path).to_json() == record.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"hash": "x"}', "null"])
+def test_what_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"record\.json is not a record"):
+        Record.read(path)
+
+
+def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
+    record = Record(RUN.hash, "ok", "", asdict(RUN))
+    record.spec["tier"] = "paper"
+    (tmp_path / "record.json").write_text(record.to_json())
+    with pytest.raises(ValueError, match="hash"):
+        Record.read(tmp_path / "record.json")
