@@ -103,9 +103,10 @@ class RandomSpec:
 
 @dataclass(frozen=True)
 class AttackSpec:
-    """An attack on one target."""
+    """An attack on one target. `aux` is the fingerprint of the attacker's images."""
 
     target: TeacherSpec | ReleaseSpec | RandomSpec
+    aux: str
     attack: str
     version: int
     access: str

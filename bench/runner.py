@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -161,18 +162,21 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     teacher = TeacherSpec(
         where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed, s.teacher_normalise
     )
-    method, attack = job.method, job.attack
+    method = job.method
     budget = steps.budget_plain(s.budget)
     release = ReleaseSpec(teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed)
     evaluator = EvaluatorSpec(
         replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
     )
-    aimed = (
-        None
-        if attack is None
-        else AttackSpec(release, s.attack or "", attack.version, attack.access, plain(attack), seed)
-    )
-    return RunSpec(s.tier, release, aimed, evaluator)
+    return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
+
+
+def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None:
+    name, plugin = job.settings.attack, job.attack
+    if name is None or plugin is None:
+        return None
+    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
+    return AttackSpec(release, aux, name, plugin.version, plugin.access, plain(plugin), seed)
 
 
 def run(job: Job, seed: int) -> Outcome:

@@ -22,7 +22,7 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     teacher = TeacherSpec(where, "resnet18", None, {}, seed)
     options = {"sigma": changes.get("sigma", 1.0)}
     release = ReleaseSpec(teacher, "dpsd", 1, options, "datalens", {"epsilon": 10.0}, "seeded", seed)
-    attack = AttackSpec(release, "gmi", 1, "weights", {}, seed)
+    attack = AttackSpec(release, "a" * 16, "gmi", 1, "weights", {}, seed)
     spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
     result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
     if status == "failed":
