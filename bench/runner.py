@@ -151,7 +151,8 @@ def _material(settings: Settings) -> steps.Material:
     images = data.load(settings.dataset, settings.data_root, settings.download)
     split = data.split(images, settings.split)
     load_other = partial(data.load, root=settings.data_root, download=settings.download)
-    return steps.Material(images, data.private_part(images, split), data.aux_part(images, split, load_other))
+    aux = data.aux_part(images, split, load_other)
+    return steps.Material(data.private_domain(images, split), data.private_part(images, split), aux)
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:

@@ -6,7 +6,7 @@ readers are imported by `load`.
 
 from bench.data.catalog import check, load, names, slug
 from bench.data.images import ImageData, to_float
-from bench.data.splits import Split, aux_part, private_part, split, split_names
+from bench.data.splits import Split, aux_part, private_domain, private_part, split, split_names
 
 __all__ = [
     "ImageData",
@@ -15,6 +15,7 @@ __all__ = [
     "check",
     "load",
     "names",
+    "private_domain",
     "private_part",
     "slug",
     "split",

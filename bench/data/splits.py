@@ -54,7 +54,7 @@ def split(data: ImageData, name: str) -> Split:
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
-    disjoint-high: the other way round. Labels keep their numbering.
+    disjoint-high: the other way round.
 
     Raises:
         BenchError: unknown split, or one that this data set cannot have.
@@ -82,8 +82,39 @@ def split(data: ImageData, name: str) -> Split:
 
 
 def private_part(data: ImageData, split: Split) -> tuple[Tensor, Tensor]:
-    """The teacher's records: images (n, c, h, w) uint8 and labels (n,) int64."""
-    return data.train_images[split.private], data.train_labels[split.private]
+    """The teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in `private_domain`."""
+    return data.train_images[split.private], _renumbered(data, split)[data.train_labels[split.private]]
+
+
+def private_domain(data: ImageData, split: Split) -> ImageData:
+    """The data set as the teacher's world knows it: only records of private classes, numbered from 0, names kept.
+
+    Of the test set too, so that accuracy is measured on classes the teacher was taught. `data` itself where all classes
+    are private.
+    """
+    numbers = _renumbered(data, split)
+    names = tuple(name for name, number in zip(data.class_names, numbers.tolist(), strict=True) if number >= 0)
+    if len(names) == data.classes:
+        return data
+    train, test = numbers[data.train_labels], numbers[data.test_labels]
+    return ImageData(
+        data.name,
+        data.train_images[train >= 0],
+        train[train >= 0],
+        data.test_images[test >= 0],
+        test[test >= 0],
+        names,
+    )
+
+
+def _renumbered(data: ImageData, split: Split) -> Tensor:
+    """(classes,) int64: every class's number among the private ones, -1 for the others."""
+    import torch
+
+    private = data.train_labels[split.private].unique()
+    numbers = torch.full((data.classes,), -1)
+    numbers[private] = torch.arange(len(private))
+    return numbers
 
 
 def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData]) -> Tensor:

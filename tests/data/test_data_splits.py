@@ -90,7 +90,8 @@ def test_disjoint_splits_divide_the_classes(classes: int, low: set[int], high: s
     for name, private, aux in (("disjoint-low", low, high), ("disjoint-high", high, low)):
         found = data.split(of, name)
         images, labels = data.private_part(of, found)
-        assert set(labels.tolist()) == private
+        assert set((images[:, 0, 0, 0].long() % classes).tolist()) == private
+        assert [sorted(private)[label] for label in labels.tolist()] == of.train_labels[found.private].tolist()
         assert images[:, 0, 0, 0].tolist() == found.private.tolist()
         assert set((data.aux_part(of, found, never)[:, 0, 0, 0].long() % classes).tolist()) == aux
 
@@ -207,3 +208,22 @@ def test_a_wrong_split_is_a_defect(private: list[int], aux: list[int], other: st
     with pytest.raises(RuntimeError, match=says):
         splits._verify(data.Split("iid", indices(private), indices(aux), other), 10)
     splits._verify(data.Split("iid", indices([0, 2]), indices([1, 9]), None), 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("disjoint-low", ("0", "1", "2", "3", "4")), ("disjoint-high", tuple("56789"))]
+)
+def test_the_private_domain_is_the_classes_the_teacher_is_taught(name: str, kept: tuple[str, ...]) -> None:
+    images = data.load("digits")
+    parts = data.split(images, name)
+    domain, (private, labels) = data.private_domain(images, parts), data.private_part(images, parts)
+    assert domain.class_names == kept and domain.classes == 5
+    assert torch.equal(private, domain.train_images) and torch.equal(labels, domain.train_labels)
+    assert sorted(domain.test_labels.unique().tolist()) == [0, 1, 2, 3, 4]
+    first = int(kept[0])
+    assert int((images.test_labels - first).clamp(-1, 5).eq(0).sum()) == int((domain.test_labels == 0).sum())
+
+
+def test_where_all_classes_are_private_the_domain_is_the_data_set() -> None:
+    images = data.load("digits")
+    assert data.private_domain(images, data.split(images, "iid")) is images
