@@ -26,7 +26,7 @@ class Plan:
     """The parameters that enter the mechanism.
 
     Attributes:
-        k: classes kept of the gradient (data mode) or offered as candidates (label mode).
+        k: classes kept of the gradient (data mode) or offered as candidates (label mode, after the wide batches).
         beta: the bound on a normalised gradient, in gradient units; > 0.
         sigma: noise over beta, data mode; 0 = no noise.
         answer_epsilon: epsilon of one randomised response, label mode; infinity = no noise.
@@ -49,6 +49,7 @@ class Mechanism:
         batch: b, images answered at once.
         classes: c.
         per_row: a noise draw for each answer, or one on the sum over the batch.
+        wide: batches at the beginning of label mode in which all c classes are candidates.
         printed: randomised response as DPSD's Eq. 5 prints it.
         teacher_trains_generator: DPSD-T.
     """
@@ -57,6 +58,7 @@ class Mechanism:
     batch: int
     classes: int
     per_row: bool
+    wide: int
     printed: bool
     teacher_trains_generator: bool
 
@@ -88,10 +90,12 @@ class Mechanism:
             for unit in (Unit.EXAMPLE, Unit.QUERY):
                 ledger.spend(NonPrivateDpEvent(), unit=unit, why=why)
             return
-        event = randomised_response_event(plan.answer_epsilon, plan.k)
-        why = f"randomised response over {plan.k} candidates"
-        ledger.spend(event, count=plan.iterations * self.batch, unit=Unit.EXAMPLE, why=why)
-        ledger.spend(event, unit=Unit.QUERY, why=why)
+        wide = min(self.wide, plan.iterations)
+        for batches, k in ((wide, self.classes), (plan.iterations - wide, plan.k)):
+            if batches:
+                event, why = randomised_response_event(plan.answer_epsilon, k), f"randomised response over {k} classes"
+                ledger.spend(event, count=batches * self.batch, unit=Unit.EXAMPLE, why=why)
+        ledger.spend(event, unit=Unit.QUERY, why="one randomised response")
 
     def claim(self, plan: Plan, delta: float) -> Claim:
         """The paper's theorem at these settings; its proof takes neighbours among synthetic answers."""

@@ -12,7 +12,7 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from methods._annotation import Mechanism, Plan, solve
 
-ROWS = Mechanism("data", batch=256, classes=10, per_row=True, printed=False, teacher_trains_generator=False)
+ROWS = Mechanism("data", batch=256, classes=10, per_row=True, wide=0, printed=False, teacher_trains_generator=False)
 LABELS = replace(ROWS, mode="label", batch=4)
 PLAN = Plan(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.0, iterations=200)
 

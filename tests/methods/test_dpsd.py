@@ -67,7 +67,7 @@ def annotate(method: Dpsd, ours: Tensor, theirs: Tensor, plan: Plan, seed: int =
     toy = toy_teacher()
     teacher = Teacher(Fixed(theirs), "datalens", toy.shape, ours.shape[1], "toy")
     noise = torch.Generator().manual_seed(seed)
-    return method._annotate(torch.zeros(len(ours), *SHAPE), Fixed(ours), teacher, plan, noise)
+    return method._annotate(torch.zeros(len(ours), *SHAPE), Fixed(ours), teacher, plan, noise, plan.k)
 
 
 @pytest.mark.parametrize("mode", ["data", "label"])
@@ -79,6 +79,11 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str) -> None:
     assert spy.with_gradient == 0, "the generator must not see the teacher"
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert entry.count == (3 if mode == "data" else 3 * 16)
+
+
+def test_wide_batches_are_asked_about_all_classes_and_entered_as_such() -> None:
+    release = convert(mode="label", wide="1", label_batches="2", latents="fresh", k="2")
+    assert [(e.count, e.event.num_buckets) for e in release.ledger.entries(Unit.EXAMPLE)] == [(16, CLASSES), (80, 2)]
 
 
 def test_dpsd_t_lets_the_teacher_train_the_generator_and_says_so() -> None:
@@ -248,7 +253,9 @@ def test_k_outside_two_to_c_is_refused(given: dict[str, Any]) -> None:
         Dpsd(**given).check(Budget(10.0), "mnist", 10)
 
 
-@pytest.mark.parametrize("given", [{"iterations": 0}, {"batch": 0}, {"gamma_s": 0.0}, {"sigma": -1.0}])
+@pytest.mark.parametrize(
+    "given", [{"iterations": 0}, {"label_batches": 2}, {"batch": 0}, {"gamma_s": 0.0}, {"sigma": -1.0}]
+)
 def test_impossible_fields_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Dpsd(**given)
