@@ -55,7 +55,7 @@ class Gmi:
         "smoke": {"gan_steps": 4, "gan_batch": 8, "n_critic": 2, "latent": 8, "width": 4,
                   "iterations": 3, "draws": 2, "images_per_class": 1},
         "quick": {"gan_steps": 400, "n_critic": 2, "gan_lr": 1e-3, "width": 16,
-                  "iterations": 100, "lr": 0.02, "images_per_class": 4},
+                  "iterations": 50, "lr": 0.05, "images_per_class": 4},
     }  # fmt: skip
 
     gan_steps: int = 53_000

@@ -5,6 +5,7 @@ No file is ever unpickled freely: safetensors hold numbers only, and torch files
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -70,7 +71,9 @@ def _read(path: Path, safetensors: bool) -> object:
     if not path.is_file():
         raise BenchError(f"no weights file at '{path}': give the path of a .safetensors or torch file")
     try:
-        return load_file(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return load_file(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # The bytes may be anybody's, and the readers raise a dozen kinds; none of them means anything but this.
         raise BenchError(
