@@ -272,7 +272,8 @@ def _attack_all(
         made[name] = steps.attack(job.store, target_spec, job.attack, nets_by_target[name], m, job.context)
         seconds[f"attack_{name}"] = made[name].seconds
     found = {name: steps.reconstructions(step) for name, step in made.items()}
-    scored = {name: scoring.judge(f, evaluator, m.private, job.device) for name, f in found.items()}
+    by = scoring.appoint(evaluator, m.private, job.device)
+    scored = {name: scoring.judge(images, by) for name, images in found.items()}
     gate = power(scored["teacher"].confusion, scored["random"].confusion)
     _fill(record, scored, gate, made["student"].json("result.json")["queries"])
     title = f"{aim.attack} against {spec.release.method} on {m.data.name} (first image of the first draw per class)"

@@ -33,17 +33,25 @@ def with_interval(name: str, successes: int, trials: int) -> Metrics:
     return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}
 
 
-def judge(found: AttackResult, evaluator: Classifier, private: tuple[Tensor, Tensor], device: torch.device) -> Scored:
-    """Score reconstructions with the evaluator network against the private images.
+@dataclass(frozen=True)
+class Judge:
+    """The evaluator network with what it sees in the private images: features (m, d) and labels (m,)."""
 
-    Args:
-        found: the reconstructions, images in [0, 1].
-        evaluator: a classifier the attack never saw.
-        private: (images uint8, labels) of the teacher's private part.
-        device: where the evaluator lives.
-    """
+    evaluator: Classifier
+    features: Tensor
+    labels: Tensor
+    device: torch.device
+
+
+def appoint(evaluator: Classifier, private: tuple[Tensor, Tensor], device: torch.device) -> Judge:
+    """A judge; looks at all private images (uint8) once."""
+    return Judge(evaluator, features(evaluator, private[0], device), private[1], device)
+
+
+def judge(found: AttackResult, by: Judge) -> Scored:
+    """Score reconstructions, images in [0, 1], with a network that the attack never saw."""
     images = (found.images * 255).round().to(torch.uint8)
-    logits = predict(evaluator, images, device).double()
+    logits = predict(by.evaluator, images, by.device).double()
     hits = logits.argmax(1) == found.targets
     metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
     metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
@@ -56,9 +64,9 @@ def judge(found: AttackResult, evaluator: Classifier, private: tuple[Tensor, Ten
         names = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
         metrics |= dict.fromkeys(names)
         missing |= dict.fromkeys(names, str(error))
-    ours, theirs = features(evaluator, images, device), features(evaluator, private[0], device)
-    metrics["knn_distance"] = knn_distance(ours, found.targets, theirs, private[1])
-    metrics["feature_distance"] = feature_distance(ours, found.targets, theirs, private[1])
+    ours = features(by.evaluator, images, by.device)
+    metrics["knn_distance"] = knn_distance(ours, found.targets, by.features, by.labels)
+    metrics["feature_distance"] = feature_distance(ours, found.targets, by.features, by.labels)
     return Scored(metrics, missing, confusion(logits, found.targets))
 
 
