@@ -5,7 +5,6 @@ One row per spec with only the seeds forgotten; one file per data set.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -102,7 +101,7 @@ def _row(group: list[Record]) -> dict[str, Any]:
         "split": release["teacher"]["data"]["split"],
         "method": release["method"],
         "kind": _folder(release["method"]),
-        "setting": json.dumps(release["options"], sort_keys=True, separators=(",", ":")),
+        "setting": group[0].setting,
         "teacher": release["teacher"]["arch"] + ("" if release["teacher"]["weights"] is None else "+weights"),
         "student": release["student"],
         "attack": None if attack is None else attack["attack"],

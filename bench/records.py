@@ -141,6 +141,7 @@ class Record:
         status: ok, skipped (the attack does not apply), failed, inconclusive (the attack did not prove its power).
         reason: a sentence for every status but ok.
         spec: the RunSpec as plain data.
+        setting: what differs from the tier's defaults, for people.
         metrics: name to number; None where a metric could not be computed, with the reason in `missing`.
         privacy: claimed, accounted, audited, events, noise.
         provenance: versions, device, seconds. Never part of what is compared.
@@ -151,6 +152,7 @@ class Record:
     status: Status
     reason: str
     spec: dict[str, Any]
+    setting: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)

@@ -172,6 +172,23 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
 
+def setting(job: Job) -> str:
+    """What differs from the tier's defaults, as options in a line, such as "mode=label epsilon=1"."""
+    s, usual = job.settings, Budget()
+    parts = _changed(registry.load("method", s.method), job.method, s.tier, "")
+    if s.attack is not None:
+        parts += _changed(registry.load("attack", s.attack), job.attack, s.tier, "attack.")
+    for name in ("epsilon", "delta", "account", "solve", "unit"):
+        if getattr(s.budget, name) != getattr(usual, name):
+            parts.append(f"{name}={getattr(s.budget, name)}")
+    return " ".join(parts + ([f"noise={s.noise}"] if s.noise != "seeded" else []))
+
+
+def _changed(cls: type[Any], plugin: Any, tier: str, prefix: str) -> list[str]:
+    default, now = plain(configure(cls, tier, {}, "plugin")), plain(plugin)
+    return [f"{prefix}{name}={now[name]}" for name in now if now[name] != default[name]]
+
+
 def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None:
     name, plugin = job.settings.attack, job.attack
     if name is None or plugin is None:
@@ -198,7 +215,9 @@ def run(job: Job, seed: int) -> Outcome:
     except (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _published(final) is None:
-            _publish(job, Record(spec.hash, "failed", reason, asdict(spec), provenance=_provenance(job, {})), final, {})
+            record = Record(spec.hash, "failed", reason, asdict(spec), setting(job))
+            record.provenance = _provenance(job, {})
+            _publish(job, record, final, {})
         raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
     _publish(job, record, final, artists)
     return Outcome(record, final, cached=False)
@@ -226,7 +245,7 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, dict[str, tuple[str, Artist]
     released, student_net = steps.release(job.store, spec.release, job.method, s.budget, teacher, m, job.context)
     seconds = {"teacher": taught.seconds, "evaluator": judged.seconds, "release": released.seconds}
 
-    record = Record(spec.hash, "ok", "", asdict(spec))
+    record = Record(spec.hash, "ok", "", asdict(spec), setting(job))
     for name, step in (("teacher_accuracy", taught), ("evaluator_accuracy", judged), ("accuracy", released)):
         result = step.json("result.json")
         record.metrics |= scoring.with_interval(name, result["correct"], result["tested"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.console import out
 from bench.errors import BenchError
@@ -14,9 +16,11 @@ DESCRIPTION = (
     "Without options: print the boards of your runs. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
+WIDTH = 190
 SHOWN = {
     "tier": "tier",
     "method": "method",
+    "setting": "setting",
     "teacher": "teacher",
     "accuracy_mean": "accuracy",
     "epsilon_claimed": "eps claimed",
@@ -103,20 +107,22 @@ def _check(boards: Path) -> int:
 
 def _print(path: Path) -> None:
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table
 
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
     for column in SHOWN.values():
         table.add_column(column)
-    for _, row in frame.iterrows():
-        table.add_row(*[_cell(column, row[column]) for column in SHOWN])
-    out.print(table)
+    for row in frame.to_dict("records"):
+        table.add_row(*[_cell(column, row) for column in SHOWN])
+    Console(width=max(out.width, WIDTH), highlight=False).print(table)
 
 
-def _cell(column: str, text: str) -> str:
-    if text == "" and column.startswith("epsilon"):
-        return "inf"
+def _cell(column: str, row: Mapping[Any, Any]) -> str:
+    text = str(row[column])
+    if text == "":
+        return "infinite" if column == "epsilon_accounted" and row["failed"] == "0" else "-"
     try:
         return f"{float(text):.4g}" if column not in ("seeds", "tier") else text
     except ValueError:

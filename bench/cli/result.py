@@ -19,6 +19,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
     """Print what a reader needs to judge the run, and where everything lies."""
     record = outcome.record
     name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
+    name += f", {record.setting}" if record.setting else ""
     out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
     out.print(_utility(record.metrics, settings))
     out.print(_privacy(record.privacy))
@@ -33,13 +34,14 @@ def show(outcome: Outcome, settings: Settings) -> None:
 
 
 def _share(metrics: dict[str, Any], key: str) -> str:
-    value, low, high = (metrics.get(f"{key}{end}") for end in ("", ".lo", ".hi"))
-    return "-" if value is None else f"{value:.2%}  ({low:.2%} to {high:.2%})"
+    if metrics.get(key) is None:
+        return "-"
+    return f"{metrics[key]:.2%} [{100 * metrics[f'{key}.lo']:.1f}, {100 * metrics[f'{key}.hi']:.1f}]"
 
 
 def _utility(metrics: dict[str, Any], settings: Settings) -> Table:
     table = Table(box=None, header_style="bold")
-    for column in ("accuracy on the test set", "", "95 % interval in brackets"):
+    for column in ("accuracy on the test set", "", "[95 % interval]"):
         table.add_column(column)
     table.add_row("teacher", settings.teacher, _share(metrics, "teacher_accuracy"))
     table.add_row("student", settings.student, _share(metrics, "accuracy"))
