@@ -27,9 +27,9 @@ def data_root() -> Path:
 def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `python -m bench ...` in an empty directory; returns the finished process with its output."""
 
-    def run(*arguments: object, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, timeout: float = 900, **extra: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200", **extra}
         command = [*BENCH, *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout)
 
     return run

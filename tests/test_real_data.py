@@ -1,0 +1,52 @@
+"""The main job on real data: fast at tier smoke, and the promises of tier quick under the marker `slow`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def metrics(out: Path) -> dict[str, float]:
+    (path,) = out.glob("records/[!.]*/record.json")
+    return json.loads(path.read_text())["metrics"]
+
+
+@pytest.mark.slow
+def test_the_quick_tier_on_digits(bench: Bench, tmp_path: Path) -> None:
+    done = bench("run", "--method", "dpsd", "--attack", "gmi")
+    assert done.returncode == 0, done.stderr
+    found = metrics(tmp_path / "runs")
+    assert found["teacher_accuracy"] >= 0.97 and found["evaluator_accuracy"] >= 0.97
+    assert found["accuracy"] >= 0.6
+    assert found["teacher_attack_accuracy"] >= 0.6 and found["random_attack_accuracy"] <= 0.3
+
+
+@pytest.mark.slow
+def test_without_noise_the_student_comes_within_ten_points_of_its_teacher(bench: Bench, tmp_path: Path) -> None:
+    more = ["--method.iterations", 40, "--method.student_steps", 30, "--method.generator_steps", 10]
+    done = bench("run", "--method", "dpsd", "--epsilon", "inf", *more)
+    assert done.returncode == 0, done.stderr
+    found = metrics(tmp_path / "runs")
+    assert found["teacher_accuracy"] - found["accuracy"] <= 0.10
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_quick_teacher_on_mnist(bench: Bench, tmp_path: Path, data_root: Path) -> None:
+    done = bench("run", "--method", "no-defence", "--dataset", "mnist", "--data-root", data_root)
+    assert done.returncode == 0, done.stderr
+    assert metrics(tmp_path / "runs")["teacher_accuracy"] >= 0.98
+
+
+@pytest.mark.data
+def test_mnist_runs_at_tier_smoke(bench: Bench, tmp_path: Path, data_root: Path) -> None:
+    command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
+    done = bench(*command, "--dataset", "mnist", "--data-root", data_root)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "leaderboards" / "mnist.csv").exists()
