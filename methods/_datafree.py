@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def kd_loss(student: Tensor, teacher: Tensor) -> Tensor:
@@ -144,3 +146,28 @@ def jitter(
     bottom = torch.stack([(1 + s) * a.sin(), (1 + s) * a.cos(), dy], 1)
     grid = F.affine_grid(torch.stack([top, bottom], 1), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
+
+
+def xavier(module: Network) -> Network:
+    """Xavier's uniform weights and zero biases in every linear and convolutional layer; returns the module."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
+
+
+def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
+    """`count` of the images, drawn so that the classes the student sees in them are about equally frequent.
+
+    Args:
+        images: (n, c, h, w), n >= count.
+        student: asked in evaluation mode, `count` images at a time, without gradients.
+        rng: on the images' device.
+    """
+    student.eval()
+    with torch.no_grad():
+        probability = torch.cat([student(part).softmax(1) for part in images.split(count)])
+    weight = 1 / probability.mean(0)[probability.argmax(1)]
+    return images[torch.multinomial(weight, count, generator=rng)]

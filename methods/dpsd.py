@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,11 +56,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from bench import nets
-from bench.api import Context, Release, Teacher
+from bench.api import Advance, Context, Release, Teacher
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.strokes import StrokeGenerator
 from bench.privacy import Budget, Unit
+from bench.privacy.audit import Game
 from bench.privacy.mechanisms import (
     clip_rows,
     gaussian_rows,
@@ -75,17 +76,19 @@ from methods._datafree import (
     Answers,
     activation_loss,
     balance_loss,
+    balanced,
     confidence_loss,
     dkd_loss,
     gradient_at_output,
     jitter,
     kd_loss,
+    xavier,
 )
+from methods._game import gradient_game, response_game
 
 PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
 GLYPHS = ("digits", "mnist")
 SHARPEST = 0.15
-Network = TypeVar("Network", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,15 @@ class Dpsd:
         )
         return solve(self._mechanism(classes), fields, budget)
 
+    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+        """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
+        plan, mechanism = self.plan(budget, dataset, classes), self._mechanism(classes)
+        if self.mode == "label":
+            ask = partial(self._responses, k=plan.k, epsilon=plan.answer_epsilon)
+            return response_game(lambda s, t, rng: ask(s, t.argmax(1), noise=rng), mechanism, plan, budget.delta)
+        bound, noisy = partial(self._bounded_gradient, plan=plan), partial(self._noisy, plan=plan)
+        return gradient_game(bound, lambda rows, rng: noisy(rows, noise=rng), mechanism, plan, budget.delta)
+
     @property
     def _batches_per_round(self) -> int:
         return self.label_batches if self.mode == "label" else 1
@@ -247,16 +259,16 @@ class Dpsd:
         plan, mechanism = self.plan(budget, teacher.dataset, teacher.classes), self._mechanism(teacher.classes)
         answer = partial(self._annotate, teacher=teacher, plan=plan, noise=ctx.privacy_noise("dpsd"))
         players = self._players(teacher, student, plan.iterations, ctx)
-        with ctx.track(f"DPSD {self.mode} mode: converting", plan.iterations) as advance:
+        rounds = math.ceil(plan.iterations / self._batches_per_round)
+        with ctx.track(f"DPSD {self.mode} mode: converting", rounds * self.student_steps) as advance:
             for asked in range(1, plan.iterations + 1):
                 images = self._generate(players)
                 k = teacher.classes if self.mode == "label" and asked <= self.wide else plan.k
                 targets = answer(images, players.student, k=k)
                 players.answers.add(images, targets)
                 if asked % self._batches_per_round == 0 or asked == plan.iterations:
-                    self._update_student(players, images, targets, ctx)
+                    self._update_student(players, images, targets, ctx, advance)
                     self._update_generator(players, targets, teacher, ctx)
-                advance(1)
         plan = replace(plan, iterations=players.answers.batches)
         return Release(
             student=players.student.eval(),
@@ -275,7 +287,7 @@ class Dpsd:
 
     def _players(self, teacher: Teacher, student: str, iterations: int, ctx: Context) -> Players:
         """Line 1: student and generator with Xavier's initialisation, and a batch of random vectors."""
-        phi_s = _xavier(nets.build(student, teacher.shape, teacher.classes)).to(ctx.device)
+        phi_s = xavier(nets.build(student, teacher.shape, teacher.classes)).to(ctx.device)
         phi_g = self._generator(teacher).to(ctx.device)
         rng = ctx.generator("dpsd")
         z = torch.randn(self.batch, phi_g.latent, generator=rng, device=ctx.device).requires_grad_()
@@ -289,9 +301,9 @@ class Dpsd:
     def _generator(self, teacher: Teacher) -> nn.Module:
         strokes = self.images == "strokes" or (self.images == "auto" and teacher.dataset in GLYPHS)
         if not strokes:
-            return _xavier(UpsampleGenerator(teacher.shape, self.latent, self.width))
+            return xavier(UpsampleGenerator(teacher.shape, self.latent, self.width))
         generator = StrokeGenerator(teacher.shape)
-        _xavier(generator).start_at_identity()
+        xavier(generator).start_at_identity()
         return generator
 
     def _generate(self, players: Players) -> Tensor:
@@ -303,7 +315,7 @@ class Dpsd:
                 self.choose * self.batch, players.generator.latent, generator=players.rng, device=players.z.device
             )
             images = torch.cat([players.generator(part) for part in z.split(self.batch)])
-            return images if self.choose == 1 else _balanced(images, players, self.batch)
+            return images if self.choose == 1 else balanced(images, players.student, self.batch, players.rng)
 
     def _annotate(
         self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: torch.Generator, k: int
@@ -313,15 +325,20 @@ class Dpsd:
         with torch.no_grad():
             ours, theirs = phi_s(images), teacher.model(images)
         if self.mode == "label":
-            return self._labels(ours, theirs.argmax(1), k, plan.answer_epsilon, noise)
-        bounded = self._bounded_gradient(ours, theirs, plan)
-        if self.noise == "batch":
-            answers = gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
-        else:
-            answers = gaussian_rows(bounded, plan.sigma * plan.beta, noise)
+            responses = self._responses(ours, theirs.argmax(1), k, plan.answer_epsilon, noise)
+            if self.reading == "posterior":
+                return posterior_of_response(responses, ours.topk(k, 1).indices, ours.shape[1], plan.answer_epsilon)
+            return F.one_hot(responses, ours.shape[1]).float()
+        answers = self._noisy(self._bounded_gradient(ours, theirs, plan), plan, noise)
         if self.reading == "posterior":
             return self._posterior_of_gradient(answers, ours, plan)
         return ours.softmax(1) - self.gamma_s * answers
+
+    def _noisy(self, bounded: Tensor, plan: Plan, noise: torch.Generator) -> Tensor:
+        """Eq. 3: (n, c) rows of norm at most beta with their noise; the raw answer of data mode."""
+        if self.noise == "batch":
+            return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
+        return gaussian_rows(bounded, plan.sigma * plan.beta, noise)
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
         """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta."""
@@ -331,16 +348,12 @@ class Dpsd:
             return clip_rows(gradient, plan.beta)
         return normalise_rows(gradient, plan.beta, self.stability)
 
-    def _labels(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: torch.Generator) -> Tensor:
-        """Eq. 5: randomised response on r with the student's k most probable classes as candidates."""
-        candidates, classes = ours.topk(k, 1).indices, ours.shape[1]
+    def _responses(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: torch.Generator) -> Tensor:
+        """Eq. 5: (n,) randomised responses on r, the student's k most probable classes being the candidates."""
+        candidates = ours.topk(k, 1).indices
         if self.response == "printed":
-            answers = randomised_response_as_printed(r, candidates, classes, epsilon, noise)
-        else:
-            answers = randomised_response(r, candidates, epsilon, noise)
-        if self.reading == "posterior":
-            return posterior_of_response(answers, candidates, classes, epsilon)
-        return F.one_hot(answers, classes).float()
+            return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
+        return randomised_response(r, candidates, epsilon, noise)
 
     def _posterior_of_gradient(self, answers: Tensor, ours: Tensor, plan: Plan) -> Tensor:
         """(n, c): teachers sure of each class r, weighted by the Gaussian likelihood of the answer expected of them."""
@@ -355,7 +368,9 @@ class Dpsd:
             log_likelihood[:, r] = -(answers - expected).square().sum(1) / (2 * std**2)
         return log_likelihood.softmax(1) @ sure
 
-    def _update_student(self, players: Players, images: Tensor, targets: Tensor, ctx: Context) -> None:
+    def _update_student(
+        self, players: Players, images: Tensor, targets: Tensor, ctx: Context, advance: Advance
+    ) -> None:
         """Line 5, Eq. 7 on this batch; then, post-processing, `student_steps` - 1 steps on stored answers."""
         players.student.train()
         for step in range(self.student_steps):
@@ -368,6 +383,7 @@ class Dpsd:
             loss.backward()
             players.step_student.step()
             players.schedule.step()
+            advance(1)
 
     def _update_generator(self, players: Players, targets: Tensor, teacher: Teacher, ctx: Context) -> None:
         """Line 6: generator, and z if trained, on L_s + L_g; the networks that judge stay as they are."""
@@ -411,21 +427,3 @@ class Players:
     step_generator: torch.optim.Optimizer
     rng: torch.Generator
     answers: Answers
-
-
-def _xavier(module: Network) -> Network:
-    """Line 1: Xavier's uniform weights and zero biases in every linear and convolutional layer."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.xavier_uniform_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return module
-
-
-def _balanced(images: Tensor, players: Players, count: int) -> Tensor:
-    """`count` of the images, drawn so that the classes the student sees in them are about equally frequent."""
-    players.student.eval()
-    probability = torch.cat([players.student(part).softmax(1) for part in images.split(count)])
-    weight = 1 / probability.mean(0)[probability.argmax(1)]
-    return images[torch.multinomial(weight, count, generator=players.rng)]

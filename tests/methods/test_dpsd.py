@@ -18,8 +18,8 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods._annotation import Plan
-from methods._datafree import dkd_loss, gradient_at_output
-from methods.dpsd import Dpsd, _balanced
+from methods._datafree import balanced, dkd_loss, gradient_at_output
+from methods.dpsd import Dpsd
 
 PLAN = Plan(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 
@@ -179,11 +179,8 @@ def test_balanced_choice_evens_out_the_students_classes() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.where(x[:, :1, 0, 0] > 0, torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 9.0]]))
 
-    class Players:
-        student, rng = Brightness(), torch.Generator().manual_seed(0)
-
     assert logits.argmax(1).float().mean() == pytest.approx(0.1)
-    chosen = _balanced(images, Players(), 200)  # type: ignore[arg-type]
+    chosen = balanced(images, Brightness(), 200, torch.Generator().manual_seed(0))
     assert 0.35 < float((chosen[:, 0, 0, 0] == 0).float().mean()) < 0.65
 
 

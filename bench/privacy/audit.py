@@ -1,0 +1,210 @@
+"""Audit of a mechanism: play the distinguishing game, and turn how well it is won into a lower bound on epsilon.
+
+(epsilon, delta)-differential privacy says P1(R) <= e^epsilon P0(R) + delta for every set R of answers, and the same
+with the worlds exchanged. Half of the plays chooses a score, a threshold and the order of the worlds; the other half,
+fresh, tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds (Clopper and
+Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, the
+bound is valid; a bad choice only makes it weak. Hence "not refuted", and never "verified". At 95 % a correct mechanism
+is refuted in up to 5 of 100 audits: another seed tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import beta
+from torch import Tensor
+
+from bench.errors import BenchError
+from bench.privacy._scorers import Scorer, fit
+from bench.seeds import derive
+
+Play = Callable[[bool, int, torch.Generator], Tensor]
+
+CHUNK = 50_000
+FITTED_NUMBERS = 10_000_000
+LEAST_PLAYS = 1000
+CHOOSING_CONFIDENCE = 0.999
+"""Of the bounds that candidates are compared by: high, because the best of many is looked for."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """Two worlds that a mechanism must not let anybody tell apart.
+
+    Attributes:
+        play: (world, n, generator) -> (n, d) floats: n independent plays in that world, each row everything that an
+            adversary sees of one answer (or of several, where a play has several). All randomness is the generator's.
+        claimed: the epsilon that the method's paper says a play costs, at `delta`; may be infinite.
+        accounted: the epsilon that the accountant proves of a play, at `delta`; may be infinite.
+        delta: in [0, 1).
+        describe: what is played, in words, for whoever reads the result.
+    """
+
+    play: Play
+    claimed: float
+    accounted: float
+    delta: float
+    describe: str
+
+
+@dataclass(frozen=True)
+class MechanismAudit:
+    """What an audit measured.
+
+    Attributes:
+        lower_bound: >= 0; the mechanism's true epsilon at `delta` is at least this, at the confidence asked for.
+        claimed, accounted, delta: the game's.
+        plays: in each of the two worlds, both halves together.
+        verdict: "refuted" (the bound exceeds the claim), "accountant refuted" (it exceeds what was proved: a defect of
+            the accountant or of the ledger), or "not refuted".
+        scorer: the score that the first half chose.
+        ceiling: the bound that a perfect distinguisher would have got from as many plays.
+    """
+
+    lower_bound: float
+    claimed: float
+    accounted: float
+    delta: float
+    plays: int
+    verdict: str
+    scorer: str
+    ceiling: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R."""
+
+    scorer: str
+    threshold: float
+    above: bool
+    world: bool
+    bound: float
+
+    def hits(self, scores: Tensor) -> int:
+        """How many of the scores lie in R."""
+        inside = scores >= self.threshold if self.above else scores < self.threshold
+        return int(inside.sum())
+
+
+def audit(game: Game, plays: int = 1_000_000, seed: int = 0, confidence: float = 0.95) -> MechanismAudit:
+    """Play `game` and bound its epsilon from below.
+
+    Args:
+        plays: in each of the two worlds; a quarter fits the scores, a quarter chooses, half tests.
+        seed: of everything random.
+        confidence: in (0, 1): the bound holds with at least this probability, whatever the mechanism is.
+
+    Raises:
+        BenchError: fewer than 1000 plays, a confidence outside (0, 1), or answers that are not finite numbers.
+    """
+    if plays < LEAST_PLAYS:
+        raise BenchError(f"an audit of {plays} plays; expected at least {LEAST_PLAYS}")
+    if not 0 < confidence < 1:
+        raise BenchError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
+    choice, scorer = choose(game, plays // 2, derive(seed, "choose"))
+    n = plays - plays // 2
+    generator = torch.Generator().manual_seed(derive(seed, "test"))
+    hits = [sum(choice.hits(scorer(x)) for x in _played(game, world, n, generator)) for world in (False, True)]
+    likely, unlikely = hits[choice.world], hits[not choice.world]
+    bound = max(0.0, float(_bound(np.array([likely]), np.array([unlikely]), n, game.delta, confidence)[0]))
+    return MechanismAudit(
+        lower_bound=bound,
+        claimed=game.claimed,
+        accounted=game.accounted,
+        delta=game.delta,
+        plays=plays,
+        verdict=_verdict(bound, game),
+        scorer=choice.scorer,
+        ceiling=float(_bound(np.array([n]), np.array([0]), n, game.delta, confidence)[0]),
+    )
+
+
+def worst(games: Sequence[Game], plays: int = 100_000, seed: int = 0) -> Game:
+    """The game, among those for several pairs of worlds, in which the worlds look furthest apart.
+
+    The plays of this choice are independent of those of a later `audit`, which therefore stays valid. The first of
+    equally bad games is taken.
+    """
+    seeds = [derive(seed, "worst", index) for index in range(len(games))]
+    bounds = [choose(game, plays, each)[0].bound for game, each in zip(games, seeds, strict=True)]
+    return games[int(np.argmax(bounds))]
+
+
+def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
+    """The set R with the best bound, and its score, from `plays` plays per world. `Choice.bound` is optimistic."""
+    generator = torch.Generator().manual_seed(seed)
+    n = plays // 2
+    samples = [_sample(game, world, n, generator) for world in (False, True)]
+    scorers = fit(*samples)
+    scores: list[dict[str, np.ndarray]] = []
+    for world in (False, True):
+        parts = [{name: f(x).numpy() for name, f in scorers.items()} for x in _played(game, world, n, generator)]
+        scores.append({name: np.concatenate([part[name] for part in parts]) for name in scorers})
+    choices = (_best_threshold(name, scores[0][name], scores[1][name], game.delta) for name in scorers)
+    best = max(choices, key=lambda choice: choice.bound)
+    return best, scorers[best.scorer]
+
+
+def _sample(game: Game, world: bool, n: int, generator: torch.Generator) -> Tensor:
+    """Up to n plays, fewer where answers are long, so that they fit into memory."""
+    first = next(_played(game, world, min(n, CHUNK), generator))
+    rest = min(n, max(2000, FITTED_NUMBERS // first.shape[1])) - len(first)
+    return torch.cat([first, *_played(game, world, rest, generator)])
+
+
+def _played(game: Game, world: bool, n: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """n plays in chunks, as float64 on the CPU."""
+    while n > 0:
+        rows = min(n, CHUNK)
+        answers = game.play(world, rows, generator)
+        if answers.ndim != 2 or len(answers) != rows:
+            raise BenchError(f"a game of {rows} plays answered {tuple(answers.shape)}; expected ({rows}, d)")
+        if not answers.isfinite().all():
+            raise BenchError("a game answered with NaN or infinity; let it answer with finite numbers")
+        yield answers.detach().cpu().double()
+        n -= rows
+
+
+def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
+    """The best of about 130 thresholds, both sides of each, and both orders of the worlds."""
+    score0, score1 = np.sort(score0), np.sort(score1)
+    n, thresholds = len(score0), _thresholds(np.concatenate([score0, score1]))
+    below = np.searchsorted(score0, thresholds), np.searchsorted(score1, thresholds)
+    best = Choice(name, float(thresholds[0]), True, True, -math.inf)
+    for above in (True, False):
+        hits = [n - count if above else count for count in below]
+        for world in (True, False):
+            bounds = _bound(hits[world], hits[not world], n, delta, CHOOSING_CONFIDENCE)
+            at = int(np.argmax(bounds))
+            if bounds[at] > best.bound:
+                best = Choice(name, float(thresholds[at]), above, world, float(bounds[at]))
+    return best
+
+
+def _thresholds(scores: np.ndarray) -> np.ndarray:
+    """All values where there are few, else quantiles that crowd at both ends."""
+    values = np.unique(scores)
+    if len(values) <= 256:
+        return values
+    tail = np.geomspace(5 / len(scores), 0.5, 64)
+    return np.unique(np.quantile(scores, np.concatenate([tail, 1 - tail, [0.0, 1.0]]), method="nearest"))
+
+
+def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
+    """log((P - delta) / Q), P bounded from below and Q from above, each at half of the error; -inf where P <= delta."""
+    tail = (1 - confidence) / 2
+    low = np.where(likely > 0, beta.ppf(tail, np.maximum(likely, 1), n - likely + 1), 0.0)
+    high = np.where(unlikely < n, beta.ppf(1 - tail, unlikely + 1, np.maximum(n - unlikely, 1)), 1.0)
+    return np.log(np.maximum(low - delta, 0.0), out=np.full(low.shape, -np.inf), where=low > delta) - np.log(high)
+
+
+def _verdict(bound: float, game: Game) -> str:
+    if bound > game.accounted:
+        return "accountant refuted"
+    return "refuted" if bound > game.claimed else "not refuted"
