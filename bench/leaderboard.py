@@ -16,7 +16,8 @@ from filelock import FileLock
 
 from bench import registry
 from bench.errors import BenchError
-from bench.records import RECORD, Record, canonical
+from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
+from bench.records import AUDIT, RECORD, Audit, Record, canonical
 from bench.store import write_atomically
 
 COLUMNS = [
@@ -66,8 +67,25 @@ def read(paths: Iterable[Path]) -> list[Record]:
     return sorted((Record.read(path) for path in paths), key=lambda record: record.hash)
 
 
-def dataset(record: Record) -> str:
-    """The data set a record is about."""
+def read_audits(paths: Iterable[Path]) -> list[Audit]:
+    """The audits in files, sorted by hash. Raises ValueError naming a file that is not an audit."""
+    return sorted((Audit.read(path) for path in paths), key=lambda audit: audit.hash)
+
+
+def audited_release(spec: dict[str, Any]) -> str:
+    """What an audit and a run must share for the audit's bound to stand in the run's row.
+
+    That is the tier and the release: method, its version and options, student, budget, noise, data set, split, teacher
+    network and seed. The teacher's training recipe is left out, so that an audit on an overfitted teacher counts: a
+    promise of privacy holds for every teacher.
+    """
+    release = dict(spec["release"])
+    release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
+    return canonical({"tier": spec["tier"], "release": release})
+
+
+def dataset(record: Record | Audit) -> str:
+    """The data set a record or an audit is about."""
     return record.spec["release"]["teacher"]["data"]["dataset"]
 
 
@@ -83,17 +101,25 @@ def without_seeds(spec: Any) -> Any:
     return spec
 
 
-def table(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per spec-without-seeds over all `records`, which must be of one data set; columns as COLUMNS."""
+def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFrame:
+    """One row per spec-without-seeds over all `records`, which must be of one data set; columns as COLUMNS.
+
+    Args:
+        records: of runs.
+        audits: end-to-end audits, of which each row takes those of its own releases (`audited_release`).
+    """
+    known: dict[str, list[Audit]] = defaultdict(list)
+    for audit in sorted(audits, key=lambda audit: audit.hash):
+        known[audited_release(audit.spec)].append(audit)
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         groups[canonical(without_seeds(record.spec))].append(record)
-    rows = [_row(sorted(group, key=lambda r: (seed(r), r.hash))) for group in groups.values()]
+    rows = [_row(sorted(group, key=lambda r: (seed(r), r.hash)), known) for group in groups.values()]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
 
 
-def _row(group: list[Record]) -> dict[str, Any]:
+def _row(group: list[Record], known: dict[str, list[Audit]]) -> dict[str, Any]:
     spec, done = group[0].spec, [r for r in group if r.status != "failed"]
     release, attack = spec["release"], spec["attack"]
     row: dict[str, Any] = {
@@ -103,14 +129,15 @@ def _row(group: list[Record]) -> dict[str, Any]:
         "kind": _folder(release["method"]),
         "setting": group[0].setting,
         "teacher": release["teacher"]["arch"] + ("" if release["teacher"]["weights"] is None else "+weights"),
-        "student": release["student"],
+        "student": next((r.student for r in done if r.student), release["student"]),
         "attack": None if attack is None else attack["attack"],
         "access": None if attack is None else attack["access"],
         "seeds": " ".join(str(seed(r)) for r in group),
         "failed": len(group) - len(done),
         "runs": " ".join(r.hash for r in group),
     }
-    return row | _numbers(done) | _privacy(done) if done else row
+    audits = [audit for key in sorted({audited_release(r.spec) for r in done}) for audit in known.get(key, [])]
+    return row | _numbers(done) | _privacy(done, audits) if done else row
 
 
 def _folder(method: str) -> str:
@@ -146,10 +173,11 @@ def _power(done: list[Record]) -> str | None:
     return "pass" if any("attack_accuracy" in r.metrics for r in done) else None
 
 
-def _privacy(done: list[Record]) -> dict[str, Any]:
+def _privacy(done: list[Record], audits: list[Audit]) -> dict[str, Any]:
     claims = [r.privacy["claimed"] for r in done]
     accounted = [r.privacy["accounted"] for r in done]
     claim = claims[0]
+    found = {flag for r in done for flag in flags(r)} | ({"refuted"} if is_refuted(audits) else set())
     return {
         "epsilon_claimed": None if claim is None else _mean([c["epsilon"] for c in claims]),
         "claim_unit": None if claim is None else claim["unit"],
@@ -157,9 +185,37 @@ def _privacy(done: list[Record]) -> dict[str, Any]:
         "unit": accounted[0]["unit"],
         "relation": accounted[0]["relation"],
         "delta": accounted[0]["delta"],
-        "epsilon_audited": None,
-        "flags": " ".join(sorted({flag for r in done for flag in flags(r)})),
+        "epsilon_audited": max(map(_rounded, bounds(audits)), default=None),
+        "flags": " ".join(sorted(found)),
     }
+
+
+def bounds(audits: list[Audit]) -> list[float]:
+    """The student's lower bound from each audit, all holding together at 95 %: Bonferroni over their number."""
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(audits))
+    return [
+        one_run_epsilon(
+            audit.spec["guesses"],
+            audit.lines["student"]["correct"],
+            audit.canaries["number"],
+            audit.delta,
+            confidence,
+        )
+        for audit in audits
+    ]
+
+
+def is_refuted(audits: list[Audit]) -> bool:
+    """Whether one of the bounds is above the audited release's claim, or accounted epsilon, for one example."""
+    return any(
+        refutes(bound, audit.delta, number)
+        for bound, audit in zip(bounds(audits), audits, strict=True)
+        for number in (audit.privacy["claimed"], audit.privacy["accounted_units"].get("example"))
+    )
+
+
+def _rounded(value: float) -> float:
+    return round(value, 6)
 
 
 def flags(record: Record) -> list[str]:
@@ -186,46 +242,50 @@ def _std(values: list[float | None]) -> float | None:
     return round(math.sqrt(math.fsum((v - centre) ** 2 for v in known) / (len(known) - 1)), 6)
 
 
-def to_csv(records: Iterable[Record]) -> str:
+def to_csv(records: Iterable[Record], audits: Iterable[Audit] = ()) -> str:
     """The CSV text of a board."""
-    return table(records).to_csv(index=False, lineterminator="\n")
+    return table(records, audits).to_csv(index=False, lineterminator="\n")
 
 
 def refresh(out: Path, name: str) -> Path:
-    """Rebuild `<out>/leaderboards/<name>.csv` from the records below `out`; safe with several processes."""
+    """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes."""
     path = out / "leaderboards" / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         records = [r for r in read(out.glob(f"records/[!.]*/{RECORD}")) if dataset(r) == name]
-        write_atomically(path, to_csv(records))
+        audits = [a for a in read_audits(out.glob(f"audits/[!.]*/{AUDIT}")) if dataset(a) == name]
+        write_atomically(path, to_csv(records, audits))
     return path
 
 
 def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
-    """Copy records into `boards/records/` and rebuild the CSV files there.
+    """Copy records into `boards/records/`, audits into `boards/audits/`, and rebuild the CSV files there.
 
     Args:
         boards: the committed directory.
-        runs: run directories or record files.
+        runs: directories of runs or audits, or their record.json and audit.json.
 
     Raises:
         BenchError: not a record; a smoke run; a failed run; code that was not committed when it ran.
     """
-    chosen = [_publishable(path / RECORD if path.is_dir() else path) for path in runs]
-    for record in chosen:
-        write_atomically(boards / "records" / f"{record.hash}.json", record.to_json())
+    chosen = [_publishable(path) for path in runs]
+    for found in chosen:
+        folder = "audits" if isinstance(found, Audit) else "records"
+        write_atomically(boards / folder / f"{found.hash}.json", found.to_json())
     return rebuild(boards)
 
 
-def _publishable(path: Path) -> Record:
+def _publishable(given: Path) -> Record | Audit:
+    name = AUDIT if AUDIT in (given.name, *(child.name for child in given.glob(AUDIT))) else RECORD
+    path = given / name if given.is_dir() else given
     try:
-        record = Record.read(path)
+        record = Audit.read(path) if name == AUDIT else Record.read(path)
     except (OSError, ValueError) as error:
         raise BenchError(f"--publish {path}: {error}; give the directory of a run, such as runs/records/HASH") from None
     git = record.provenance.get("git", {})
     if record.spec["tier"] == "smoke":
         raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick or paper")
-    if record.status == "failed":
+    if isinstance(record, Record) and record.status == "failed":
         raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
     if not git.get("clean"):
         raise BenchError(f"--publish {path}: made by uncommitted code; commit, then run again with --fresh")
@@ -233,7 +293,7 @@ def _publishable(path: Path) -> Record:
 
 
 def rebuild(boards: Path) -> list[Path]:
-    """Write every data set's CSV from the records in `boards/records/`."""
+    """Write every data set's CSV from `boards/records/` and `boards/audits/`."""
     paths = []
     for name, text in expected(boards).items():
         paths.append(boards / f"{name}.csv")
@@ -242,11 +302,15 @@ def rebuild(boards: Path) -> list[Path]:
 
 
 def expected(boards: Path) -> dict[str, str]:
-    """Data set to the CSV text that the committed records give."""
+    """Data set to the CSV text that the committed records and audits give."""
     by_dataset: dict[str, list[Record]] = defaultdict(list)
     for record in read((boards / "records").glob("*.json")):
         by_dataset[dataset(record)].append(record)
-    return {name: to_csv(records) for name, records in sorted(by_dataset.items())}
+    audits = read_audits((boards / "audits").glob("*.json"))
+    return {
+        name: to_csv(records, [audit for audit in audits if dataset(audit) == name])
+        for name, records in sorted(by_dataset.items())
+    }
 
 
 def differences(boards: Path) -> list[str]:

@@ -11,10 +11,13 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]
 RECORD = "record.json"
+AUDIT = "audit.json"
+Verdict = Literal["refuted", "not refuted"]
+Kept = TypeVar("Kept", "Record", "Audit")
 
 
 def canonical(data: Any) -> str:
@@ -132,6 +135,76 @@ class RunSpec:
         return digest(asdict(self))
 
 
+@dataclass(frozen=True)
+class AuditTeacherSpec(TeacherSpec):
+    """A teacher trained on the private part and on those of `canaries` mislabelled images whose coin, of seed `coins`,
+    says so."""
+
+    canaries: int = 0
+    coins: int = 0
+    kind: str = "audit-teacher"
+
+
+@dataclass(frozen=True)
+class AuditSpec:
+    """An end-to-end audit. `release` is the release of a plain run at these settings, `teacher` what was converted
+    instead of its teacher; `guesses` of the canaries' coins are guessed from `score`."""
+
+    tier: str
+    release: ReleaseSpec
+    teacher: AuditTeacherSpec
+    score: str
+    guesses: int
+    confidence: float
+    kind: str = "audit"
+    version: int = 1
+
+    @property
+    def hash(self) -> str:
+        """The name of the audit's directory."""
+        return digest(asdict(self))
+
+
+@dataclass
+class Audit:
+    """What came of an end-to-end audit of a release.
+
+    Attributes:
+        hash: of the spec.
+        verdict: refuted, or not refuted; an audit verifies nothing.
+        reasons: a sentence per number of the release: refuted, not exceeded, or why the audit cannot speak of it.
+        spec: the AuditSpec as plain data.
+        canaries: how many, how many were inserted, which images.
+        ceiling: the bound if all guesses were right.
+        delta: at which the bounds hold.
+        lines: "student", "teacher", "null" to correct guesses, epsilon_lower, accuracy, memorised canaries.
+        powerful: whether the bound of the undefended teacher is above 0; otherwise the audit shows nothing.
+        privacy: claimed and accounted of the audited release, as in a record.
+        provenance: versions, device, seconds. Never part of what is compared.
+    """
+
+    hash: str
+    verdict: Verdict
+    reasons: list[str]
+    spec: dict[str, Any]
+    canaries: dict[str, Any]
+    ceiling: float
+    delta: float
+    lines: dict[str, dict[str, Any]]
+    powerful: bool
+    privacy: dict[str, Any]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The canonical text of the audit."""
+        return canonical(asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Audit:
+        """The audit in a file. Raises ValueError, naming the file, if it is not one."""
+        return _read(cls, path, "an audit")
+
+
 @dataclass
 class Record:
     """What came of a run.
@@ -142,6 +215,7 @@ class Record:
         reason: a sentence for every status but ok.
         spec: the RunSpec as plain data.
         setting: what differs from the tier's defaults, for people.
+        student: the network that was released; "" where nothing was.
         metrics: name to number; None where a metric could not be computed, with the reason in `missing`.
         privacy: claimed, accounted, audited, events, noise.
         provenance: versions, device, seconds. Never part of what is compared.
@@ -153,6 +227,7 @@ class Record:
     reason: str
     spec: dict[str, Any]
     setting: str = ""
+    student: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)
@@ -166,10 +241,14 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a file. Raises ValueError, naming the file, if it is not one."""
-        try:
-            record = cls(**json.loads(path.read_text(encoding="utf-8")))
-            if record.hash != digest(record.spec):
-                raise ValueError("its hash is not that of its spec")
-        except (TypeError, ValueError, KeyError) as error:
-            raise ValueError(f"{path} is not a record: {error}") from None
-        return record
+        return _read(cls, path, "a record")
+
+
+def _read(cls: type[Kept], path: Path, what: str) -> Kept:
+    try:
+        kept = cls(**json.loads(path.read_text(encoding="utf-8")))
+        if kept.hash != digest(kept.spec):
+            raise ValueError("its hash is not that of its spec")
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not {what}: {error}") from None
+    return kept

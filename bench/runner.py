@@ -250,6 +250,7 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, dict[str, tuple[str, Artist]
         result = step.json("result.json")
         record.metrics |= scoring.with_interval(name, result["correct"], result["tested"])
     result = released.json("result.json")
+    record.student = result["arch"]
     record.privacy = result["privacy"] | {"noise": s.noise, "solved": result["solved"]}
     artists: dict[str, tuple[str, Artist]] = {}
     if (shown := steps.synthetic(released)) is not None:

@@ -30,11 +30,12 @@ BELOW: dict[str, set[str]] = {
     "store": {"errors", "records"},
     "scoring": LEAVES | {"api", "teachers"},
     "steps": LEAVES | {"api", "teachers", "records", "store"},
-    "leaderboard": {"errors", "registry", "records", "store"},
+    "leaderboard": {"errors", "registry", "records", "store", "privacy"},
     "testing": LEAVES | {"api", "config"},
 }
 BELOW["runner"] = set(BELOW) - {"testing"}
-BELOW["cli"] = BELOW["runner"] | {"runner"}
+BELOW["audit"] = BELOW["runner"] | {"runner"}
+BELOW["cli"] = BELOW["audit"] | {"audit"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """
 import sys
@@ -89,7 +90,17 @@ def test_plugins_import_only_the_api_and_the_toolboxes(path: Path) -> None:
     assert not others, "a plug-in may share helpers, whose names start with _, but not import another plug-in"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["run", "--help"], ["list", "datasets"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["list"],
+        ["run", "--help"],
+        ["audit", "--help"],
+        ["audit", "release", "--help"],
+        ["list", "datasets"],
+    ],
+)
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     run = subprocess.run([sys.executable, "-c", LIGHT.format(arguments)], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

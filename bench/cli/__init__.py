@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import boards, doctor, listing, run
+from bench.cli import audit, boards, doctor, listing, run
 from bench.errors import BenchError, RunFailed
 
 COMMANDS: dict[str, Any] = {
     "run": run,
+    "audit": audit,
     "list": listing.LIST,
     "show": listing.SHOW,
     "leaderboard": boards,
     "doctor": doctor,
 }
+PLUGGABLE: dict[str, Any] = {"run": run, "audit": audit}
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,11 +75,11 @@ def _execute(arguments: list[str]) -> int:
     if not arguments:
         top.print_help()
         return 2
-    if arguments[0] == "run":
-        run.add_plugin_arguments(commands["run"], arguments)
+    if arguments[0] in PLUGGABLE:
+        PLUGGABLE[arguments[0]].add_plugin_arguments(commands[arguments[0]], arguments)
     given, extra = top.parse_known_args(arguments)
     if extra:
-        raise commands[given.command].unknown_option(extra[0])
+        raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0])
     return given.execute(given)
 
 

@@ -16,7 +16,7 @@ DESCRIPTION = (
     "Without options: print the boards of your runs. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
-WIDTH = 190
+WIDTH = 205
 SHOWN = {
     "tier": "tier",
     "method": "method",
@@ -27,6 +27,7 @@ SHOWN = {
     "claim_unit": "per",
     "epsilon_accounted": "eps accounted",
     "unit": "per ",
+    "epsilon_audited": "audited >=",
     "attack": "attack",
     "attack_accuracy": "on student",
     "teacher_attack_accuracy": "on teacher",

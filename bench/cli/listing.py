@@ -11,6 +11,13 @@ from bench.config import options
 from bench.console import out
 from bench.errors import unknown
 
+PER = {
+    "example": "epsilon of one private record (unit example)",
+    "label": "epsilon of one private record's label (unit label)",
+    "query": "epsilon of one synthetic image's answer (unit query), not of a private record",
+    "client": "epsilon of all data of one client (unit client)",
+    "none": "nothing",
+}
 KINDS = ("methods", "baselines", "attacks", "datasets")
 
 
@@ -70,7 +77,8 @@ def _print_plugin(entry: registry.Entry) -> None:
     out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {cls.version})")
     facts = {"reference": cls.reference}
     if entry.kind == "method":
-        facts |= {"needs": ", ".join(sorted(cls.needs)), "claim's unit": cls.unit}
+        facts |= {"needs": ", ".join(sorted(cls.needs)), "claimed": PER[cls.unit]}
+        facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}
     else:
         facts |= {"goal": cls.goal, "access": cls.access}
     for name, value in facts.items():

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bench.console import out
 from bench.leaderboard import dataset, flags, seed
-from bench.records import RECORD
+from bench.records import RECORD, Record
 from bench.runner import Outcome, Settings
 
 COLUMNS = (("student", ""), ("teacher", "teacher_"), ("random net", "random_"))
@@ -21,7 +21,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
     name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
     name += f", {record.setting}" if record.setting else ""
     out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
-    out.print(_utility(record.metrics, settings))
+    out.print(_utility(record, settings))
     out.print(_privacy(record.privacy))
     if "attack_accuracy" in record.metrics:
         out.print(_attack(record.metrics, settings))
@@ -39,13 +39,13 @@ def _share(metrics: dict[str, Any], key: str) -> str:
     return f"{metrics[key]:.2%} [{100 * metrics[f'{key}.lo']:.1f}, {100 * metrics[f'{key}.hi']:.1f}]"
 
 
-def _utility(metrics: dict[str, Any], settings: Settings) -> Table:
+def _utility(record: Record, settings: Settings) -> Table:
     table = Table(box=None, header_style="bold")
     for column in ("accuracy on the test set", "", "[95 % interval]"):
         table.add_column(column)
-    table.add_row("teacher", settings.teacher, _share(metrics, "teacher_accuracy"))
-    table.add_row("student", settings.student, _share(metrics, "accuracy"))
-    table.add_row("evaluator", "", _share(metrics, "evaluator_accuracy"))
+    table.add_row("teacher", settings.teacher, _share(record.metrics, "teacher_accuracy"))
+    table.add_row("student", record.student, _share(record.metrics, "accuracy"))
+    table.add_row("evaluator", "", _share(record.metrics, "evaluator_accuracy"))
     return table
 
 

@@ -1,0 +1,211 @@
+"""`bench audit release` and `bench audit mechanism`: measure what leaks, as a lower bound on epsilon."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from bench.cli import run as run_command
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.audit import Finished
+    from bench.privacy.audit import Game, MechanismAudit
+    from bench.runner import Settings
+
+HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
+DESCRIPTION = (
+    "An audit gives a lower bound on epsilon at 95 % confidence. Above a promise for the same unit, the promise is "
+    "refuted; below it nothing is proved: `not refuted` is not `verified`."
+)
+ACTIONS = {
+    "release": "train a teacher with canaries, convert it, and guess from the student which canaries were used",
+    "mechanism": "play the distinguishing game on a method's own mechanism, a million times on the worst inputs",
+}
+OF_RUN = {
+    "release": {
+        *("method", "dataset", "teacher", "student", "tier", "seeds", "epsilon", "delta", "account", "solve", "unit"),
+        *("noise", "data_root", "download", "device", "precision", "out", "fresh"),
+    },
+    "mechanism": {
+        *("method", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit", "data_root", "download"),
+    },
+}
+NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}
+PLAYS = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands and their options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    for name, line in ACTIONS.items():
+        made = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}. {DESCRIPTION}")
+        made.allow_abbrev = False
+        made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        _borrow(made, OF_RUN[name])
+        made.set_defaults(parser=made)
+        {"release": _add_release, "mechanism": _add_mechanism}[name](made)
+    parser.set_defaults(actions=actions.choices)
+
+
+def _borrow(parser: argparse.ArgumentParser, names: set[str]) -> None:
+    """Add those options of `bench run`, in its groups."""
+    run_parser = argparse.ArgumentParser(add_help=False)
+    run_command.add_arguments(run_parser)
+    for group in run_parser._action_groups:
+        chosen = [action for action in group._group_actions if action.dest in names]
+        mine = parser.add_argument_group(group.title) if chosen else None
+        for action in chosen:
+            if mine is not None:
+                mine._add_action(action)
+
+
+def _add_release(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the game")
+    group.add_argument(
+        "--canaries", default="200", metavar="M", help="mislabelled images, each inserted by a fair coin (default 200)"
+    )
+    group.add_argument(
+        "--guesses", metavar="R", help="coins guessed, half of them on the highest scores (default half the canaries)"
+    )
+    group.add_argument(
+        "--score",
+        choices=("loss", "rmia"),
+        default="loss",
+        help="what is guessed from: the canary's loss, or its likelihood over a reference model's (default loss)",
+    )
+    group.add_argument(
+        "--overfit", action="store_true", help="train the teacher longer, without augmentation, so that it memorises"
+    )
+    group.add_argument("--confidence", default="0.95", metavar="P", help="of the bounds (default 0.95)")
+
+
+def _add_mechanism(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the game")
+    group.add_argument("--plays", default=str(PLAYS), metavar="N", help=f"plays of the game (default {PLAYS:,})")
+    group.add_argument("--seed", default="0", metavar="S", help="of the plays (default 0)")
+
+
+def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Add `--method.X` and, to the audit of a release, `--teacher.X`, for the plug-ins the command line names."""
+    action = next((word for word in arguments[1:] if word in ACTIONS), None)
+    if action is not None:
+        run_command.add_plugin_arguments(parser.get_default("actions")[action], arguments)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Audit and print. Returns the exit status."""
+    if given.action is None:
+        raise BenchError(f"name what to audit: {' or '.join(ACTIONS)}, as in `bench audit release --method dpsd`")
+    if given.method is None:
+        raise BenchError(
+            f"--method is missing; name one of `bench list methods`, as in `bench audit {given.action} --method dpsd`"
+        )
+    return {"release": _release, "mechanism": _mechanism}[given.action](given)
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BenchError(f"{flag} {text}: expected a whole number") from None
+
+
+def _settings(given: argparse.Namespace, names: set[str]) -> Settings:
+    from bench.runner import Settings
+
+    copied = {name: getattr(given, name) for name in run_command.COPIED if name in names}
+    return Settings(
+        attack=None,
+        method=given.method,
+        budget=run_command._budget(given),
+        method_options=run_command._plugin_options(given, "method"),
+        teacher_options=run_command._plugin_options(given, "teacher"),
+        **copied,
+    )
+
+
+def _release(given: argparse.Namespace) -> int:
+    seeds, confidence = run_command._seeds(given.seeds), run_command._number("--confidence", given.confidence)
+    guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
+    from bench import audit, runner
+
+    game = audit.Game(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
+    job = runner.prepare(_settings(given, OF_RUN["release"]))
+    audit.check(job, game)
+    for seed in seeds:
+        _show_release(audit.run(job, game, seed))
+    return 0
+
+
+def _show_release(finished: Finished) -> None:
+    from rich.table import Table
+
+    from bench.console import out
+    from bench.records import AUDIT
+
+    found = finished.audit
+    release, game = found.spec["release"], found.spec
+    name = f"audit of {release['method']} on {release['teacher']['data']['dataset']}, tier {game['tier']}"
+    out.print(f"\n[bold]{name}, seed {release['seed']}[/bold]" + ("  (cached)" if finished.cached else ""))
+    out.print(
+        f"{found.canaries['number']} canaries, {found.canaries['inserted']} inserted; {game['guesses']} coins guessed "
+        f"from {game['score']}; bounds are per example, delta {found.delta:g}, confidence {game['confidence']:g}",
+        soft_wrap=True,
+    )
+    table = Table(box=None, header_style="bold")
+    for column in ("scored on", "epsilon >=", "right", "accuracy", "as taught: in", "out"):
+        table.add_column(column, no_wrap=True)
+    for key, line in found.lines.items():
+        shares = (line["accuracy"], line["memorised_inserted"], line["memorised_left_out"])
+        cells = [f"{line['epsilon_lower']:.2f}", f"{line['correct']}/{line['guesses']}", *(f"{s:.1%}" for s in shares)]
+        table.add_row(NAMES[key], *cells)
+    table.add_row("ceiling", f"{found.ceiling:.2f}", f"{game['guesses']}/{game['guesses']}")
+    out.print(table)
+    for reason in found.reasons:
+        out.print(reason, markup=False, soft_wrap=True)
+    if not found.powerful:
+        out.print("no power: the undefended teacher shows nothing either; try --overfit, or more --canaries")
+    out.print(f"verdict: {found.verdict}", markup=False)
+    out.print(f"{'audit':<16} {finished.path / AUDIT}", markup=False, soft_wrap=True)
+
+
+def _mechanism(given: argparse.Namespace) -> int:
+    plays, seed, budget = _whole("--plays", given.plays), _whole("--seed", given.seed), run_command._budget(given)
+    from bench import data, registry
+    from bench.config import configure
+    from bench.privacy.audit import audit
+
+    options = dict(run_command._plugin_options(given, "method"))
+    method = configure(registry.load("method", given.method), given.tier, options, "method")
+    if not hasattr(method, "game"):
+        raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
+    data.check(given.dataset)
+    images = data.load(given.dataset, given.data_root, given.download)
+    method.check(budget, images.name, images.classes)
+    game = method.game(budget, images.name, images.classes)
+    _show_mechanism(given, game, audit(game, plays, seed))
+    return 0
+
+
+def _show_mechanism(given: argparse.Namespace, game: Game, found: MechanismAudit) -> None:
+    from rich.table import Table
+
+    from bench.console import out
+
+    out.print(f"\n[bold]mechanism of {given.method} on {given.dataset}, tier {given.tier}[/bold]")
+    out.print(f"played: {game.describe}", markup=False, soft_wrap=True)
+    table = Table(box=None, header_style="bold")
+    for column in ("per play", "epsilon"):
+        table.add_column(column)
+    for label, value in (
+        ("lower bound, 95 %", found.lower_bound),
+        ("claimed", found.claimed),
+        ("accounted", found.accounted),
+        ("ceiling", found.ceiling),
+    ):
+        table.add_row(label, "infinite" if value == float("inf") else f"{value:.4g}")
+    table.add_row("delta", f"{found.delta:g}")
+    table.add_row("plays", f"{found.plays:,} in each world")
+    out.print(table)
+    out.print(f"verdict: {found.verdict}", markup=False)

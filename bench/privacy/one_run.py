@@ -1,0 +1,135 @@
+"""A lower bound on epsilon from a single training run with many canaries.
+
+Steinke, Nasr, Jagielski, "Privacy Auditing with One (1) Training Run", NeurIPS 2023. Of m canaries each is put into the
+training data by its own fair coin. The auditor guesses r of the coins, r fixed beforehand, and abstains on the others.
+If training is (epsilon, delta)-DP for adding or removing one record, then with q = e^epsilon / (1 + e^epsilon) and
+f(v) = P[Binomial(r, q) >= v],
+
+    P[at least v right] <= f(v) + 2 m delta max over i in 1..v of (f(v - i) - f(v)) / i.
+
+Every epsilon for which the right side is below 1 - confidence is refuted. The bound is for one audit: whoever looks at
+k of them divides 1 - confidence by k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from bench.privacy.units import Relation, Unit
+
+CONFIDENCE = 0.95
+LARGEST = 60.0
+_HALVINGS = 60
+
+
+def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:
+    """An upper bound, in [0, 1], on the chance of at least `correct` right guesses under (epsilon, delta)-DP.
+
+    Args:
+        epsilon: >= 0.
+        guesses: r, of which `correct` were right.
+        canaries: m >= r, those abstained on included.
+        delta: in [0, 1).
+    """
+    tail = binom.sf(np.arange(correct + 1) - 1, guesses, 1 / (1 + math.exp(-epsilon)))
+    bound = float(tail[correct])
+    if delta and correct:
+        steps = np.arange(1, correct + 1)
+        bound += 2 * canaries * delta * float(np.max((tail[correct - steps] - bound) / steps))
+    return min(1.0, bound)
+
+
+def one_run_epsilon(
+    guesses: int, correct: int, canaries: int, delta: float = 0.0, confidence: float = CONFIDENCE
+) -> float:
+    """The epsilon that the guesses refute, >= 0: training is not (epsilon', delta)-DP for any epsilon' below it.
+
+    Args:
+        guesses: r >= 1, fixed before the scores were seen.
+        correct: 0 to `guesses`.
+        canaries: m >= `guesses`.
+        delta: in [0, 1).
+        confidence: in (0, 1); of the audits of a private training, at most 1 - confidence give more than its epsilon.
+
+    Raises:
+        ValueError: an argument out of its range.
+
+    >>> [round(one_run_epsilon(n, n, n), 2) for n in (20, 100, 1000, 10_000)]
+    [1.82, 3.49, 5.81, 8.11]
+    """
+    if not (0 <= correct <= guesses <= canaries and guesses >= 1):
+        raise ValueError(f"{correct} right of {guesses} guesses on {canaries} canaries: expected an ascending order")
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise ValueError(f"delta {delta}, confidence {confidence}: expected 0 <= delta < 1 and 0 < confidence < 1")
+    tail = 1 - confidence
+    if p_value(0.0, guesses, correct, canaries, delta) >= tail:
+        return 0.0
+    low, high = 0.0, LARGEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if p_value(middle, guesses, correct, canaries, delta) < tail:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def ceiling(guesses: int, canaries: int, delta: float = 0.0, confidence: float = CONFIDENCE) -> float:
+    """The bound if every guess is right: what this audit can show at most, however much leaks."""
+    return one_run_epsilon(guesses, guesses, canaries, delta, confidence)
+
+
+def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_], guesses: int) -> int:
+    """How many of the guesses are right: the highest scores are guessed in, the lowest out, half of `guesses` each.
+
+    Of an odd number the larger half is guessed in. Equal scores keep the canaries' own order, which knows no coin.
+
+    Args:
+        scores: (m,), higher for canaries that seem to have been trained on.
+        coins: (m,), true for the canaries that were.
+        guesses: 1 to m.
+
+    Raises:
+        ValueError: a score is NaN, or the shapes differ.
+    """
+    if scores.shape != coins.shape or not 1 <= guesses <= len(scores):
+        raise ValueError(f"{guesses} guesses, {scores.shape} scores, {coins.shape} coins: expected r <= m and (m,)")
+    if np.isnan(scores).any():
+        raise ValueError("a canary's score is NaN")
+    order = np.argsort(-scores, kind="stable")
+    out = guesses // 2
+    return int(coins[order[: guesses - out]].sum() + (~coins[order[len(order) - out :]]).sum())
+
+
+def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
+    """Why an audit of examples cannot speak of this number, or None if it can.
+
+    The audit is a game of adding or removing one private example, and its bound holds at `delta`. It can refute an
+    (epsilon, d) that promises the same of the same unit with d <= delta, and no other.
+
+    Args:
+        found: a claim or an accounted epsilon as records hold it ("epsilon", "unit", "delta", perhaps "relation").
+        delta: of the audit.
+    """
+    if found is None:
+        return "nothing is promised"
+    if found["unit"] != Unit.EXAMPLE:
+        return f"it is per {found['unit']}, the audit is per example"
+    if found.get("relation", Relation.ADD_OR_REMOVE_ONE) != Relation.ADD_OR_REMOVE_ONE:
+        return f"its relation is {found['relation']}, the audit's is {Relation.ADD_OR_REMOVE_ONE}"
+    if found["epsilon"] is None:
+        return "it is infinite"
+    if found["delta"] > delta:
+        return f"its delta {found['delta']:g} is above the audit's {delta:g}"
+    return None
+
+
+def refutes(bound: float, delta: float, found: Mapping[str, Any] | None) -> bool:
+    """True where an example-level lower bound at `delta` is above a number that it can speak of."""
+    return comparable(found, delta) is None and found is not None and bound > found["epsilon"]

@@ -1,0 +1,285 @@
+"""The end-to-end audit on toy images, and its place on the board."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench import audit, data, leaderboard, registry, runner, steps
+from bench.audit import Canaries, Game
+from bench.errors import BenchError
+from bench.privacy import Budget
+from bench.records import AUDIT, Audit, Record, digest
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four classes of 16x16 noise with a bright quarter."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("toy")
+
+    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.integers(0, 4, n)
+        images = rng.integers(0, 60, (n, 16, 16), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            y, x = divmod(int(label), 2)
+            image[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
+        return images, labels
+
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    np.savez(folder / "toy.npz", **dict(zip(names, (*part(360), *part(40)), strict=True)))
+    return folder
+
+
+def job(place: Path, method: str = "no-defence", **changes: Any) -> runner.Job:
+    settings = runner.Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
+    return runner.prepare(replace(settings, **{"out": place / "runs", **changes}))
+
+
+def test_canaries_are_mislabelled_fair_and_outside_the_private_part(place: Path) -> None:
+    given = job(place)
+    drawn = audit.draw(given, Game(60), 0)
+    images = data.load(given.settings.dataset, None, False)
+    private = {image.numpy().tobytes() for image in given.material.private[0]}
+    true = {
+        image.numpy().tobytes(): int(label)
+        for image, label in zip(images.train_images, images.train_labels, strict=True)
+    }
+    keys = [image.numpy().tobytes() for image in drawn.images]
+    assert len(set(keys)) == 60 and not private & set(keys)
+    assert all(true[key] != int(label) for key, label in zip(keys, drawn.labels, strict=True))
+    assert drawn.labels.unique().tolist() == [0, 1, 2, 3]
+    tosses = torch.stack([audit.draw(given, Game(60), seed).coins for seed in range(40)]).double()
+    assert abs(float(tosses.mean()) - 0.5) < 4 * 0.5 / (60 * 40) ** 0.5
+    assert float(tosses.mean(0).max()) < 0.9 and float(tosses.sum(1).std()) > 1, "coins, not a fixed half"
+
+
+def test_only_the_coins_change_with_the_seed_and_fewer_canaries_are_the_first(place: Path) -> None:
+    given = job(place)
+    a, b, few = (audit.draw(given, Game(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
+    assert torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and not torch.equal(a.coins, b.coins)
+    assert torch.equal(few.images, a.images[:20]) and torch.equal(few.labels, a.labels[:20])
+
+
+def test_inserted_are_those_whose_coin_says_so() -> None:
+    images = torch.arange(3, dtype=torch.uint8).view(3, 1, 1, 1)
+    canaries = Canaries(images, torch.tensor([5, 6, 7]), torch.tensor([True, False, True]))
+    with_them = canaries.inserted((torch.full((1, 1, 1, 1), 9, dtype=torch.uint8), torch.tensor([0])))
+    assert with_them[0].flatten().tolist() == [9, 0, 2] and with_them[1].tolist() == [0, 5, 7]
+
+
+def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    true_fit = steps.teachers.fit
+
+    def spy(model: Any, images: torch.Tensor, *rest: Any, **more: Any) -> None:
+        sizes.append(len(images))
+        true_fit(model, images, *rest, **more)
+
+    monkeypatch.setattr(steps.teachers, "fit", spy)
+    given = job(place, out=place / "sizes")
+    found = audit.run(given, Game(40, 20, "rmia"), 3).audit
+    n = len(given.material.private[0])
+    assert sizes == [n + found.canaries["inserted"], n, n]
+    assert 0 < found.canaries["inserted"] < 40
+
+
+def test_the_record_says_everything_and_is_found_again(place: Path) -> None:
+    given = job(place, "dpsd")
+    first = audit.run(given, Game(40), 0)
+    again = audit.run(given, Game(40), 0)
+    assert not first.cached and again.cached and again.audit.to_json() == first.audit.to_json()
+    found = Audit.read(first.path / AUDIT)
+    assert set(found.lines) == {"student", "teacher", "null"} and found.verdict == "not refuted"
+    assert all(0 <= line["epsilon_lower"] <= found.ceiling for line in found.lines.values())
+    assert all(line["guesses"] == 20 for line in found.lines.values())
+    assert found.spec["teacher"]["canaries"] == 40 and found.privacy["claimed"]["unit"] == "query"
+    assert any("per query" in reason for reason in found.reasons)
+
+
+def test_every_choice_is_another_audit(place: Path) -> None:
+    given = job(place)
+    specs = {
+        audit.audit_spec(given, game, seed).hash
+        for game, seed in (
+            (Game(40), 0),
+            (Game(40), 1),
+            (Game(41), 0),
+            (Game(40, 21), 0),
+            (Game(40, score="rmia"), 0),
+            (Game(40, overfit=True), 0),
+            (Game(40, confidence=0.9), 0),
+        )
+    }
+    assert len(specs) == 7
+
+
+def test_a_memorising_teacher_is_caught_and_a_null_is_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(audit.OVERFIT, "epochs", 40)
+    given = job(place, tier="quick", teacher_options=(("batch", "16"),), out=place / "caught")
+    found = audit.run(given, Game(60, 40, overfit=True), 0).audit
+    student, teacher, null = (found.lines[name] for name in ("student", "teacher", "null"))
+    assert found.powerful and teacher["epsilon_lower"] > 0.5
+    assert student["epsilon_lower"] == teacher["epsilon_lower"], "no-defence releases the teacher"
+    assert null["epsilon_lower"] == 0
+
+
+@pytest.mark.parametrize(
+    ("game", "words"),
+    [
+        (Game(61), ["--canaries 61", "60 images"]),
+        (Game(1), ["--canaries 1"]),
+        (Game(10, 11), ["--guesses 11", "10"]),
+        (Game(10, 0), ["--guesses 0"]),
+        (Game(40, 4), ["4 guesses", "bound is 0"]),
+        (Game(40, confidence=1.0), ["--confidence 1.0"]),
+        (Game(40, score="guess"), ["--score guess", "rmia"]),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_games_are_refused_in_one_line(place: Path, game: Game, words: list[str]) -> None:
+    with pytest.raises(BenchError) as caught:
+        audit.run(job(place), game, 0)
+    assert "\n" not in str(caught.value) and all(word in str(caught.value) for word in words)
+
+
+def test_other_splits_and_foreign_teachers_are_refused(place: Path) -> None:
+    with pytest.raises(BenchError, match="split iid"):
+        audit.check(job(place, split="disjoint-low"), Game(40))
+    weights = place / "w.safetensors"
+    weights.write_bytes(b"")
+    with pytest.raises(BenchError, match="trains its own teacher"):
+        audit.check(job(place, teacher_weights=weights), Game(40))
+
+
+def test_rmia_puts_canaries_that_anybody_would_know_lower() -> None:
+    target, outside = np.log([0.9, 0.9, 0.1]), np.log([0.9, 0.1, 0.1])
+    found = audit.scores(target, outside)
+    assert found[1] > found[0] > found[2]
+    assert found[0] == pytest.approx(np.log(0.9 / ((1.3 * 0.9 + 0.7) / 2)))
+    assert np.array_equal(audit.scores(target, None), target)
+
+
+CLAIM = {"epsilon": 1.0, "finite": True, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
+PROVED = CLAIM | {"epsilon": 3.0, "relation": "add-or-remove"}
+
+
+def test_verdicts() -> None:
+    def verdict(bound: float, claim: Any = None, units: Any = None) -> tuple[str, str]:
+        word, reasons = audit.judge(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
+        return word, " ".join(reasons)
+
+    assert verdict(2.0, CLAIM, {"example": PROVED})[0] == "refuted"
+    assert verdict(0.9, CLAIM, {"example": PROVED})[0] == "not refuted"
+    word, why = verdict(2.0, CLAIM | {"unit": "query"}, {"example": PROVED})
+    assert word == "not refuted" and "it is per query" in why and "bound 2 is per example" in why
+    assert verdict(3.5, CLAIM | {"unit": "query"}, {"example": PROVED})[0] == "refuted"
+    assert verdict(9.0)[0] == "not refuted"
+    assert "verified" not in verdict(0.0, CLAIM)[1]
+
+
+def made_up(record: Record, correct: int, hash_of: str = "a" * 16, **privacy: Any) -> Audit:
+    """An audit of a record's release, 200 canaries and 100 guesses, so many of them right."""
+    spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
+    line = {"correct": correct, "guesses": 100}
+    numbers = {"claimed": CLAIM, "accounted_units": {"example": PROVED}} | privacy
+    spec = json.loads(json.dumps(spec))
+    return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, {"student": line}, True, numbers)
+
+
+@pytest.fixture(scope="module")
+def record(place: Path) -> Record:
+    return runner.run(job(place, budget=Budget(10.0)), 0).record
+
+
+def row(record: Record, *audits: Audit) -> dict[str, str]:
+    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv([record], audits)))
+    return found
+
+
+def test_the_board_shows_the_bound_and_flags_refuted(record: Record) -> None:
+    assert row(record)["epsilon_audited"] == ""
+    low, high = row(record, made_up(record, 50)), row(record, made_up(record, 95))
+    assert (low["epsilon_audited"], low["flags"]) == ("0.0", "")
+    assert float(high["epsilon_audited"]) == pytest.approx(2.18, abs=0.02) and high["flags"] == "refuted"
+    per_query = made_up(record, 95, claimed=CLAIM | {"unit": "query"})
+    assert row(record, per_query)["flags"] == "" and row(record, per_query)["epsilon_audited"] != ""
+
+
+def test_the_board_pays_for_looking_more_than_once(record: Record) -> None:
+    once = row(record, made_up(record, 95))
+    twice = row(record, made_up(record, 95), made_up(record, 40, "b" * 16))
+    assert 1.8 < float(twice["epsilon_audited"]) < float(once["epsilon_audited"])
+
+
+def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
+    for path, value in (
+        (("tier",), "paper"),
+        (("release", "seed"), 1),
+        (("release", "budget"), {"epsilon": 3.0}),
+        (("release", "options"), {"mode": "label"}),
+        (("release", "teacher", "arch"), "resnet18"),
+        (("release", "teacher", "data", "dataset"), "other"),
+    ):
+        other = made_up(record, 95)
+        place = other.spec
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        assert row(record, other)["epsilon_audited"] == "", path
+    recipe = made_up(record, 95)
+    recipe.spec["release"]["teacher"]["recipe"] = {"epochs": 99}
+    assert row(record, recipe)["epsilon_audited"] != ""
+
+
+def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> None:
+    out = place / "order"
+    given = job(place, out=out)
+
+    def column() -> list[str]:
+        with (out / "leaderboards" / f"{given.material.data.name}.csv").open(newline="") as stream:
+            return [r["epsilon_audited"] for r in csv.DictReader(stream)]
+
+    audit.run(given, Game(40), 0)
+    assert not (out / "leaderboards").exists()
+    runner.run(given, 0)
+    assert column() == ["0.0"]
+    runner.run(given, 1)
+    audit.run(given, Game(40), 1)
+    assert column() == ["0.0"]
+
+
+def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
+    quick, boards = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
+    quick["tier"] = "quick"
+    clean = {"git": {"clean": True}}
+    run = replace(record, spec=quick, hash=digest(quick), provenance=record.provenance | clean)
+    found = made_up(run, 95)
+    found.hash, found.provenance = digest(found.spec), clean
+    for folder, file, item in (("r", "record.json", run), ("a", AUDIT, found)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text(item.to_json())
+    (board,) = leaderboard.publish(boards, [tmp_path / "r", tmp_path / "a"])
+    (line,) = csv.DictReader(board.read_text().splitlines())
+    assert line["flags"] == "refuted" and not leaderboard.differences(boards)
+    (boards / "audits" / f"{found.hash}.json").unlink()
+    assert leaderboard.differences(boards)
+    found.provenance = {}
+    (tmp_path / "a" / AUDIT).write_text(found.to_json())
+    with pytest.raises(BenchError, match="commit"):
+        leaderboard.publish(boards, [tmp_path / "a" / AUDIT])
+
+
+def test_the_plain_release_and_the_audited_one_share_nothing(place: Path) -> None:
+    given = job(place)
+    spec = audit.audit_spec(given, Game(40), 0)
+    assert asdict(spec.release) == asdict(runner.run_spec(given, 0).release)
+    assert spec.teacher != spec.release.teacher and spec.teacher.kind == "audit-teacher"
+    assert "no-defence" in registry.entries("method")
