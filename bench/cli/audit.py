@@ -156,7 +156,7 @@ def _show_release(finished: Finished) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("scored on", "epsilon >=", "right", "accuracy", "as taught: in", "out"):
         table.add_column(column, no_wrap=True)
-    for key, line in found.lines.items():
+    for key, line in ((key, found.lines[key]) for key in ("student", "teacher", "null")):
         shares = (line["accuracy"], line["memorised_inserted"], line["memorised_left_out"])
         cells = [f"{line['epsilon_lower']:.2f}", f"{line['correct']}/{line['guesses']}", *(f"{s:.1%}" for s in shares)]
         table.add_row(NAMES[key], *cells)
