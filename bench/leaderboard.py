@@ -190,6 +190,27 @@ def _privacy(done: list[Record], audits: list[Audit]) -> dict[str, Any]:
     }
 
 
+def _note(record: Record, audits: list[Audit], path: Path) -> None:
+    """Write the strongest audit of a record's release into the record, if that is news."""
+    mine = [audit for audit in audits if audited_release(audit.spec) == audited_release(record.spec)]
+    if not mine or not record.privacy:
+        return
+    bound, audit = max(zip(bounds(mine), mine, strict=True), key=lambda pair: pair[0])
+    found = {
+        "epsilon_lower": bound,
+        "confidence": CONFIDENCE,
+        "unit": "example",
+        "delta": audit.delta,
+        "ceiling": audit.ceiling,
+        "canaries": audit.canaries["number"],
+        "null_run": audit.lines["null"]["epsilon_lower"],
+        "audits": [each.hash for each in mine],
+    }
+    if record.privacy.get("audited") != found:
+        record.privacy["audited"] = found
+        write_atomically(path, record.to_json())
+
+
 def bounds(audits: list[Audit]) -> list[float]:
     """The student's lower bound from each audit, all holding together at 95 %: Bonferroni over their number."""
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(audits))
@@ -248,12 +269,17 @@ def to_csv(records: Iterable[Record], audits: Iterable[Audit] = ()) -> str:
 
 
 def refresh(out: Path, name: str) -> Path:
-    """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes."""
+    """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes.
+
+    A record whose release has been audited is given the bound first, as `privacy.audited`.
+    """
     path = out / "leaderboards" / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         records = [r for r in read(out.glob(f"records/[!.]*/{RECORD}")) if dataset(r) == name]
         audits = [a for a in read_audits(out.glob(f"audits/[!.]*/{AUDIT}")) if dataset(a) == name]
+        for record in records:
+            _note(record, audits, out / "records" / record.hash / RECORD)
         write_atomically(path, to_csv(records, audits))
     return path
 

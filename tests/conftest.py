@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,3 +34,20 @@ def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout)
 
     return run
+
+
+def write_toy(folder: Path, train: int) -> Path:
+    """`toy.npz` in `folder`: four classes of 16x16 noise, each bright in its own quarter; 40 test images."""
+    rng = np.random.default_rng(0)
+
+    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.integers(0, 4, n)
+        images = rng.integers(0, 60, (n, 16, 16), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            y, x = divmod(int(label), 2)
+            image[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
+        return images, labels
+
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    np.savez(folder / "toy.npz", **dict(zip(names, (*part(train), *part(40)), strict=True)))
+    return folder

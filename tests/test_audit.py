@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import write_toy
 
 from bench import audit, data, leaderboard, registry, runner, steps
 from bench.audit import Canaries, Game
@@ -22,21 +23,8 @@ from bench.records import AUDIT, Audit, Record, digest
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four classes of 16x16 noise with a bright quarter."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path_factory.mktemp("toy")
-
-    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = rng.integers(0, 4, n)
-        images = rng.integers(0, 60, (n, 16, 16), dtype=np.uint8)
-        for image, label in zip(images, labels, strict=True):
-            y, x = divmod(int(label), 2)
-            image[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
-        return images, labels
-
-    names = ("train_images", "train_labels", "test_images", "test_labels")
-    np.savez(folder / "toy.npz", **dict(zip(names, (*part(360), *part(40)), strict=True)))
-    return folder
+    """A toy data set with 360 training images."""
+    return write_toy(tmp_path_factory.mktemp("toy"), 360)
 
 
 def job(place: Path, method: str = "no-defence", **changes: Any) -> runner.Job:
@@ -254,6 +242,14 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
     runner.run(given, 1)
     audit.run(given, Game(40), 1)
     assert column() == ["0.0"]
+    for path in out.glob("records/[!.]*/record.json"):
+        noted = Record.read(path).privacy["audited"]
+        assert (noted["epsilon_lower"], noted["canaries"], noted["unit"], len(noted["audits"])) == (
+            0.0,
+            40,
+            "example",
+            1,
+        )
 
 
 def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:

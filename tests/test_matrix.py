@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from conftest import write_toy
 
 from bench import registry, runner
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four classes of 16x16 images, each bright in its own quarter."""
-    rng = np.random.default_rng(0)
-    place = tmp_path_factory.mktemp("toy")
-
-    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = rng.integers(0, 4, n)
-        images = rng.integers(0, 60, (n, 16, 16), dtype=np.uint8)
-        for image, label in zip(images, labels, strict=True):
-            y, x = divmod(int(label), 2)
-            image[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
-        return images, labels
-
-    train, test = part(160), part(40)
-    names = ("train_images", "train_labels", "test_images", "test_labels")
-    np.savez(place / "toy.npz", **dict(zip(names, (*train, *test), strict=True)))
-    return place
+    """A toy data set with 160 training images."""
+    return write_toy(tmp_path_factory.mktemp("toy"), 160)
 
 
 @pytest.mark.parametrize("attack", [None, *registry.entries("attack")])

@@ -118,15 +118,15 @@ def _settings(given: argparse.Namespace, names: set[str]) -> Settings:
     return Settings(
         attack=None,
         method=given.method,
-        budget=run_command._budget(given),
-        method_options=run_command._plugin_options(given, "method"),
-        teacher_options=run_command._plugin_options(given, "teacher"),
+        budget=run_command.read_budget(given),
+        method_options=run_command.read_options(given, "method"),
+        teacher_options=run_command.read_options(given, "teacher"),
         **copied,
     )
 
 
 def _release(given: argparse.Namespace) -> int:
-    seeds, confidence = run_command._seeds(given.seeds), run_command._number("--confidence", given.confidence)
+    seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
     from bench import audit, runner
 
@@ -171,12 +171,12 @@ def _show_release(finished: Finished) -> None:
 
 
 def _mechanism(given: argparse.Namespace) -> int:
-    plays, seed, budget = _whole("--plays", given.plays), _whole("--seed", given.seed), run_command._budget(given)
+    plays, seed, budget = _whole("--plays", given.plays), _whole("--seed", given.seed), run_command.read_budget(given)
     from bench import data, registry
     from bench.config import configure
     from bench.privacy.audit import audit
 
-    options = dict(run_command._plugin_options(given, "method"))
+    options = dict(run_command.read_options(given, "method"))
     method = configure(registry.load("method", given.method), given.tier, options, "method")
     if not hasattr(method, "game"):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")

@@ -10,6 +10,7 @@ from typing import Any
 from bench.config import TIERS, options
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
+from bench.privacy.budget import Solve
 
 HELP = "convert a teacher with a method, attack the student, write record and board"
 DESCRIPTION = (
@@ -162,7 +163,7 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
         )
-    seeds, budget = _seeds(given.seeds), _budget(given)
+    seeds, budget = read_seeds(given.seeds), read_budget(given)
     from bench import runner
     from bench.cli import result
 
@@ -172,9 +173,9 @@ def execute(given: argparse.Namespace) -> int:
         budget=budget,
         teacher_normalise=_normalise(given.teacher_normalise, given.teacher_weights),
         **{name: getattr(given, name) for name in COPIED},
-        method_options=_plugin_options(given, "method"),
-        attack_options=_plugin_options(given, "attack"),
-        teacher_options=_plugin_options(given, "teacher"),
+        method_options=read_options(given, "method"),
+        attack_options=read_options(given, "attack"),
+        teacher_options=read_options(given, "teacher"),
     )
     job = runner.prepare(settings)
     for seed in seeds:
@@ -199,7 +200,8 @@ COPIED = [
 ]
 
 
-def _plugin_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:
+def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:
+    """What was given as `--PREFIX.NAME VALUE`, sorted by name."""
     start = DESTINATION.format(prefix, "")
     return tuple(
         sorted(
@@ -210,7 +212,8 @@ def _plugin_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, 
     )
 
 
-def _seeds(text: str) -> list[int]:
+def read_seeds(text: str) -> list[int]:
+    """The seeds of `--seeds`. Raises BenchError."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -234,15 +237,15 @@ def _normalise(text: str | None, weights: Path | None) -> tuple[float, float] | 
     return mean, std
 
 
-def _budget(given: argparse.Namespace) -> Budget:
-    epsilon = None if given.epsilon == "none" else _number("--epsilon", given.epsilon)
-    unbounded = epsilon is None or math.isinf(epsilon)
-    return Budget(
-        epsilon, _number("--delta", given.delta), given.account, "none" if unbounded else given.solve, Unit(given.unit)
-    )
+def read_budget(given: argparse.Namespace) -> Budget:
+    """The budget that the options ask for. Raises BenchError."""
+    epsilon = None if given.epsilon == "none" else read_number("--epsilon", given.epsilon)
+    solve: Solve = "none" if epsilon is None or math.isinf(epsilon) else given.solve
+    return Budget(epsilon, read_number("--delta", given.delta), given.account, solve, Unit(given.unit))
 
 
-def _number(flag: str, text: str) -> float:
+def read_number(flag: str, text: str) -> float:
+    """The number given to `flag`. Raises BenchError."""
     try:
         return float(text)
     except ValueError:

@@ -66,8 +66,8 @@ def dpsd_theorem2(epsilon: float) -> float:
     return float(epsilon)
 
 
-def dgd_composition(queries: int, scale_epsilon: float, delta: float) -> float:
-    """Epsilon of n noisy votes: DGD's composition, n e0^2 + e0 sqrt(-2 n log d), for unit `query`.
+def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_epsilon: float = 0.0) -> float:
+    """Epsilon of n noisy votes: DGD's composition, n e0^2 + e0 sqrt(-2 n log d) + e1, for unit `query`.
 
     Known defects: DGD's generator is trained on the unprotected baseline network, which the formula leaves out; the e1
     that the paper adds for its VAE protects synthetic images, not private records. The paper's tables at epsilon 10
@@ -77,6 +77,7 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float) -> float:
         queries: n >= 0.
         scale_epsilon: e0 >= 0; each vote count gets Laplace noise of scale 2/e0.
         delta: d in (0, 1).
+        latent_epsilon: e1 >= 0 of the VAE (0.01 in the paper), outside the root as in section III-E.
 
     Raises:
         BenchError: a value outside these ranges.
@@ -87,7 +88,8 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float) -> float:
     _require("queries", queries, queries >= 0, ">= 0")
     _require("scale_epsilon", scale_epsilon, scale_epsilon >= 0, ">= 0")
     _require_delta(delta)
-    return queries * scale_epsilon**2 + scale_epsilon * math.sqrt(-2 * queries * math.log(delta))
+    _require("latent_epsilon", latent_epsilon, latent_epsilon >= 0, ">= 0")
+    return queries * scale_epsilon**2 + scale_epsilon * math.sqrt(-2 * queries * math.log(delta)) + latent_epsilon
 
 
 def _renyi_minimum(slope: float, delta: float) -> float:

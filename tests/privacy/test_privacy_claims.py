@@ -80,3 +80,7 @@ def test_dgd_limits():
         dgd_composition(-1, 0.05, 1e-5)
     with pytest.raises(BenchError):
         dgd_composition(10, 0.05, 1.0)
+
+
+def test_dgd_adds_the_vaes_epsilon_outside_the_root() -> None:
+    assert dgd_composition(400, 1 / 20, 1e-5, latent_epsilon=0.01) == pytest.approx(5.7985 + 0.01, abs=1e-4)
