@@ -14,7 +14,10 @@ from typing import Any, ClassVar
 from dp_accounting import NonPrivateDpEvent
 
 from bench.api import Context, Release, Teacher
+from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
+
+UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class NoDefence:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any budget will do: nothing is promised, so none is kept."""
+        """Any epsilon will do, as nothing is promised; the unit must be one of the ledger's."""
+        if budget.unit not in UNITS:
+            raise BenchError(
+                f"--unit {budget.unit}: a released teacher is accounted per example or per query; name one"
+            )
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """A copy of the teacher; `student` and `budget` have no effect."""
         ledger = Ledger()
-        for unit in (Unit.EXAMPLE, Unit.QUERY):
+        for unit in UNITS:
             ledger.spend(NonPrivateDpEvent(), unit=unit, why="the teacher's weights are released")
         return Release(copy.deepcopy(teacher.model), teacher.arch, ledger, claim=None)

@@ -210,8 +210,6 @@ def run(job: Job, seed: int) -> Outcome:
         return Outcome(known, final, cached=True)
     try:
         record, artists = _walk(job, spec)
-    except BenchError:
-        raise
     except (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if _published(final) is None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bench import nets, teachers
 from bench.api import AttackResult, Context, Release, Target, Teacher
 from bench.data import ImageData, to_float
+from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, accountant
 from bench.records import AttackSpec, EvaluatorSpec, RandomSpec, ReleaseSpec, TeacherSpec, canonical, number
 from bench.seeds import derive
@@ -136,9 +137,15 @@ def release(
 
 
 def privacy(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict[str, Any]:
-    """The three numbers of a record with their units: claimed, accounted (for every unit in the ledger), audited."""
+    """The three numbers of a record with their units: claimed, accounted (for every unit in the ledger), audited.
+
+    Raises:
+        BenchError: the budget's unit is none of the ledger's.
+    """
     units = sorted({entry.unit for entry in ledger.entries()})
     accounted = {str(unit): accountant.epsilon(ledger, unit, budget.delta).to_json() for unit in units}
+    if str(budget.unit) not in accounted:
+        raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
     return {
         "claimed": None if claim is None else claim.to_json(),
         "accounted": accounted[str(budget.unit)],

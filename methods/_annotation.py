@@ -126,6 +126,8 @@ def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
+    if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
+        raise BenchError(f"--unit {budget.unit}: answers are accounted per example or per query; name one of the two")
     if budget.epsilon is None:
         return fields
     if math.isinf(budget.epsilon):
@@ -141,8 +143,6 @@ def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
 
 def _refuse_the_impossible(mechanism: Mechanism, budget: Budget) -> None:
     if budget.account == "accounted":
-        if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
-            raise BenchError(f"--unit {budget.unit}: DPSD is accounted per example or per query")
         if mechanism.printed and mechanism.mode == "label":
             raise BenchError(
                 "--account accounted: Eq. 5 as printed has no finite epsilon; use --method.response candidates"

@@ -36,6 +36,8 @@ CASES = {
     "delta of zero": ([*RUN, "--delta", "0"], ["delta", "0"]),
     "seeds": ([*RUN, "--seeds", "0,x"], ["--seeds 0,x", "0,1,2"]),
     "tier": (["run", "--method", "no-defence", "--tier", "fast"], ["fast", "quick"]),
+    "unit the ledger lacks": (["run", "--method", "dpsd", "--unit", "label"], ["--unit label", "example"]),
+    "unit no baseline speaks of": ([*RUN, "--unit", "client"], ["--unit client", "example"]),
     "split": ([*RUN, "--split", "odd"], ["odd", "iid"]),
     "device": ([*RUN, "--device", "tpu"], ["--device tpu", "cpu"]),
     "a device that is not there": ([*RUN, "--device", "cuda:93"], ["--device cuda:93", "CUDA"]),
