@@ -37,9 +37,9 @@ Differs from the paper:
   says so of label mode ("re-uses them throughout the training").
 - Tier `quick` is another recipe, for two CPU cores, chosen with sight of test accuracy on digits: few batches (the
   noise that Theorem 1 asks for grows with T), read by Bayes' rule and replayed with augmentation, plain distillation,
-  other weights in Eq. 8, fresh vectors, images chosen for balance, a generator of pen strokes on digits and MNIST. Plain
-  distillation matters most: on digits at claimed epsilon 10, three seeds, the student has 79.8 % with it and 44.5 % with
-  `loss dkd`. The fields' own defaults (tier `paper`, one seed) end at chance, 10.0 %.
+  other weights in Eq. 8, fresh vectors, images chosen for balance, a generator of pen strokes on digits and MNIST.
+  On digits at claimed epsilon 10, three seeds, its student has 79.8 %, and with `loss dkd` 44.5 %. The fields' own
+  defaults (tier `paper`, one seed) end at chance, 10.0 %.
 - sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for every epsilon it
   reports.
 """
