@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger
 from bench.seeds import derive
 
@@ -25,6 +27,40 @@ ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
 
 Tensors = dict[str, Tensor]
 Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The ensemble a method asks for: teachers on disjoint parts of the private split, trained side by side by Adam.
+
+    Attributes:
+        count: n, how many teachers.
+        archs: their networks, names for `bench.nets.build`, taken in turn.
+        partition: who holds which record: "hash" of its pixels, or a federation's "dirichlet(-balanced)" shares.
+        alpha: concentration of the Dirichlet shares, > 0.
+        steps: optimiser steps; the learning rate falls linearly to 0 over them.
+        batch: images of each part per step, drawn with replacement.
+        lr: first learning rate.
+        weight_decay: decoupled, >= 0.
+        shift: images are moved by up to so many pixels at random.
+    """
+
+    count: int
+    archs: tuple[str, ...]
+    partition: str = "hash"
+    alpha: float = 0.5
+    steps: int = 3000
+    batch: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("count", "steps", "batch"):
+            if getattr(self, name) < 1:
+                raise BenchError(f"the ensemble's {name} is {getattr(self, name)}; expected at least 1")
+        if not (self.lr > 0 and self.weight_decay >= 0 and self.shift >= 0 and self.archs):
+            raise BenchError(f"the ensemble's settings are out of range: {self}")
 
 
 @dataclass(frozen=True)
@@ -38,6 +74,8 @@ class Teacher:
         classes: number of classes.
         dataset: name of the private data set, for the papers' per-data-set settings.
         private: (images uint8, labels) of the private split; None unless the method's `needs` names "private_data".
+        ensemble: the teachers that the method's `shards` asked for, frozen; None unless its `needs` names
+            "teacher_ensemble".
     """
 
     model: nn.Module
@@ -46,6 +84,13 @@ class Teacher:
     classes: int
     dataset: str
     private: tuple[Tensor, Tensor] | None = None
+    ensemble: Ensemble | None = None
+
+    def members(self) -> Ensemble:
+        """The ensemble. Raises RuntimeError if the method did not ask for one."""
+        if self.ensemble is None:
+            raise RuntimeError('the method uses an ensemble; its `needs` must name "teacher_ensemble"')
+        return self.ensemble
 
 
 @dataclass
@@ -60,6 +105,8 @@ class Release:
         generator: the trained image generator, if one is released too.
         synthetic: (n, c, h, w) a few generated images in [0, 1], for the picture.
         solved: parameters the budget determined, such as {"sigma": 5.1}; goes to the record.
+        control: a student of the same making without the teachers' answers, which only its accuracy leaves: what tells
+            whether the teachers added anything. Not released.
     """
 
     student: nn.Module
@@ -69,6 +116,7 @@ class Release:
     generator: nn.Module | None = None
     synthetic: Tensor | None = None
     solved: dict[str, float] = field(default_factory=dict)
+    control: nn.Module | None = None
 
 
 @dataclass
@@ -184,16 +232,19 @@ class Method(Protocol):
     Class variables:
         version: bumped when results move; part of the hash.
         reference: paper, algorithm number.
-        needs: of "teacher", "private_data", "teacher_ensemble", "public_data".
+        needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
+            With "teacher_ensemble" the method has `shards(teacher_arch, dataset) -> Shards`.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
     """
 
     version: ClassVar[int]
     reference: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
     unit: ClassVar[str]
     tiers: ClassVar[dict[str, dict[str, Any]]]
+
+    @property
+    def needs(self) -> frozenset[str]: ...
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before anything is trained, if these settings cannot be run within `budget`."""

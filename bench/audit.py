@@ -24,8 +24,8 @@ from bench.config import plain
 from bench.errors import BenchError, RunFailed
 from bench.privacy.accountant import Overspent
 from bench.privacy.one_run import CONFIDENCE, ceiling, comparable, correct_guesses, one_run_epsilon, refutes
-from bench.records import AUDIT, Audit, AuditSpec, AuditTeacherSpec, ReleaseSpec
-from bench.runner import Job, run_spec
+from bench.records import AUDIT, Audit, AuditSpec, AuditTeacherSpec, EnsembleSpec, ReleaseSpec
+from bench.runner import Job, run_spec, shards_of
 from bench.seeds import derive
 from bench.store import Step, publish
 
@@ -36,7 +36,7 @@ OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": Fal
 
 
 @dataclass(frozen=True)
-class Game:
+class CanaryGame:
     """What is played besides the settings of a run.
 
     Attributes:
@@ -82,7 +82,7 @@ class Finished:
     cached: bool
 
 
-def check(job: Job, game: Game) -> None:
+def check(job: Job, game: CanaryGame) -> None:
     """Raise BenchError, before anything is trained, if this game cannot be played."""
     s = job.settings
     if s.teacher_weights is not None:
@@ -107,7 +107,7 @@ def check(job: Job, game: Game) -> None:
         )
 
 
-def draw(job: Job, game: Game, seed: int) -> Canaries:
+def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
     """The canaries: the first of the attacker's images in the order of split iid's hash, and this seed's coins.
 
     Raises:
@@ -127,7 +127,7 @@ def draw(job: Job, game: Game, seed: int) -> Canaries:
     return Canaries(images.train_images[chosen], (images.train_labels[chosen] + moved) % images.classes, inserted)
 
 
-def audit_spec(job: Job, game: Game, seed: int) -> AuditSpec:
+def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     """The spec of an audit with one seed, which the coins and all trainings depend on."""
     release = run_spec(job, seed).release
     teacher = release.teacher
@@ -136,11 +136,11 @@ def audit_spec(job: Job, game: Game, seed: int) -> AuditSpec:
     return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
 
 
-def _recipe(job: Job, game: Game) -> teachers.Recipe:
+def _recipe(job: Job, game: CanaryGame) -> teachers.Recipe:
     return replace(job.recipe, **OVERFIT) if game.overfit else job.recipe
 
 
-def run(job: Job, game: Game, seed: int) -> Finished:
+def run(job: Job, game: CanaryGame, seed: int) -> Finished:
     """Play the game once and publish `audits/HASH/audit.json`; trains nothing that is there already.
 
     Raises:
@@ -176,7 +176,7 @@ class Made:
 class _Pipeline:
     """Teacher and release of one audit, with or without canaries; remembers the seconds of what it made."""
 
-    def __init__(self, job: Job, game: Game, spec: AuditSpec, canaries: Canaries) -> None:
+    def __init__(self, job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> None:
         self.job, self.spec, self.recipe, self.canaries = job, spec, _recipe(job, game), canaries
         self.seconds: dict[str, float] = {}
 
@@ -197,14 +197,29 @@ class _Pipeline:
         job, m = self.job, self.job.material
         private = self.canaries.inserted(m.private) if of.canaries else m.private
         given = private if "private_data" in job.method.needs else None
-        shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given)
-        spec: ReleaseSpec = replace(self.spec.release, teacher=of, seed=of.seed, kind="audit-release")
+        ensemble, members = self._ensemble(name, of, replace(m, private=private))
+        shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given, members)
+        spec: ReleaseSpec = replace(
+            self.spec.release, teacher=of, seed=of.seed, ensemble=ensemble, kind="audit-release"
+        )
         step, network = steps.release(job.store, spec, job.method, job.settings.budget, shown, m, job.context)
         self.seconds[name] = step.seconds
         return Made(step, network)
 
+    def _ensemble(
+        self, name: str, of: AuditTeacherSpec, material: steps.Material
+    ) -> tuple[EnsembleSpec | None, nets.Ensemble | None]:
+        """The ensemble of a method that asks for one, trained on what the teacher `of` was trained on."""
+        wanted, shards = self.spec.release.ensemble, shards_of(self.job)
+        if wanted is None or shards is None:
+            return None, None
+        spec = replace(wanted, seed=of.seed, canaries=of.canaries, coins=of.coins)
+        step, members = steps.ensemble(self.job.store, spec, shards, material, self.job.context)
+        self.seconds[f"{name}_ensemble"] = step.seconds
+        return spec, members
 
-def _play(job: Job, game: Game, spec: AuditSpec, canaries: Canaries) -> Audit:
+
+def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Audit:
     pipeline = _Pipeline(job, game, spec, canaries)
     seed = spec.teacher.seed
     teacher, taught = pipeline.teacher("teacher", True, seed)

@@ -56,7 +56,15 @@ def _option(field: dataclasses.Field[Any], hint: Any, doc: str) -> Option:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The string literal directly under each field of a class, as one line."""
+    """The string literal directly under each field of a class or of the dataclasses it extends, as one line."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            docs |= _own_field_docs(base)
+    return docs
+
+
+def _own_field_docs(cls: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     docs: dict[str, str] = {}

@@ -80,8 +80,22 @@ class EvaluatorSpec:
 
 
 @dataclass(frozen=True)
+class EnsembleSpec:
+    """Teachers on disjoint parts of the private split; `shards` are the method's `bench.api.Shards` as plain data.
+    `canaries` and `coins` as in an AuditTeacherSpec."""
+
+    data: DataSpec
+    shards: dict[str, Any]
+    seed: int
+    canaries: int = 0
+    coins: int = 0
+    kind: str = "ensemble"
+    version: int = 1
+
+
+@dataclass(frozen=True)
 class ReleaseSpec:
-    """A teacher converted by a method within a budget."""
+    """A teacher converted by a method within a budget, by way of an ensemble if the method asks for one."""
 
     teacher: TeacherSpec
     method: str
@@ -91,6 +105,7 @@ class ReleaseSpec:
     budget: dict[str, Any]
     noise: str
     seed: int
+    ensemble: EnsembleSpec | None = None
     kind: str = "release"
 
 

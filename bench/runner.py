@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from bench import console, data, leaderboard, nets, pictures, provenance, registry, scoring, steps, teachers
-from bench.api import AttackResult, Context, Teacher
+from bench.api import AttackResult, Context, Shards, Teacher
 from bench.config import configure, plain
 from bench.errors import BenchError, RunFailed
 from bench.metrics.inversion import nearest_private
@@ -23,6 +23,7 @@ from bench.records import (
     RECORD,
     AttackSpec,
     DataSpec,
+    EnsembleSpec,
     EvaluatorSpec,
     RandomSpec,
     Record,
@@ -111,7 +112,16 @@ def prepare(settings: Settings) -> Job:
     store = Store(settings.out, settings.fresh, console.say)
     material = _material(settings)
     method.check(settings.budget, material.data.name, material.data.classes)
+    if "teacher_ensemble" in method.needs:
+        _check_shards(method.shards(settings.teacher, material.data.name), len(material.private[0]))
     return Job(settings, device, store, method, attack, recipe, teachers.recipe_for(settings.tier), sha, material)
+
+
+def _check_shards(shards: Shards, records: int) -> None:
+    for arch in shards.archs:
+        nets.check(arch)
+    if shards.count > records:
+        raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
 
 
 def _attack(settings: Settings) -> Any | None:
@@ -165,11 +175,20 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     )
     method = job.method
     budget = steps.budget_plain(s.budget)
-    release = ReleaseSpec(teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed)
+    shards = shards_of(job)
+    ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
+    release = ReleaseSpec(teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed, ensemble)
     evaluator = EvaluatorSpec(
         replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
     )
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
+
+
+def shards_of(job: Job) -> Shards | None:
+    """The ensemble that the method asks for at its settings, if any."""
+    if "teacher_ensemble" not in job.method.needs:
+        return None
+    return job.method.shards(job.settings.teacher, job.material.data.name)
 
 
 def setting(job: Job) -> str:
@@ -238,16 +257,26 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, dict[str, tuple[str, Artist]
     s, m = job.settings, job.material
     taught, teacher_net = steps.teacher(job.store, spec.release.teacher, job.recipe, m, s.teacher_weights, job.context)
     judged, evaluator_net = steps.evaluator(job.store, spec.evaluator, job.evaluator_recipe, m, job.context)
-    private = m.private if "private_data" in job.method.needs else None
-    teacher = Teacher(teacher_net, s.teacher, m.data.shape, m.data.classes, m.data.name, private)
-    released, student_net = steps.release(job.store, spec.release, job.method, s.budget, teacher, m, job.context)
-    seconds = {"teacher": taught.seconds, "evaluator": judged.seconds, "release": released.seconds}
-
+    seconds = {"teacher": taught.seconds, "evaluator": judged.seconds}
     record = Record(spec.hash, "ok", "", asdict(spec), setting(job))
+    members = None
+    if (wanted := spec.release.ensemble) is not None and (shards := shards_of(job)) is not None:
+        trained, members = steps.ensemble(job.store, wanted, shards, m, job.context)
+        seconds["ensemble"] = trained.seconds
+        result = trained.json("result.json")
+        record.metrics |= scoring.with_interval("ensemble_accuracy", result["correct"], result["tested"])
+        record.metrics["member_accuracy"] = result["member_accuracy"]
+    private = m.private if "private_data" in job.method.needs else None
+    teacher = Teacher(teacher_net, s.teacher, m.data.shape, m.data.classes, m.data.name, private, members)
+    released, student_net = steps.release(job.store, spec.release, job.method, s.budget, teacher, m, job.context)
+    seconds["release"] = released.seconds
     for name, step in (("teacher_accuracy", taught), ("evaluator_accuracy", judged), ("accuracy", released)):
         result = step.json("result.json")
         record.metrics |= scoring.with_interval(name, result["correct"], result["tested"])
     result = released.json("result.json")
+    if "control" in result:
+        control = result["control"]
+        record.metrics |= scoring.with_interval("control_accuracy", control["correct"], control["tested"])
     record.student = result["arch"]
     record.privacy = result["privacy"] | {"noise": s.noise, "solved": result["solved"]}
     artists: dict[str, tuple[str, Artist]] = {}

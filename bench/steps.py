@@ -13,11 +13,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench import nets, teachers
-from bench.api import AttackResult, Context, Release, Target, Teacher
+from bench.api import AttackResult, Context, Release, Shards, Target, Teacher
 from bench.data import ImageData, to_float
+from bench.data.partition import partition
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, accountant
-from bench.records import AttackSpec, EvaluatorSpec, RandomSpec, ReleaseSpec, TeacherSpec, canonical, number
+from bench.records import (
+    AttackSpec,
+    EnsembleSpec,
+    EvaluatorSpec,
+    RandomSpec,
+    ReleaseSpec,
+    TeacherSpec,
+    canonical,
+    number,
+)
 from bench.seeds import derive
 from bench.store import Step, Store
 
@@ -72,6 +82,52 @@ def teacher(
 
     step = store.step("teacher", asdict(spec), make)
     return step, _load_network(step, spec.arch, material, ctx.device)
+
+
+def ensemble(
+    store: Store, spec: EnsembleSpec, shards: Shards, material: Material, make_ctx: ContextFor
+) -> tuple[Step, nets.Ensemble]:
+    """The trained ensemble that a method asked for, frozen and in eval mode."""
+    ctx = make_ctx(derive(spec.seed, "ensemble", spec.data.dataset, spec.data.split))
+    shape, classes = material.data.shape, material.data.classes
+    seeds = [derive(ctx.seed, "member", j) for j in range(shards.count)]
+    members = nets.Ensemble.build(shards.archs, shards.count, shape, classes, seeds)
+
+    def make(path: Path) -> None:
+        images, labels = material.private
+        salt = derive(ctx.seed, "partition") % 2**32
+        parts = partition(images, labels, shards.count, shards.partition, shards.alpha, salt)
+        with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
+            teachers.fit_ensemble(
+                members,
+                images,
+                labels,
+                parts,
+                steps=shards.steps,
+                batch=shards.batch,
+                lr=shards.lr,
+                weight_decay=shards.weight_decay,
+                shift=shards.shift,
+                device=ctx.device,
+                seed=ctx.seed,
+                advance=advance,
+            )
+        teachers.save(path / WEIGHTS, members)
+        result = _measure_votes(members, material.data, ctx.device) | {"sizes": [len(part) for part in parts]}
+        (path / "result.json").write_text(canonical(result), encoding="utf-8")
+
+    step = store.step("ensemble", asdict(spec), make)
+    teachers.load(step.path / WEIGHTS, members)
+    return step, members.to(ctx.device).eval().requires_grad_(False)
+
+
+def _measure_votes(members: nets.Ensemble, data: ImageData, device: torch.device) -> dict[str, Any]:
+    """Plurality vote on the test set, and the members' mean accuracy."""
+    counts = torch.cat([members.votes(to_float(part).to(device)).cpu() for part in data.test_images.split(512)])
+    right = counts.gather(1, data.test_labels[:, None])
+    correct, tested = int((counts.argmax(1) == data.test_labels).sum()), len(counts)
+    mean = float(right.double().mean()) / len(members)
+    return {"correct": correct, "tested": tested, "accuracy": correct / tested, "member_accuracy": mean}
 
 
 def evaluator(
@@ -129,6 +185,8 @@ def release(
         if made.synthetic is not None:
             save_file({"images": _quantise(made.synthetic)}, path / "synthetic.safetensors")
         result = _measure(made.student, material.data, ctx.device)
+        if made.control is not None:
+            result["control"] = _measure(made.control.to(ctx.device).eval(), material.data, ctx.device)
         result |= {"arch": made.arch, "solved": made.solved, "privacy": privacy(made.ledger, made.claim, budget)}
         (path / "result.json").write_text(canonical(result), encoding="utf-8")
 

@@ -11,7 +11,6 @@ from bench.errors import BenchError
 if TYPE_CHECKING:
     from bench.audit import Finished
     from bench.privacy.audit import Game, MechanismAudit
-    from bench.runner import Settings
 
 HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
 DESCRIPTION = (
@@ -22,14 +21,13 @@ ACTIONS = {
     "release": "train a teacher with canaries, convert it, and guess from the student which canaries were used",
     "mechanism": "play the distinguishing game on a method's own mechanism, a million times on the worst inputs",
 }
+OF_BOTH = {
+    *("method", "dataset", run_command.TEACHERS, "tier", "epsilon", "delta", "account", "solve", "unit"),
+    *("data_root", "download"),
+}
 OF_RUN = {
-    "release": {
-        *("method", "dataset", "teacher", "student", "tier", "seeds", "epsilon", "delta", "account", "solve", "unit"),
-        *("noise", "data_root", "download", "device", "precision", "out", "fresh"),
-    },
-    "mechanism": {
-        *("method", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit", "data_root", "download"),
-    },
+    "release": OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "out", "fresh"},
+    "mechanism": OF_BOTH,
 }
 NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}
 PLAYS = 1_000_000
@@ -111,27 +109,13 @@ def _whole(flag: str, text: str) -> int:
         raise BenchError(f"{flag} {text}: expected a whole number") from None
 
 
-def _settings(given: argparse.Namespace, names: set[str]) -> Settings:
-    from bench.runner import Settings
-
-    copied = {name: getattr(given, name) for name in run_command.COPIED if name in names}
-    return Settings(
-        attack=None,
-        method=given.method,
-        budget=run_command.read_budget(given),
-        method_options=run_command.read_options(given, "method"),
-        teacher_options=run_command.read_options(given, "teacher"),
-        **copied,
-    )
-
-
 def _release(given: argparse.Namespace) -> int:
     seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
     from bench import audit, runner
 
-    game = audit.Game(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
-    job = runner.prepare(_settings(given, OF_RUN["release"]))
+    game = audit.CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
+    job = runner.prepare(run_command.read_settings(given, attack=None))
     audit.check(job, game)
     for seed in seeds:
         _show_release(audit.run(job, game, seed))

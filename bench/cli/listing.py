@@ -77,7 +77,7 @@ def _print_plugin(entry: registry.Entry) -> None:
     out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {cls.version})")
     facts = {"reference": cls.reference}
     if entry.kind == "method":
-        facts |= {"needs": ", ".join(sorted(cls.needs)), "claimed": PER[cls.unit]}
+        facts |= {"needs": ", ".join(sorted(cls().needs)), "claimed": PER[cls.unit]}
         facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}
     else:
         facts |= {"goal": cls.goal, "access": cls.access}

@@ -45,6 +45,9 @@ def _utility(record: Record, settings: Settings) -> Table:
         table.add_column(column)
     table.add_row("teacher", settings.teacher, _share(record.metrics, "teacher_accuracy"))
     table.add_row("student", record.student, _share(record.metrics, "accuracy"))
+    for name, what in (("ensemble", "the teachers' vote, not released"), ("control", "no teachers, same images")):
+        if f"{name}_accuracy" in record.metrics:
+            table.add_row(name, what, _share(record.metrics, f"{name}_accuracy"))
     table.add_row("evaluator", "", _share(record.metrics, "evaluator_accuracy"))
     return table
 

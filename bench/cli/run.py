@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.config import TIERS, options
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
+
+if TYPE_CHECKING:
+    from bench.runner import Settings
 
 HELP = "convert a teacher with a method, attack the student, write record and board"
 DESCRIPTION = (
@@ -20,6 +23,7 @@ DESCRIPTION = (
 )
 PREFIXES = ("method", "attack", "teacher")
 DESTINATION = "{}_option_{}"
+TEACHERS = DESTINATION.format("method", "teachers")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher-normalise",
         metavar="MEAN,STD",
         help="what your teacher was trained with, on pixels in [0, 1] (default 0.5,0.5)",
+    )
+    what.add_argument(
+        "--teachers",
+        dest=TEACHERS,
+        metavar="N",
+        help="train N teachers on disjoint parts of the private data and let them answer together: the way to a finite "
+        "accounted epsilon; for methods with the option `teachers`",
     )
     what.add_argument(
         "--student",
@@ -163,20 +174,14 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
         )
-    seeds, budget = read_seeds(given.seeds), read_budget(given)
+    seeds, normalise = read_seeds(given.seeds), _normalise(given.teacher_normalise, given.teacher_weights)
+    attack = None if given.attack in (None, "none") else given.attack
+    settings = read_settings(
+        given, attack=attack, teacher_normalise=normalise, attack_options=read_options(given, "attack")
+    )
     from bench import runner
     from bench.cli import result
 
-    settings = runner.Settings(
-        method=given.method,
-        attack=None if given.attack in (None, "none") else given.attack,
-        budget=budget,
-        teacher_normalise=_normalise(given.teacher_normalise, given.teacher_weights),
-        **{name: getattr(given, name) for name in COPIED},
-        method_options=read_options(given, "method"),
-        attack_options=read_options(given, "attack"),
-        teacher_options=read_options(given, "teacher"),
-    )
     job = runner.prepare(settings)
     for seed in seeds:
         result.show(runner.run(job, seed), settings)
@@ -198,6 +203,21 @@ COPIED = [
     "out",
     "fresh",
 ]
+
+
+def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
+    """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
+    budget = read_budget(given)
+    from bench.runner import Settings
+
+    return Settings(
+        method=given.method,
+        budget=budget,
+        method_options=read_options(given, "method"),
+        teacher_options=read_options(given, "teacher"),
+        **{name: getattr(given, name) for name in COPIED if hasattr(given, name)},
+        **others,
+    )
 
 
 def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:

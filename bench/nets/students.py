@@ -1,4 +1,4 @@
-"""Two small networks of the literature: the one DataLens trains on released data, and the one it scores images with."""
+"""Small networks of the literature: DataLens' downstream classifier and its scorer, and teachers for small shards."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ class DataLensNet(SmallNet):
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         channels, height, width = shape
-        if min(height, width) < 12:
-            raise BenchError(
-                f"the network datalens takes images of at least 12x12, not {height}x{width}: use another one"
-            )
+        _at_least("datalens", 12, height, width)
         flat = 64 * ((height - 2) // 2 - 2) * ((width - 2) // 2 - 2)
         self.trunk = nn.Sequential(
             nn.Conv2d(channels, 32, 3),
@@ -62,11 +59,7 @@ class DataLensNet(SmallNet):
             nn.ReLU(),
         )
         self.head = nn.Linear(64, classes)
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
+        _xavier(self)
 
 
 class EvaluatorNet(SmallNet):
@@ -84,10 +77,7 @@ class EvaluatorNet(SmallNet):
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         channels, height, width = shape
-        if min(height, width) < 4:
-            raise BenchError(
-                f"the network evaluator-cnn takes images of at least 4x4, not {height}x{width}: use another one"
-            )
+        _at_least("evaluator-cnn", 4, height, width)
         grid = (min(height // 4, EVALUATOR_GRID), min(width // 4, EVALUATOR_GRID))
         self.trunk = nn.Sequential(
             nn.Conv2d(channels, 32, 5, padding=2),
@@ -104,3 +94,71 @@ class EvaluatorNet(SmallNet):
             nn.Dropout(0.3),
         )
         self.head = nn.Linear(1024, classes)
+
+
+class DgdNet(SmallNet):
+    """Teacher and student of DGD (Ge et al., TIP 2023, section IV): two 3x3 convolutions of 64 and 128 channels.
+
+    Stride 1, padding 1, ReLU and 2x2 max-pooling after each; one linear layer. Xavier's uniform weights.
+
+    Args:
+        shape: (c, h, w), sides of at least 4.
+        classes: number of classes.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        _at_least("dgd-cnn", 4, height, width)
+        self.trunk = nn.Sequential(
+            nn.Conv2d(channels, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 128, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+        self.head = nn.Linear(128 * (height // 4) * (width // 4), classes)
+        _xavier(self)
+
+
+class ShardNet(SmallNet):
+    """A teacher for a few hundred images that trains on a CPU: two strided 5x5 convolutions of 16 and 32 channels.
+
+    Stride 2, padding 2, ReLU after each; one linear layer. Xavier's uniform weights. A tenth of the multiplications of
+    `dgd-cnn`.
+
+    Args:
+        shape: (c, h, w), sides of at least 4.
+        classes: number of classes.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        _at_least("shard-cnn", 4, height, width)
+        self.trunk = nn.Sequential(
+            nn.Conv2d(channels, 16, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        self.head = nn.Linear(32 * ((height + 3) // 4) * ((width + 3) // 4), classes)
+        _xavier(self)
+
+
+def _at_least(name: str, side: int, height: int, width: int) -> None:
+    if min(height, width) < side:
+        raise BenchError(
+            f"the network {name} takes images of at least {side}x{side}, not {height}x{width}: use another one"
+        )
+
+
+def _xavier(net: nn.Module) -> None:
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

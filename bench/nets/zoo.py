@@ -1,4 +1,4 @@
-"""Classifiers by name: two of ours, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
+"""Classifiers by name: a few of ours, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
 Each comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them itself, by public constants.
 """
@@ -15,9 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from bench.errors import BenchError
-from bench.nets.students import DataLensNet, EvaluatorNet, SmallNet
+from bench.nets import private_students
+from bench.nets.students import DataLensNet, DgdNet, EvaluatorNet, ShardNet, SmallNet
 
-OWN: dict[str, type[SmallNet]] = {"datalens": DataLensNet, "evaluator-cnn": EvaluatorNet}
+OWN: dict[str, type[SmallNet]] = {
+    "datalens": DataLensNet,
+    "evaluator-cnn": EvaluatorNet,
+    "dgd-cnn": DgdNet,
+    "shard-cnn": ShardNet,
+    **private_students.NETWORKS,
+}
 SMALL_IMAGE = 64
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
 _NAME = re.compile(r"(tv:)?[A-Za-z0-9_-]+")
@@ -93,7 +100,7 @@ def check(arch: str) -> None:
         return
     if not _NAME.fullmatch(arch):
         raise BenchError(
-            f"'{arch}' is not a network name: give datalens, evaluator-cnn, a timm name without the '.tag' of "
+            f"'{arch}' is not a network name: give {', '.join(OWN)}, a timm name without the '.tag' of "
             "pretrained weights, or tv:NAME; nothing is downloaded or read from a path (own weights: --teacher-weights)"
         )
     if arch not in _library_names():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.teachers.ensemble import fit_ensemble
 from bench.teachers.evaluator import EVALUATOR, recipe_for
 from bench.teachers.recipe import Recipe
 from bench.teachers.training import accuracy, features, fit, predict
@@ -13,6 +14,7 @@ __all__ = [
     "accuracy",
     "features",
     "fit",
+    "fit_ensemble",
     "load",
     "load_user",
     "predict",

@@ -1,0 +1,107 @@
+"""Who holds which private record: disjoint parts for the teachers of an ensemble or the clients of a federation."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.errors import BenchError, unknown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+PARTITIONS = {
+    "hash": "each record by the hash of its own pixels, so that no record decides where another one goes",
+    "dirichlet": "each class by Dirichlet(alpha) shares",
+    "dirichlet-balanced": "as dirichlet, but a client with its equal share gets no more (DENSE)",
+}
+SMALLEST_CLIENT = 10
+MOST_TRIES = 1000
+
+Parts = list["NDArray[np.int64]"]
+
+
+def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: float, seed: int) -> Parts:
+    """Divide records among `count` holders.
+
+    Args:
+        images: (n, c, h, w) uint8.
+        labels: (n,) int64.
+        name: a key of `PARTITIONS`.
+        alpha: > 0, concentration of the Dirichlet partitions; small = each holder has few classes.
+        seed: of the hash's salt or of the Dirichlet draws; in [0, 2^32).
+
+    Returns:
+        `count` disjoint index arrays that together hold every record; those of `hash` may be empty.
+
+    Raises:
+        BenchError: an unknown name, fewer records than holders, or Dirichlet draws that always left a holder with
+            fewer than 10 records.
+    """
+    if name not in PARTITIONS:
+        raise unknown("partition", name, PARTITIONS)
+    if not 1 <= count <= len(images):
+        raise BenchError(f"{count} teachers for {len(images)} private records: expected 1 to that many")
+    if name == "hash":
+        return by_hash(images, count, seed)
+    return by_dirichlet(labels.numpy(), count, alpha, seed, balanced=name == "dirichlet-balanced")
+
+
+def by_hash(images: Tensor, count: int, seed: int) -> Parts:
+    """Holder of a record = SHA-256(seed, its pixels) mod count; blind to its label, its place and all other records.
+
+    So replacing, adding or removing one record changes one part (replacing: at most two).
+    """
+    salt = f"{seed}:".encode()
+    rows = np.ascontiguousarray(images.numpy()).reshape(len(images), -1)
+    holder = np.array([int.from_bytes(hashlib.sha256(salt + row.tobytes()).digest()[:8]) % count for row in rows])
+    return [np.flatnonzero(holder == j) for j in range(count)]
+
+
+def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int, balanced: bool) -> Parts:
+    """Every class's records, shuffled, cut by shares drawn from Dirichlet(alpha); drawn again until all have 10.
+
+    `balanced` sets the share of a holder that already has its equal part of all records to 0, as the federated
+    comparison of DENSE does (Zhang et al., NeurIPS 2022). Where alpha is so small that all shares underflow, one holder
+    at random gets the class, which is the limit. The draws come from NumPy's
+    legacy generator, with which that comparison's client sizes can be reproduced.
+
+    Raises:
+        BenchError: `alpha` not above 0, or 1000 draws in vain.
+    """
+    if not alpha > 0:
+        raise BenchError(f"Dirichlet alpha {alpha}: expected more than 0, such as 0.5")
+    random = np.random.RandomState(seed)
+    for _ in range(MOST_TRIES):
+        parts = _dirichlet_draw(labels, count, alpha, random, balanced)
+        if min(map(len, parts)) >= min(SMALLEST_CLIENT, len(labels) // count):
+            for part in parts:
+                random.shuffle(part)
+            return parts
+    raise BenchError(
+        f"Dirichlet({alpha:g}) over {count} clients left one below {SMALLEST_CLIENT} of {len(labels)} records "
+        f"in {MOST_TRIES} draws: use fewer clients or a larger alpha"
+    )
+
+
+def _dirichlet_draw(
+    labels: NDArray[np.int64], count: int, alpha: float, random: np.random.RandomState, balanced: bool
+) -> Parts:
+    held: list[list[NDArray[np.int64]]] = [[] for _ in range(count)]
+    sizes = np.zeros(count, dtype=np.int64)
+    for label in range(int(labels.max()) + 1):
+        members = np.flatnonzero(labels == label)
+        random.shuffle(members)
+        shares = random.dirichlet(np.repeat(alpha, count))
+        if balanced:
+            shares = shares * (sizes < len(labels) / count)
+        if not shares.sum() > 0:
+            shares = np.eye(count)[random.randint(count)]
+        cuts = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
+        for j, piece in enumerate(np.split(members, cuts)):
+            held[j].append(piece)
+            sizes[j] += len(piece)
+    return [np.concatenate(pieces) for pieces in held]

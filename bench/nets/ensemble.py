@@ -1,0 +1,81 @@
+"""Several classifiers of one task, asked together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from bench.nets.zoo import Classifier, Shape, build
+
+State = dict[str, Tensor]
+
+
+class Ensemble(nn.Module):
+    """m classifiers of the same images and classes; their networks may differ.
+
+    Attributes:
+        members: the classifiers.
+        classes: number of classes.
+    """
+
+    def __init__(self, members: Iterable[Classifier], classes: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.classes = classes
+
+    @classmethod
+    def build(cls, archs: Sequence[str], count: int, shape: Shape, classes: int, seeds: Sequence[int]) -> Ensemble:
+        """`count` fresh members, of the networks `archs` in turn; member j draws its weights from `seeds[j]`.
+
+        Raises:
+            BenchError: as `bench.nets.build`.
+        """
+        members = []
+        with torch.random.fork_rng(devices=[]):
+            for j in range(count):
+                torch.manual_seed(seeds[j])
+                members.append(build(archs[j % len(archs)], shape, classes))
+        return cls(members, classes)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, c, h, w) in [0, 1] to (m, n, classes) logits, one row of answers per member."""
+        return torch.stack([member(images) for member in self.members])
+
+    def votes(self, images: Tensor) -> Tensor:
+        """(n, classes) float32: how many members take each image for each class; rows sum to m.
+
+        One member's change moves a row by at most sqrt(2) in L2 and 2 in L1.
+        """
+        with torch.no_grad():
+            counts = images.new_zeros(len(images), self.classes, dtype=torch.float32)
+            for member in self.members:
+                answer = member(images).argmax(1, keepdim=True)
+                counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=torch.float32))
+        return counts
+
+    def alike(self) -> bool:
+        """Whether all members have the same parameters by name and shape, so that they can be stacked."""
+        layouts = [[(name, p.shape) for name, p in member.state_dict().items()] for member in self.members]
+        return all(layout == layouts[0] for layout in layouts)
+
+
+def stacked(members: Sequence[nn.Module]) -> tuple[State, State, Callable[[State, State, Tensor], Tensor]]:
+    """Parameters and buffers of equal networks with a leading axis of members, and the networks as one function.
+
+    Returns:
+        parameters, buffers, and call(parameters, buffers, (m, n, c, h, w) images) -> (m, n, classes) logits, member j
+        answering images[j]. In training mode the buffers are updated in place; dropout differs between members.
+    """
+    parameters, buffers = stack_module_state(list(members))
+    shell = members[0]
+
+    def one(parameters: State, buffers: State, images: Tensor) -> Tensor:
+        return functional_call(shell, (parameters, buffers), (images,))
+
+    return parameters, buffers, vmap(one, randomness="different")

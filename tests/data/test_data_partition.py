@@ -1,0 +1,87 @@
+"""Disjoint parts: golden client sizes of the literature, and parts that no other record can move."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from bench.data.partition import by_dirichlet, by_hash, partition
+from bench.errors import BenchError
+
+CIFAR10 = np.repeat(np.arange(10), 5000)
+MNIST_COUNTS = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+DENSE_SIZES = [7807, 12991, 10877, 10922, 7403]
+DENSE_FIRST_CLIENT = [156, 709, 301, 2629, 20, 651, 915, 113, 180, 2133]
+
+
+def test_dirichlet_balanced_reproduces_the_published_client_sizes() -> None:
+    parts = by_dirichlet(CIFAR10, 5, 0.5, seed=1, balanced=True)
+    assert [len(part) for part in parts] == DENSE_SIZES
+    assert np.bincount(CIFAR10[parts[0]], minlength=10).tolist() == DENSE_FIRST_CLIENT
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes"),
+    [
+        (MNIST_COUNTS, [12173, 12364, 12034, 9587, 13842]),
+        ((6000,) * 10, [9794, 13644, 12431, 12103, 12028]),
+    ],
+    ids=["mnist", "fmnist"],
+)
+def test_dirichlet_balanced_sizes_from_class_counts(counts: tuple[int, ...], sizes: list[int]) -> None:
+    labels = np.repeat(np.arange(10), counts)
+    assert [len(part) for part in by_dirichlet(labels, 5, 0.5, seed=1, balanced=True)] == sizes
+
+
+@pytest.mark.parametrize("name", ["hash", "dirichlet", "dirichlet-balanced"])
+def test_parts_are_disjoint_and_complete(name: str) -> None:
+    labels = torch.arange(400) % 4
+    images = torch.randint(0, 256, (400, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    parts = partition(images, labels, 7, name, 0.5, 3)
+    assert len(parts) == 7
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+
+
+def test_plain_dirichlet_shares_have_the_mean_and_spread_of_their_law() -> None:
+    """Share of one class on one of 4 clients at alpha 2: mean 1/4, variance (1/4)(3/4)/(4 * 2 + 1)."""
+    labels = np.zeros(1000, dtype=np.int64)
+    first = np.array([len(by_dirichlet(labels, 4, 2.0, seed, False)[0]) / 1000 for seed in range(400)])
+    assert abs(first.mean() - 0.25) < 0.025
+    assert 0.75 < first.var() / (3 / 16 / 9) < 1.3
+
+
+def test_one_record_replaced_moves_no_other_record() -> None:
+    images = torch.randint(0, 256, (300, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    other = images.clone()
+    other[17] = 255 - other[17]
+    before, after = by_hash(images, 5, 0), by_hash(other, 5, 0)
+    assert [set(part) - {17} for part in before] == [set(part) - {17} for part in after]
+    removed = by_hash(torch.cat([images[:17], images[18:]]), 5, 0)
+    shift = [{i if i < 17 else i + 1 for i in part} for part in removed]
+    assert shift == [set(part) - {17} for part in before]
+
+
+def test_hashed_parts_are_about_equal_and_depend_on_the_seed() -> None:
+    images = torch.randint(0, 256, (5000, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    sizes = np.array([len(part) for part in by_hash(images, 10, 0)])
+    chi_square = ((sizes - 500) ** 2 / 500).sum()
+    assert 1.7 < chi_square < 23.6, "9 degrees of freedom, 0.5 % on either side"
+    assert [part.tolist() for part in by_hash(images, 10, 1)] != [part.tolist() for part in by_hash(images, 10, 0)]
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "alpha", "says"),
+    [
+        (0, "hash", 0.5, "0 teachers for 40"),
+        (41, "hash", 0.5, "41 teachers for 40"),
+        (4, "random", 0.5, "partition"),
+        (4, "dirichlet", 0.0, "alpha"),
+        (4, "dirichlet", 1e-4, "fewer clients or a larger alpha"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(count: int, name: str, alpha: float, says: str) -> None:
+    images, labels = torch.zeros(40, 1, 8, 8, dtype=torch.uint8), torch.arange(40) % 2
+    with pytest.raises(BenchError, match=says) as caught:
+        partition(images, labels, count, name, alpha, 0)
+    assert "\n" not in str(caught.value)

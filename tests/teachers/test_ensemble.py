@@ -1,0 +1,109 @@
+"""Ensembles: members know nothing of each other, and both ways of training them are the same training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench.errors import RunFailed
+from bench.nets import Ensemble
+from bench.teachers.ensemble import How, fit_ensemble
+
+SHAPE, CLASSES = (1, 8, 8), 3
+
+
+def toy(n: int = 120) -> tuple[Tensor, Tensor]:
+    """Three classes: bright above, bright below, dark."""
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % CLASSES
+    images = torch.randint(0, 60, (n, *SHAPE), generator=rng)
+    images[labels == 0, :, :4] += 150
+    images[labels == 1, :, 4:] += 150
+    return images.to(torch.uint8), labels
+
+
+def trained(
+    images: Tensor,
+    labels: Tensor,
+    parts: list[np.ndarray],
+    how: How = "in turn",
+    archs: tuple[str, ...] = ("shard-cnn",),
+    steps: int = 12,
+    lr: float = 5e-3,
+) -> Ensemble:
+    ensemble = Ensemble.build(archs, len(parts), SHAPE, CLASSES, seeds=range(len(parts)))
+    settings = {"steps": steps, "batch": 16, "lr": lr, "weight_decay": 0.01, "shift": 1}
+    fit_ensemble(ensemble, images, labels, parts, **settings, device=torch.device("cpu"), seed=3, how=how)
+    return ensemble
+
+
+PARTS = [np.arange(0, 50), np.arange(50, 110), np.arange(110, 120)]
+
+
+@pytest.mark.parametrize(("arch", "lr"), [("shard-cnn", 1e-3), ("resnet10t", 1e-6)])
+def test_stacked_and_in_turn_are_the_same_training(arch: str, lr: float) -> None:
+    """At a small rate for the network with BatchNorm, as Adam's first step is the sign of a gradient that may be 0."""
+    images, labels = toy()
+    pair = [trained(images, labels, PARTS, how, (arch,), steps=4, lr=lr) for how in ("stacked", "in turn")]
+    fresh = Ensemble.build((arch,), 3, SHAPE, CLASSES, seeds=range(3)).state_dict()
+    for (name, one), other in zip(pair[0].state_dict().items(), pair[1].state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=name)
+        assert torch.equal(one, fresh[name]) == (".mean" in name or ".std" in name), name
+
+
+@pytest.mark.parametrize("how", ["stacked", "in turn"])
+def test_a_record_changes_its_own_member_alone(how: How) -> None:
+    images, labels = toy()
+    other_images, other_labels = images.clone(), labels.clone()
+    other_images[60], other_labels[60] = 255 - images[60], (labels[60] + 1) % CLASSES
+    before, after = trained(images, labels, PARTS, how), trained(other_images, other_labels, PARTS, how)
+    shorter = [PARTS[0], PARTS[1][:-7], PARTS[2]]
+    fewer = trained(images, labels, shorter, how)
+    for j, changed in enumerate([False, True, False]):
+        for another in (after, fewer):
+            pairs = zip(before.members[j].parameters(), another.members[j].parameters(), strict=True)
+            assert all(torch.equal(a, b) for a, b in pairs) != changed
+
+
+@pytest.mark.parametrize("how", ["stacked", "in turn"])
+def test_a_member_without_records_stays_untrained(how: How) -> None:
+    images, labels = toy()
+    parts = [np.arange(0, 60), np.arange(0, 0), np.arange(60, 120)]
+    fresh = Ensemble.build(("shard-cnn",), 3, SHAPE, CLASSES, seeds=range(3))
+    made = trained(images, labels, parts, how)
+    same = [
+        all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
+        for x, y in zip(fresh.members, made.members, strict=True)
+    ]
+    assert same == [False, True, False]
+
+
+def test_members_learn_and_votes_count_them() -> None:
+    images, labels = toy()
+    ensemble = trained(images, labels, PARTS, archs=("shard-cnn", "dgd-cnn"), steps=40)
+    x = images.float() / 255
+    votes, logits = ensemble.votes(x), ensemble(x)
+    assert logits.shape == (3, 120, CLASSES) and len(ensemble) == 3 and not ensemble.alike()
+    assert (logits.argmax(2) == labels).double().mean() > 0.95
+    counted = torch.stack([(logits.argmax(2) == c).sum(0) for c in range(CLASSES)], 1)
+    assert torch.equal(votes, counted.float()) and (votes.sum(1) == 3).all()
+    assert not any(p.requires_grad for p in ensemble.parameters()) and not ensemble.training
+
+
+def test_each_member_is_built_from_its_own_seed_and_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    three = Ensemble.build(("shard-cnn",), 3, SHAPE, CLASSES, seeds=(7, 8, 9))
+    assert torch.equal(torch.get_rng_state(), before)
+    two = Ensemble.build(("shard-cnn",), 2, SHAPE, CLASSES, seeds=(7, 9))
+    weights = [next(iter(member.parameters())) for member in (*three.members, *two.members)]
+    assert torch.equal(weights[0], weights[3]) and torch.equal(weights[2], weights[4])
+    assert not torch.equal(weights[0], weights[1])
+
+
+def test_divergence_is_a_failed_run() -> None:
+    images, labels = toy()
+    with pytest.raises(RunFailed, match="diverged"):
+        trained(images, labels, PARTS, lr=1e30)
