@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ Access = Literal["label", "scores", "weights"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
 
 Tensors = dict[str, Tensor]
+Network = TypeVar("Network", bound=nn.Module)
 Advance = Callable[[int], None]
 
 
@@ -43,6 +44,7 @@ class Shards:
         lr: first learning rate.
         weight_decay: decoupled, >= 0.
         shift: images are moved by up to so many pixels at random.
+        ridge: penalty of the regression that networks of fixed features are solved by, in the place of Adam.
     """
 
     count: int
@@ -54,6 +56,7 @@ class Shards:
     lr: float = 1e-3
     weight_decay: float = 0.0
     shift: int = 0
+    ridge: float = 0.01
 
     def __post_init__(self) -> None:
         for name in ("count", "steps", "batch"):
@@ -199,6 +202,7 @@ class Context:
         track: opens a progress bar; use `with ctx.track("stage", total) as advance: advance(1)`.
         artifacts: the content-addressed store for reusable parts.
         autocast: True where bfloat16 autocast was asked for.
+        compile: True where networks are to be compiled.
     """
 
     device: torch.device
@@ -207,6 +211,17 @@ class Context:
     artifacts: Artifacts
     noise: Literal["seeded", "os"] = "seeded"
     autocast: bool = False
+    compile: bool = False
+
+    def prepared(self, module: Network) -> Network:
+        """The module on the device; on an accelerator, its convolutions' weights in the channels-last layout."""
+        if self.device.type == "cpu":
+            return module.to(self.device)
+        return module.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def compiled(self, module: nn.Module) -> Callable[[Tensor], Tensor]:
+        """The module as it should be called: compiled if the user asked for it (`--compile`)."""
+        return torch.compile(module) if self.compile else module
 
     def generator(self, name: str) -> torch.Generator:
         """A generator on the device, seeded from (this step's seed, name)."""

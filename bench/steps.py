@@ -108,6 +108,7 @@ def ensemble(
                 lr=shards.lr,
                 weight_decay=shards.weight_decay,
                 shift=shards.shift,
+                ridge=shards.ridge,
                 device=ctx.device,
                 seed=ctx.seed,
                 advance=advance,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from bench.nets.students import SmallNet
 from bench.nets.zoo import Classifier, Shape, build
 
 State = dict[str, Tensor]
@@ -16,15 +17,28 @@ State = dict[str, Tensor]
 class Ensemble(nn.Module):
     """m classifiers of the same images and classes; their networks may differ.
 
+    Members whose features are fixed and alike share them, so that features are computed once for all.
+
     Attributes:
         members: the classifiers.
         classes: number of classes.
+        fixed_features: whether all members are linear layers on the same fixed features.
     """
 
     def __init__(self, members: Iterable[Classifier], classes: int) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         self.classes = classes
+        self.fixed_features = self._share_features()
+
+    def _share_features(self) -> bool:
+        bodies = [member.get_submodule("body") for member in self.members]
+        small = [body for body in bodies if isinstance(body, SmallNet)]
+        if len(small) < len(bodies) or len({type(body) for body in small}) > 1 or list(small[0].trunk.parameters()):
+            return False
+        for body in small[1:]:
+            body.trunk = small[0].trunk
+        return True
 
     @classmethod
     def build(cls, archs: Sequence[str], count: int, shape: Shape, classes: int, seeds: Sequence[int]) -> Ensemble:
@@ -45,6 +59,10 @@ class Ensemble(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, c, h, w) in [0, 1] to (m, n, classes) logits, one row of answers per member."""
+        if self.fixed_features:
+            heads = [member.get_submodule("body.head") for member in self.members]
+            weight, bias = (torch.stack([head.get_parameter(name) for head in heads]) for name in ("weight", "bias"))
+            return torch.einsum("nd,mcd->mnc", self.features(images), weight) + bias[:, None]
         return torch.stack([member(images) for member in self.members])
 
     def votes(self, images: Tensor) -> Tensor:
@@ -54,10 +72,17 @@ class Ensemble(nn.Module):
         """
         with torch.no_grad():
             counts = images.new_zeros(len(images), self.classes, dtype=torch.float32)
-            for member in self.members:
-                answer = member(images).argmax(1, keepdim=True)
+            each = self(images) if self.fixed_features else (member(images) for member in self.members)
+            for logits in each:
+                answer = logits.argmax(1, keepdim=True)
                 counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=torch.float32))
         return counts
+
+    def features(self, images: Tensor) -> Tensor:
+        """(n, d): the fixed features that all members share. Only where `fixed_features`."""
+        first = self.members[0]
+        assert isinstance(first, Classifier) and self.fixed_features
+        return first.features(images)
 
     def alike(self) -> bool:
         """Whether all members have the same parameters by name and shape, so that they can be stacked."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import private_students
+from bench.nets.scattering import ScatterNet
 from bench.nets.students import DataLensNet, DgdNet, EvaluatorNet, ShardNet, SmallNet
 
 OWN: dict[str, type[SmallNet]] = {
@@ -23,6 +24,7 @@ OWN: dict[str, type[SmallNet]] = {
     "evaluator-cnn": EvaluatorNet,
     "dgd-cnn": DgdNet,
     "shard-cnn": ShardNet,
+    "scatter-linear": ScatterNet,
     **private_students.NETWORKS,
 }
 SMALL_IMAGE = 64

@@ -222,3 +222,44 @@ def _integers(low: int, high: int, n: int, generator: torch.Generator) -> Tensor
 def _require_positive(name: str, given: float) -> None:
     if not 0 < given < math.inf:
         raise BenchError(f"{name} is {given}; expected a finite number > 0")
+
+
+def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+    """Answer each label by one of its row's candidates, whose number k >= 2 may differ from row to row.
+
+    DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot answers: a label among its row's candidates
+    is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k - 1); a label
+    that is no candidate is answered by any of the k, evenly. No probability ratio between two labels exceeds e^epsilon.
+    The candidates must not depend on the private data. Nothing here waits for the device.
+
+    Args:
+        labels: (n,) int64 in [0, c).
+        allowed: (n, c) bool, the candidates; of a row with one candidate that one is the answer, and class 0 of a row
+            without any: neither says anything about the label.
+        epsilon: >= 0; infinity keeps every label that is a candidate.
+
+    Returns:
+        (n,) int64 on the labels' device.
+
+    Raises:
+        BenchError: `epsilon` negative or NaN.
+        ValueError: shapes that do not match, or `allowed` not of type bool.
+    """
+    if not epsilon >= 0:
+        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
+    if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:
+        given = f"{tuple(labels.shape)} and {tuple(allowed.shape)} of {allowed.dtype}"
+        raise ValueError(f"expected labels (n,) and allowed (n, c) of bool, got {given}")
+    own = labels[:, None]
+    inside, k = allowed.gather(1, own)[:, 0], allowed.sum(1)
+    stay = _uniform(len(labels), generator).to(labels.device) * (1 + (k.double() - 1) * math.exp(-epsilon)) < 1
+    others = allowed.scatter(1, own, False)
+    choices = others.sum(1)
+    rank = (_uniform(len(labels), generator).to(labels.device) * choices).long().minimum(choices - 1)
+    other = (others & (others.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
+    return torch.where(inside & (stay | (choices == 0)), labels, other)
+
+
+def _uniform(n: int, generator: torch.Generator) -> Tensor:
+    """(n,) float64 in [0, 1)."""
+    return torch.rand(n, generator=generator, device=generator.device, dtype=torch.float64)

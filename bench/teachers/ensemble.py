@@ -32,6 +32,7 @@ def fit_ensemble(
     shift: int,
     device: torch.device,
     seed: int,
+    ridge: float = 0.01,
     advance: Callable[[int], object] = lambda _steps: None,
     how: How = "auto",
 ) -> None:
@@ -39,19 +40,25 @@ def fit_ensemble(
 
     Adam with decoupled weight decay, the rate falling linearly to 0. A step draws `batch` images of each part with
     replacement, so that parts may differ in size and no member's training depends on another one's part. A member whose
-    part is empty stays as it was.
+    part is empty stays as it was. Members with fixed features are solved by ridge regression instead.
 
     Args:
         images: (n, c, h, w) uint8.
         labels: (n,) int64.
         parts: m arrays of indices into them, disjoint.
         shift: images are moved by up to so many pixels at random, black at the border.
+        ridge: penalty of the regression, over the mean squared length of a part's features.
         how: "stacked" trains equal networks as one (for accelerators), "in turn" lets them answer one after the other;
             "auto" stacks on an accelerator where it can. Same result but for rounding, and dropout draws.
 
     Raises:
         RunFailed: a loss became NaN or infinite.
     """
+    if ensemble.fixed_features:
+        _solve(ensemble.to(device), images, labels, parts, ridge, device)
+        advance(steps)
+        ensemble.eval().requires_grad_(False)
+        return
     ensemble.to(device).train()
     members = [member for member in ensemble.members]
     stack = how == "stacked" or (how == "auto" and device.type != "cpu" and ensemble.alike())
@@ -61,6 +68,40 @@ def fit_ensemble(
         train = _train_stacked if stack else _train_in_turn
         train(members, draw, steps, lr, weight_decay, advance)
     ensemble.eval().requires_grad_(False)
+
+
+def _solve(
+    ensemble: Ensemble,
+    images: Tensor,
+    labels: Tensor,
+    parts: Sequence[NDArray[np.int64]],
+    ridge: float,
+    device: torch.device,
+) -> None:
+    """Every member's linear layer: least squares to one-hot labels with penalty `ridge`, in closed form."""
+    with torch.no_grad():
+        seen = torch.cat([ensemble.features(part.to(device).float() / 255) for part in images.split(500)])
+        wanted = F.one_hot(labels, ensemble.classes).to(device, seen.dtype) - 1 / ensemble.classes
+        for member, part in zip(ensemble.members, parts, strict=True):
+            if len(part) == 0:
+                continue
+            here = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(device)
+            head = member.get_submodule("body.head")
+            assert isinstance(head, nn.Linear)
+            head.weight.copy_(_ridge(seen[here], wanted[here], ridge).T)
+            head.bias.fill_(1 / ensemble.classes)
+
+
+def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
+    """(d, c) minimiser of |a w - y|^2 + ridge * mean(|a_i|^2) |w|^2, solved on the smaller side."""
+    penalty = ridge * a.square().sum(1).mean()
+    if len(a) <= a.shape[1]:
+        gram = a @ a.T
+        gram.diagonal().add_(penalty)
+        return a.T @ torch.linalg.solve(gram, y)
+    gram = a.T @ a
+    gram.diagonal().add_(penalty)
+    return torch.linalg.solve(gram, a.T @ y)
 
 
 class _Batches:

@@ -107,3 +107,27 @@ def test_divergence_is_a_failed_run() -> None:
     images, labels = toy()
     with pytest.raises(RunFailed, match="diverged"):
         trained(images, labels, PARTS, lr=1e30)
+
+
+@pytest.mark.parametrize("rows", [20, 900])
+def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> None:
+    """The gradient of |a w - y|^2 + p |w|^2 is 0 at every member's weights, for few rows and for many."""
+    images, labels = toy(rows)
+    images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    parts = [np.arange(0, rows // 2), np.arange(rows // 2, rows), np.arange(0, 0)]
+    ensemble = Ensemble.build(("scatter-linear",), 3, (1, 16, 16), CLASSES, seeds=range(3))
+    untouched = ensemble.members[2].body.head.weight.clone()
+    settings = {"steps": 1, "batch": 1, "lr": 1.0, "weight_decay": 0.0, "shift": 0, "ridge": 0.05}
+    fit_ensemble(ensemble, images, labels, parts, **settings, device=torch.device("cpu"), seed=0)
+    assert ensemble.fixed_features and ensemble.members[0].body.trunk is ensemble.members[1].body.trunk
+    x = images.float() / 255
+    a = ensemble.features(x).double()
+    for j in (0, 1):
+        own, y = a[parts[j]], torch.nn.functional.one_hot(labels[parts[j]], CLASSES).double() - 1 / CLASSES
+        w = ensemble.members[j].body.head.weight.double().T
+        penalty = 0.05 * own.square().sum(1).mean()
+        slope = own.T @ (own @ w - y) + penalty * w
+        assert slope.norm() < 1e-3 * (own.T @ y).norm()
+        torch.testing.assert_close(ensemble(x)[j], ensemble.members[j](x), rtol=1e-4, atol=1e-5)
+    assert torch.equal(ensemble.members[2].body.head.weight, untouched)
+    assert ensemble.votes(x).sum(1).eq(3).all()

@@ -1,0 +1,150 @@
+"""Fixed features: a small wavelet scattering transform, and a classifier with nothing but a linear layer to train.
+
+Wavelets, moduli and local averages know nothing of any data set, so that a linear layer on top learns from few images
+and a release may use the features freely.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench.errors import BenchError
+from bench.nets.strokes import StrokeGenerator
+from bench.nets.students import SmallNet
+
+ANGLES = 4
+SMALLEST, LARGEST = 8, 64
+CENTRE_FREQUENCY, BANDWIDTH = 0.75 * math.pi, 0.8
+REFERENCE_IMAGES, REFERENCE_SEED, REFERENCE_POINTS = 2000, 99, (3, 4, 5, 6, 8)
+
+
+class Scattering(nn.Module):
+    """Scattering of orders 0, 1 and 2 over two scales (Bruna and Mallat, 2013), averaged over 4x4 pixels.
+
+    The first order is |x * psi_1| and |x * psi_2|, psi_j the Morlet wavelets of scale 2^(j-1) in `ANGLES` directions;
+    the second ||x * psi_1| * psi_2|. 25 channels of h/4 x w/4 for one input channel; several are averaged first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scale, size in ((1, 7), (2, 13)):
+            self.register_buffer(f"psi_{scale}", morlets(size, scale), persistent=False)
+        self.register_buffer("phi_4", gaussian_window(13, 2.4), persistent=False)
+        self.register_buffer("phi_2", gaussian_window(7, 1.2), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, c, h, w) to (n, 25, ceil(h / 4), ceil(w / 4)), non-negative for images that are."""
+        x = images.mean(1, keepdim=True)
+        n = len(x)
+        first, coarse = _modulus(x, self.psi_1, 1), _modulus(x, self.psi_2, 2)
+        again = _modulus(first.flatten(0, 1)[:, None], self.psi_2, 2)
+        second = again.view(n, ANGLES * ANGLES, *again.shape[2:])
+        smooth = [_average(x, self.phi_4, 4), _average(first, self.phi_4, 4)]
+        return torch.cat([*smooth, _average(coarse, self.phi_2, 2), _average(second, self.phi_2, 2)], 1)
+
+    psi_1: Tensor
+    psi_2: Tensor
+    phi_4: Tensor
+    phi_2: Tensor
+
+
+def morlets(size: int, scale: int) -> Tensor:
+    """(2 ANGLES, 1, size, size): real and then imaginary parts of Morlet wavelets, whose mean is zero."""
+    r = torch.arange(size, dtype=torch.float32) - size // 2
+    y, x = torch.meshgrid(r, r, indexing="ij")
+    sigma, frequency, slant = BANDWIDTH * scale, CENTRE_FREQUENCY / scale, 4 / ANGLES
+    real, imaginary = [], []
+    for step in range(ANGLES):
+        cos, sin = math.cos(math.pi * step / ANGLES), math.sin(math.pi * step / ANGLES)
+        along, across = cos * x + sin * y, cos * y - sin * x
+        envelope = torch.exp(-(along.square() + (slant * across).square()) / (2 * sigma**2))
+        wave = envelope * torch.cos(frequency * along)
+        norm = slant / (2 * math.pi * sigma**2)
+        real.append(norm * (wave - wave.sum() / envelope.sum() * envelope))
+        imaginary.append(norm * envelope * torch.sin(frequency * along))
+    return torch.stack(real + imaginary)[:, None]
+
+
+def gaussian_window(size: int, std: float) -> Tensor:
+    """(1, 1, size, size), sums to 1."""
+    r = torch.arange(size, dtype=torch.float32) - size // 2
+    line = torch.exp(-r.square() / (2 * std**2))
+    return (line[:, None] * line / line.sum() ** 2)[None, None]
+
+
+def _modulus(x: Tensor, wavelets: Tensor, stride: int) -> Tensor:
+    both = F.conv2d(x, wavelets, padding=wavelets.shape[-1] // 2, stride=stride)
+    real, imaginary = both.chunk(2, 1)
+    return (real.square() + imaginary.square() + 1e-12).sqrt()
+
+
+def _average(x: Tensor, window: Tensor, stride: int) -> Tensor:
+    """Each channel averaged around every stride-th pixel."""
+    n, c, h, w = x.shape
+    half = window.shape[-1] // 2
+    padded = F.pad(x.reshape(n * c, 1, h, w), (half - stride // 2, half) * 2)
+    return F.conv2d(padded, window, stride=stride).unflatten(0, (n, c)).squeeze(2)
+
+
+class ScatterNet(SmallNet):
+    """Square roots of scattering coefficients, standardised by constants from random pen strokes, and a linear layer.
+
+    1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in closed
+    form, so that hundreds of teachers take a second. The standardisation is a public constant: it comes from the
+    drawings of `StrokeGenerator`, never from data.
+
+    Args:
+        shape: (c, h, w), sides of 8 to 64; channels are averaged.
+        classes: number of classes.
+
+    Raises:
+        BenchError: images it cannot take.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        _, height, width = shape
+        if min(height, width) < SMALLEST or max(height, width) > LARGEST:
+            raise BenchError(
+                f"the network scatter-linear takes images of {SMALLEST} to {LARGEST} pixels, not {height}x{width}: "
+                "use another one"
+            )
+        self.trunk = nn.Sequential(_Standardised(*_constants(max(height, width))), nn.Flatten())
+        with torch.no_grad():
+            features = self.trunk(torch.zeros(1, *shape)).shape[1]
+        self.head = nn.Linear(features, classes)
+
+
+class _Standardised(nn.Module):
+    """Scattering coefficients to (sqrt - mean) / std, channel by channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        super().__init__()
+        self.scattering = Scattering()
+        self.register_buffer("mean", mean.clone(), persistent=False)
+        self.register_buffer("std", std.clone(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, c, h, w), as a `Classifier` normalises them to [-1, 1], to (n, 25, ., .)."""
+        return (self.scattering((x + 1) / 2).clamp_min(0).sqrt() - self.mean) / self.std
+
+
+@cache
+def _constants(size: int) -> tuple[Tensor, Tensor]:
+    """(1, 25, 1, 1) mean and standard deviation of the root coefficients of random strokes of that size."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(REFERENCE_SEED)
+        drawn = []
+        for points in REFERENCE_POINTS:
+            pen = StrokeGenerator((1, size, size), points)
+            drawn.append(pen(torch.randn(REFERENCE_IMAGES // len(REFERENCE_POINTS), pen.latent)))
+        roots = torch.cat([Scattering()(part).clamp_min(0).sqrt() for part in drawn])
+    return roots.mean((0, 2, 3), keepdim=True), roots.std((0, 2, 3), keepdim=True)
