@@ -57,6 +57,16 @@ def toy_teacher(seed: int = 0) -> Teacher:
     return Teacher(model, "datalens", SHAPE, CLASSES, "toy")
 
 
+def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
+    """Private images (n, c, h, w) uint8 and labels (n,) in which each class is bright in a corner of its own."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % CLASSES
+    images = torch.randint(0, 60, (n, *SHAPE), generator=rng)
+    for image, label in zip(images, labels.tolist(), strict=True):
+        image[:, 8 * (label // 2) : 8 * (label // 2) + 8, 8 * (label % 2) : 8 * (label % 2) + 8] += 150
+    return images.to(torch.uint8), labels
+
+
 class PluginContract:
     """What holds for methods and attacks alike."""
 
@@ -87,10 +97,21 @@ class MethodContract(PluginContract):
     budget: ClassVar[Budget] = Budget(10.0)
     uses_randomness: ClassVar[bool] = True
 
+    def teacher(self) -> Teacher:
+        """The toy teacher with what the method needs besides: private images, an untrained ensemble."""
+        method, toy = self.smoke(), toy_teacher()
+        if "private_data" in method.needs:
+            toy = dataclasses.replace(toy, private=toy_private())
+        if "teacher_ensemble" in method.needs:
+            shards = method.shards(toy.arch, toy.dataset)
+            members = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))
+            toy = dataclasses.replace(toy, ensemble=members.eval().requires_grad_(False))
+        return toy
+
     def convert(self, seed: int = 0) -> Release:
         """One smoke conversion of the toy teacher."""
         torch.manual_seed(seed)
-        return self.smoke().convert(toy_teacher(), "datalens", self.budget, context(seed))
+        return self.smoke().convert(self.teacher(), "datalens", self.budget, context(seed))
 
     def test_is_a_method(self) -> None:
         assert isinstance(self.smoke(), Method)
@@ -119,7 +140,7 @@ class MethodContract(PluginContract):
         assert differs == self.uses_randomness
 
     def test_teacher_is_left_alone(self) -> None:
-        teacher = toy_teacher()
+        teacher = self.teacher()
         before = [w.clone() for w in weights(teacher.model)]
         self.smoke().convert(teacher, "datalens", self.budget, context())
         assert all(torch.equal(a, b) for a, b in zip(before, weights(teacher.model), strict=True))

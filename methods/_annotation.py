@@ -1,5 +1,8 @@
 """The privacy side of differentially private annotation (DPSD, DPDFD): what it costs, and what a budget allows.
 
+One teacher: a private record may change it altogether, hence all b rows of all T batches. Many teachers on disjoint
+shards: a record changes one of them, hence in every answer one of n normalised gradients, or one of n votes.
+
 b batch, T answered batches, sigma noise over beta, k candidates. Units and theorems: `docs/privacy.md`.
 """
 
@@ -52,6 +55,13 @@ class Mechanism:
         wide: batches at the beginning of label mode in which all c classes are candidates.
         printed: randomised response as DPSD's Eq. 5 prints it.
         teacher_trains_generator: DPSD-T.
+        theorem: how the claim names the theorem of Eq. 3's mechanism.
+        teachers: n, teachers on disjoint shards whose answers are summed before the noise; 0 = one teacher.
+        votes: with many teachers, whether an answer is noisy vote counts (sigma in votes) or a noisy sum of gradients.
+        clients: m, teachers of the clients of a federation (FedDPSD), answering with gradients or each with its own
+            randomised response; 0 = no federation. All data of a client stand behind one teacher.
+        prior_share: with many teachers, the share in [0, 1) of the squared Gaussian parameter mu^2 = sum of
+            1 / multiplier^2 that a release of the private images' class moments takes; 0 = there is none.
     """
 
     mode: str
@@ -61,13 +71,31 @@ class Mechanism:
     wide: int
     printed: bool
     teacher_trains_generator: bool
+    theorem: str = "DPSD, Theorem 1"
+    teachers: int = 0
+    votes: bool = False
+    clients: int = 0
+    prior_share: float = 0.0
+
+    def prior_multiplier(self, plan: Plan) -> float:
+        """Noise multiplier of the class moments: what leaves the answers 1 - prior_share of mu^2; 0 = no noise."""
+        answer = plan.sigma / (math.sqrt(2) if self.votes else 2)
+        odds = self.prior_share / (1 - self.prior_share)
+        return answer / math.sqrt(odds * self.batch * plan.iterations)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The units that the ledger speaks of."""
+        return (Unit.EXAMPLE, Unit.QUERY, Unit.CLIENT) if self.clients else (Unit.EXAMPLE, Unit.QUERY)
 
     def ledger(self, plan: Plan) -> Ledger:
         """What a release with `plan.iterations` answered batches takes, for one private record and for one answer."""
         ledger = Ledger()
         if self.teacher_trains_generator:
             ledger.spend(NonPrivateDpEvent(), why="the teacher's gradients train the generator (DPSD-T)")
-        if self.mode == "label":
+        if self.teachers or (self.clients and self.mode == "data"):
+            self._spend_sums(ledger, plan)
+        elif self.mode == "label":
             self._spend_responses(ledger, plan)
         else:
             self._spend_gradients(ledger, plan)
@@ -84,21 +112,50 @@ class Mechanism:
         ledger.spend(GaussianDpEvent(plan.sigma / (2 * rows)), count=plan.iterations, unit=Unit.EXAMPLE, why=why)
         ledger.spend(GaussianDpEvent(plan.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
 
+    def answer_ledger(self, plan: Plan) -> Ledger:
+        """One image's answer by many teachers, for one private record."""
+        ledger, once = Ledger(), replace(self, batch=1, prior_share=0.0)
+        once._spend_sums(ledger, replace(plan, iterations=1))
+        return ledger
+
+    def _spend_sums(self, ledger: Ledger, plan: Plan) -> None:
+        """One teacher moves a row of gradients by at most 2 beta, a row of vote counts by at most sqrt(2). A record
+        moves one of them, in every answer; another synthetic image may move all of them, in one answer."""
+        summed = self.teachers or self.clients
+        what = f"{'vote counts' if self.votes else 'sum of normalised gradients'} of {summed} teachers"
+        for unit in self.units:
+            moved, count = (summed, 1) if unit == Unit.QUERY else (1, self.batch * plan.iterations)
+            if plan.sigma == 0:
+                ledger.spend(NonPrivateDpEvent(), unit=unit, why=f"{what} without noise")
+            else:
+                event = GaussianDpEvent(plan.sigma / (moved * (math.sqrt(2) if self.votes else 2)))
+                ledger.spend(event, count=count, unit=unit, why=what)
+        if self.prior_share:
+            noisy = plan.sigma > 0
+            event = GaussianDpEvent(self.prior_multiplier(plan)) if noisy else NonPrivateDpEvent()
+            ledger.spend(event, why="class moments of the private images, from which synthetic ones are drawn")
+
     def _spend_responses(self, ledger: Ledger, plan: Plan) -> None:
         if self.printed or math.isinf(plan.answer_epsilon):
             why = "randomised response as printed in Eq. 5" if self.printed else "labels without noise"
-            for unit in (Unit.EXAMPLE, Unit.QUERY):
+            for unit in self.units:
                 ledger.spend(NonPrivateDpEvent(), unit=unit, why=why)
             return
         wide = min(self.wide, plan.iterations)
         for batches, k in ((wide, self.classes), (plan.iterations - wide, plan.k)):
             if batches:
                 event, why = randomised_response_event(plan.answer_epsilon, k), f"randomised response over {k} classes"
-                ledger.spend(event, count=batches * self.batch, unit=Unit.EXAMPLE, why=why)
-        ledger.spend(event, unit=Unit.QUERY, why="one randomised response")
+                for unit in self.units:
+                    if unit != Unit.QUERY:
+                        ledger.spend(event, count=batches * self.batch, unit=unit, why=why)
+        answers = max(self.clients, 1)
+        ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
 
-    def claim(self, plan: Plan, delta: float) -> Claim:
-        """The paper's theorem at these settings; its proof takes neighbours among synthetic answers."""
+    def claim(self, plan: Plan, delta: float) -> Claim | None:
+        """The paper's theorem at these settings; its proof takes neighbours among synthetic answers. The papers state
+        none for many teachers."""
+        if self.teachers:
+            return None
         if self.mode == "label":
             return Claim(dpsd_theorem2(plan.answer_epsilon), 0.0, Unit.QUERY, "DPSD, Theorem 2")
         value = math.inf
@@ -111,12 +168,13 @@ class Mechanism:
                 sigma=plan.sigma,
                 delta=delta,
             )
-        return Claim(value, delta, Unit.QUERY, "DPSD, Theorem 1")
+        return Claim(value, delta, Unit.QUERY, self.theorem)
 
     def cost(self, plan: Plan, budget: Budget) -> float:
         """The epsilon of `plan` that `budget` is held against."""
-        if budget.account == "claimed":
-            return self.claim(plan, budget.delta).epsilon
+        claim = self.claim(plan, budget.delta)
+        if budget.account == "claimed" and claim is not None:
+            return claim.epsilon
         return accounted_epsilon(self.ledger(plan), budget.unit, budget.delta).epsilon
 
 
@@ -126,8 +184,10 @@ def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
-    if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
-        raise BenchError(f"--unit {budget.unit}: answers are accounted per example or per query; name one of the two")
+    if budget.unit not in mechanism.units:
+        raise BenchError(
+            f"--unit {budget.unit}: answers are accounted per {', '.join(mechanism.units)}; name one of them"
+        )
     if budget.epsilon is None:
         return fields
     if math.isinf(budget.epsilon):
@@ -142,6 +202,11 @@ def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
 
 
 def _refuse_the_impossible(mechanism: Mechanism, budget: Budget) -> None:
+    if mechanism.teachers and budget.account == "claimed":
+        raise BenchError(
+            f"--account claimed --teachers {mechanism.teachers}: the paper states no theorem for many teachers; "
+            "add --account accounted"
+        )
     if budget.account == "accounted":
         if mechanism.printed and mechanism.mode == "label":
             raise BenchError(
@@ -155,6 +220,7 @@ def _refuse_the_impossible(mechanism: Mechanism, budget: Budget) -> None:
     if (
         budget.solve == "steps"
         and mechanism.mode == "label"
+        and not mechanism.teachers
         and (budget.account, budget.unit) != ("accounted", Unit.EXAMPLE)
     ):
         raise BenchError(
@@ -171,7 +237,7 @@ def _solved(mechanism: Mechanism, fields: Plan, budget: Budget, epsilon: float) 
     if budget.solve == "steps":
         count = largest_count(lambda n: mechanism.cost(replace(fields, iterations=n), budget), epsilon, MOST_ITERATIONS)
         return replace(fields, iterations=count)
-    if mechanism.mode == "data":
+    if mechanism.mode == "data" or mechanism.teachers:
         return affordable(lambda sigma: replace(fields, sigma=sigma))
     if budget.account == "claimed" or budget.unit == Unit.QUERY:
         return replace(fields, answer_epsilon=epsilon)

@@ -40,22 +40,23 @@ def dkd_loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
     Returns:
         (n,) non-negative losses in nats.
     """
-    target = F.one_hot(teacher.argmax(1), teacher.shape[1]).bool()
-    target_part = F.kl_div(_binary(student, target), _binary(teacher, target), reduction="none", log_target=True).sum(1)
-    return target_part + weight * kd_loss(_without(student, target), _without(teacher, target))
+    r = teacher.argmax(1, keepdim=True)
+    target_part = F.kl_div(_binary(student, r), _binary(teacher, r), reduction="none", log_target=True).sum(1)
+    return target_part + weight * kd_loss(_without(student, r), _without(teacher, r))
 
 
-def _binary(logits: Tensor, target: Tensor) -> Tensor:
+def _binary(logits: Tensor, r: Tensor) -> Tensor:
     """(n, 2): log p_r and log(1 - p_r), without cancellation."""
     log_all = logits.logsumexp(1)
-    log_target = logits[target] - log_all
-    log_rest = logits.masked_fill(target, -torch.inf).logsumexp(1) - log_all
+    log_target = logits.gather(1, r)[:, 0] - log_all
+    log_rest = _without(logits, r).logsumexp(1) - log_all
     return torch.stack([log_target, log_rest], 1)
 
 
-def _without(logits: Tensor, target: Tensor) -> Tensor:
-    """(n, c - 1): the logits of the classes other than r; their softmax is p_j / (1 - p_r)."""
-    return logits[~target].view(len(logits), -1)
+def _without(logits: Tensor, r: Tensor) -> Tensor:
+    """(n, c - 1): the logits of the classes other than r (n, 1); their softmax is p_j / (1 - p_r)."""
+    others = torch.arange(logits.shape[1] - 1, device=logits.device).expand(len(logits), -1)
+    return logits.gather(1, others + (others >= r).long())
 
 
 def gradient_at_output(loss: RowLoss, student: Tensor, teacher: Tensor) -> Tensor:

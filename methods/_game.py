@@ -6,6 +6,7 @@ student's logits are chosen by the adversary, as Theorem 1 and 2 allow. Unit `qu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.privacy import Unit
+from bench.privacy import Claim, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, Play, worst
 from methods._annotation import Mechanism, Plan
@@ -81,10 +82,39 @@ def response_game(
     return worst([pair(*each) for each in [(0, 1, "both classes are candidates"), *outside]])
 
 
+def ensemble_game(
+    mechanism: Mechanism, plan: Plan, delta: float, noisy: Callable[[Tensor, torch.Generator], Tensor]
+) -> Game:
+    """Many teachers: two ensembles that differ in one teacher, which is sure of opposite classes in the two worlds.
+
+    Unit `example`: the other teachers agree on a third class, and add the same to both worlds. With gradients, the
+    differing rows are opposite and of the full norm beta.
+
+    Args:
+        noisy: (n, c) summed answers to (n, c) released ones.
+    """
+    classes, others = mechanism.classes, mechanism.teachers - 1
+    totals = torch.zeros(2, classes)
+    if mechanism.votes:
+        totals[0, 0] = totals[1, 1] = 1.0
+        totals[:, -1] += others
+    else:
+        totals[0, 0], totals[0, 1] = plan.beta / 2**0.5, -plan.beta / 2**0.5
+        totals[1] = -totals[0]
+
+    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+        return noisy(totals[int(world)].expand(n, -1), generator)
+
+    proved = accounted_epsilon(mechanism.answer_ledger(plan), Unit.EXAMPLE, delta)
+    what = "noisy vote counts" if mechanism.votes else "noisy sum of normalised gradients"
+    describe = f"one {what} of {mechanism.teachers} teachers, one of which differs; per private record"
+    return Game(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+
+
 def _game(play: Play, mechanism: Mechanism, plan: Plan, delta: float, describe: str) -> Game:
     """With what the paper's theorem says of one answered batch, and what the ledger proves of one answer."""
     once = replace(plan, iterations=1)
-    claim = mechanism.claim(once, delta)
+    claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
     proved = accounted_epsilon(mechanism.ledger(once), Unit.QUERY, delta)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
     return Game(play, claim.epsilon, proved.epsilon, held, describe)

@@ -1,0 +1,102 @@
+"""Perturbations along and across the manifold that a decoder spans (DGD Eq. 4; Yu et al., CVPR 2019).
+
+The decoder phi_d maps codes e to images; its Jacobian J(e) sends a small step in the code to the step of the image. The
+tangent directions at e are the leading right-singular vectors of J: steps that move the image along the manifold. The
+normal directions are their orthogonal complement in code space: steps that the manifold hardly follows. For a linear
+decoder e -> W e these are the row space and the null space of W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import jvp, vmap
+
+Decode = Callable[[Tensor], Tensor]
+
+
+def jacobian_gram(decode: Decode, codes: Tensor) -> Tensor:
+    """J^T J at every code, from one forward derivative per coordinate of the code.
+
+    Args:
+        decode: (n, c) to (n, ...), row by row: row i of the result depends on row i of the codes alone.
+        codes: (n, c).
+
+    Returns:
+        (n, c, c), symmetric and positive semi-definite up to rounding.
+    """
+
+    def column(direction: Tensor) -> Tensor:
+        return jvp(decode, (codes,), (direction.expand_as(codes),))[1].flatten(1)
+
+    basis = torch.eye(codes.shape[1], dtype=codes.dtype, device=codes.device)
+    columns = vmap(column)(basis)
+    return torch.einsum("ind,jnd->nij", columns, columns)
+
+
+def tangent_basis(gram: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Orthonormal directions in code space, and which of them are tangent.
+
+    Args:
+        gram: (n, c, c) J^T J, c >= 2.
+        share: in (0, 1); the fewest leading directions that hold this share of the trace are tangent, but at least one
+            is tangent and one normal.
+
+    Returns:
+        (n, c, c) with the directions as columns, and (n, c) booleans, true where the column is tangent.
+    """
+    values, vectors = torch.linalg.eigh(gram)
+    values, vectors = values.flip(-1).clamp_min(0), vectors.flip(-1)
+    before = values.cumsum(-1) - values
+    tangent = before < share * values.sum(-1, keepdim=True)
+    tangent[:, 0], tangent[:, -1] = True, False
+    return vectors, tangent
+
+
+def tangent_normal(gram: Tensor, share: float, size: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """n^parallel and n^perpendicular of Eq. 4: one random step in each of the two spaces, for every code.
+
+    A standard Gaussian vector projected onto the space and scaled to `size`: its direction is uniform in the space.
+
+    Args:
+        gram: (n, c, c), from `jacobian_gram`.
+        share: in (0, 1), see `tangent_basis`.
+        size: Euclidean length of the steps, in code units.
+        rng: on the device of `gram`.
+
+    Returns:
+        Two (n, c) tensors, orthogonal to each other row by row.
+    """
+    vectors, tangent = tangent_basis(gram, share)
+    drawn = torch.randn(vectors.shape[:2], generator=rng, device=gram.device, dtype=gram.dtype)
+    return _step(vectors, drawn * tangent, size), _step(vectors, drawn * ~tangent, size)
+
+
+def _step(vectors: Tensor, coordinates: Tensor, size: float) -> Tensor:
+    step = torch.einsum("nij,nj->ni", vectors, coordinates)
+    return size * step / step.norm(dim=1, keepdim=True).clamp_min(torch.finfo(step.dtype).tiny)
+
+
+def spread(codes: Tensor, count: int, rng: torch.Generator, iterations: int = 10) -> Tensor:
+    """Distinct rows near the centres of k-means with `count` centres, which start at random rows.
+
+    Args:
+        codes: (n, c), n >= count.
+
+    Returns:
+        (count,) int64, distinct. A centre whose nearest row is taken already is given another row at random.
+    """
+    centres = codes[torch.randperm(len(codes), generator=rng, device=codes.device)[:count]]
+    for _ in range(iterations):
+        nearest = torch.cdist(codes, centres).argmin(1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, codes)
+        sizes = torch.bincount(nearest, minlength=count)[:, None]
+        centres = torch.where(sizes > 0, sums / sizes.clamp_min(1), centres)
+    taken = torch.cdist(centres, codes).argmin(1).unique()
+    free = torch.ones(len(codes), dtype=torch.bool, device=codes.device)
+    free[taken] = False
+    others = free.nonzero()[:, 0]
+    filler = others[torch.randperm(len(others), generator=rng, device=codes.device)[: count - len(taken)]]
+    return torch.cat([taken, filler])[torch.randperm(count, generator=rng, device=codes.device)]

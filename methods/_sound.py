@@ -1,0 +1,238 @@
+"""The ensemble mode of DPDFD (section 4.4) and DPSD: many teachers on disjoint shards, and a true epsilon per record.
+
+A private record lies in one shard, by the hash of its own pixels, and so stands behind one teacher. Every answered
+image is the sum over the n teachers of their normalised gradients, with N(0, sigma^2 beta^2) on every coordinate (a
+record moves it by 2 beta), or their vote counts, with N(0, sigma^2) (a record moves them by sqrt(2)). Answers are kept
+and replayed, read by Bayes' rule, and everything else is post-processing.
+
+Where the images come from is the other half. `prior none`: the data-free generator of the papers. `prior moments`:
+Gaussians around the private classes from one noisy release of their first two moments (`_moments.py`), which has its
+own entry in the ledger; it takes `prior_share` of the budget.
+
+The control is a student of the same making without the teachers: all of the budget for the moments, each image's label
+the class it was drawn for. Without a prior there is nothing to control with: images without answers teach nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.api import Context, Release, Shards, Teacher
+from bench.nets import Ensemble
+from bench.privacy.audit import Game
+from bench.privacy.mechanisms import gaussian_rows
+from methods._annotation import Mechanism, Plan
+from methods._datafree import Answers
+from methods._game import ensemble_game
+from methods._moments import Gaussians, cosine_basis, gaussians, ink, light, release, stroke_basis
+from methods._transcription import GLYPHS, Players, Transcription
+
+SHOWN = 60
+AGREEMENT = 0.7
+
+BoundedGradient = Callable[..., Tensor]
+
+
+class Prior(NamedTuple):
+    """Where images come from: class Gaussians, and how a projection becomes an image."""
+
+    gaussians: Gaussians
+    develop: Callable[[Tensor], Tensor]
+    shape: tuple[int, int, int]
+
+    def draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(count, c, h, w) images in [0, 1] and the classes they were drawn for."""
+        projections, classes = self.gaussians.draw(count, rng, self.shape)
+        return self.develop(projections), classes
+
+
+@dataclass(frozen=True)
+class Sound(Transcription):
+    """Options of the ensemble mode; none of them matters with one teacher."""
+
+    teachers: int = 0
+    """n, teachers on disjoint shards of the private split; 0 = the one teacher of the run."""
+    teacher_nets: str = ""
+    """Ensemble: networks of the teachers, separated by commas and taken in turn; empty = the run's --teacher."""
+    teacher_steps: int = 3000
+    """Ensemble: training steps of the teachers, all at once; networks of fixed features are solved instead."""
+    teacher_batch: int = 128
+    """Ensemble: images per training step of a teacher."""
+    teacher_lr: float = 1e-3
+    """Ensemble: the teachers' first learning rate, Adam; falls linearly to 0."""
+    aggregate: Literal["gradients", "votes"] = "gradients"
+    """Ensemble: noisy sum of the teachers' normalised gradients (DPDFD, section 4.4), or noisy vote counts."""
+    queries: int = 0
+    """Ensemble: images answered, rounded up to whole batches; 0 = T b."""
+    asks: int = 1
+    """Ensemble: batches answered before the student learns; 0 = all of them."""
+    ensemble_steps: int = 0
+    """Ensemble: student steps on stored answers each time it learns; 0 = student_steps."""
+    prior: Literal["none", "moments"] = "none"
+    """Ensemble: images of the data-free generator, or of noisy class moments of the private images."""
+    prior_share: float = 0.5
+    """Ensemble: share of the budget (of mu^2) that the moments take, in (0, 1)."""
+    prior_dimension: int = 80
+    """Ensemble: d, directions of the data-free basis in which moments are released."""
+    prior_weight: float = 2.0
+    """Ensemble: logit that an image's own class has before the votes are read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("teachers", "queries", "asks", "ensemble_steps", "prior_weight"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        for name in ("teacher_steps", "teacher_batch", "prior_dimension"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if not 0 < self.prior_share < 1:
+            raise ValueError(f"prior_share is {self.prior_share}; expected more than 0 and less than 1")
+        if self.teacher_lr <= 0:
+            raise ValueError(f"teacher_lr is {self.teacher_lr}; expected more than 0")
+
+    @property
+    def sound_needs(self) -> frozenset[str]:
+        """The run's teacher, or an ensemble and perhaps the private images' moments."""
+        if not self.teachers:
+            return frozenset({"teacher"})
+        return frozenset({"teacher_ensemble"} | ({"private_data"} if self.prior == "moments" else set()))
+
+    def shards(self, teacher_arch: str, dataset: str) -> Shards:
+        """The ensemble."""
+        archs = tuple(name.strip() for name in (self.teacher_nets or teacher_arch).split(","))
+        return Shards(self.teachers, archs, steps=self.teacher_steps, batch=self.teacher_batch, lr=self.teacher_lr)
+
+    @property
+    def batches(self) -> int:
+        """T with one teacher; with many, as many batches as hold all queries."""
+        return math.ceil(self.queries / self.batch) if self.teachers and self.queries else self.iterations
+
+    @property
+    def share(self) -> float:
+        """The moments' share of the budget; 0 without them."""
+        return self.prior_share if self.teachers and self.prior == "moments" else 0.0
+
+    def ensemble_game(self, plan: Plan, mechanism: Mechanism, delta: float) -> Game:
+        """One answer of two ensembles that differ in one teacher, as far as they can."""
+        return ensemble_game(mechanism, plan, delta, partial(noisy_sum, plan=plan, votes=mechanism.votes))
+
+    def convert_soundly(
+        self,
+        teacher: Teacher,
+        student: str,
+        plan: Plan,
+        mechanism: Mechanism,
+        bounded: BoundedGradient,
+        ctx: Context,
+    ) -> Release:
+        """Algorithm 1 with an ensemble in the teacher's place. `_answer` asks it, `_prior` the private images.
+
+        Args:
+            bounded: (n, c) student's and (n, c) teacher's logits, plan, to (n, c) gradients of norm at most beta.
+        """
+        ensemble, noise = teacher.members(), ctx.privacy_noise("ensemble")
+        prior = self._prior(teacher, mechanism.prior_multiplier(plan), ctx) if self.share else None
+        asks = self.asks or plan.iterations
+        rounds = math.ceil(plan.iterations / asks)
+        learner = replace(self, student_steps=self.ensemble_steps or self.student_steps)
+        players = learner.players(teacher, student, rounds, ctx)
+        with ctx.track(f"{len(ensemble)} teachers: converting", rounds * learner.student_steps) as advance:
+            for asked in range(1, plan.iterations + 1):
+                images, classes = (
+                    (self.fresh(players, ctx), None) if prior is None else prior.draw(self.batch, players.rng)
+                )
+                targets = self._answer(images, classes, players.student, ensemble, plan, bounded, noise)
+                players.answers.add(images, targets)
+                if asked % asks == 0 or asked == plan.iterations:
+                    learner.update_student(players, images, targets, ctx, advance)
+                    if prior is None:
+                        learner.update_generator(players, ctx, players.student)
+        plan = replace(plan, iterations=players.answers.batches)
+        shown = self.fresh(players, ctx) if prior is None else prior.draw(SHOWN, players.rng)[0]
+        return Release(
+            student=players.student.eval(),
+            arch=student,
+            ledger=mechanism.ledger(plan),
+            claim=None,
+            generator=players.generator if prior is None else None,
+            synthetic=shown[:SHOWN],
+            solved={"queries": self.batch * plan.iterations, "sigma": plan.sigma},
+            control=None if prior is None else self._control(teacher, student, plan, mechanism, learner, ctx),
+        )
+
+    def _prior(self, teacher: Teacher, multiplier: float, ctx: Context) -> Prior:
+        """The release of class moments, and how images are drawn from it."""
+        if teacher.private is None:
+            raise RuntimeError("the moments need the private images")
+        glyphs = teacher.dataset in GLYPHS
+        d = min(self.prior_dimension, math.prod(teacher.shape))
+        seed = ctx.generator("basis").initial_seed()
+        basis = stroke_basis(teacher.shape, d, seed) if glyphs else cosine_basis(teacher.shape, d)
+        rng = ctx.privacy_noise("moments")
+        moments = release(*teacher.private, teacher.classes, basis.to(ctx.device), multiplier, rng)
+        return Prior(gaussians(moments), ink if glyphs else light, teacher.shape)
+
+    def _answer(
+        self,
+        images: Tensor,
+        classes: Tensor | None,
+        phi_s: nn.Module,
+        ensemble: Ensemble,
+        plan: Plan,
+        bounded: BoundedGradient,
+        noise: torch.Generator,
+    ) -> Tensor:
+        """(b, c) targets. All that is ever learnt from the teachers."""
+        n, phi_s = len(ensemble), phi_s.eval()
+        if self.aggregate == "votes":
+            counts = noisy_sum(ensemble.votes(images), noise, plan, votes=True)
+            if self.reading == "step":
+                return F.one_hot(counts.argmax(1), counts.shape[1]).float()
+            return self._posterior_of_votes(counts, classes, n, plan.sigma)
+        with torch.no_grad():
+            ours, theirs = phi_s(images), ensemble(images)
+        total = torch.stack([bounded(ours, of_teacher, plan=plan) for of_teacher in theirs]).sum(0)
+        mean = noisy_sum(total, noise, plan, votes=False) / n
+        if self.reading == "step":
+            return ours.softmax(1) - self.gamma_s * mean
+        read = self.posterior_of_gradients(mean, ours, partial(bounded, plan=plan), plan.beta, plan.sigma / n)
+        return read if classes is None else (read.clamp_min(1e-12).log() + self._prior_logits(read, classes)).softmax(1)
+
+    def _posterior_of_votes(self, counts: Tensor, classes: Tensor | None, n: int, sigma: float) -> Tensor:
+        """(b, c): classes weighted by the likelihood of counts of AGREEMENT n for the right one, and by the prior."""
+        logits = AGREEMENT * n * counts / max(sigma, math.sqrt(n)) ** 2
+        return (logits if classes is None else logits + self._prior_logits(logits, classes)).softmax(1)
+
+    def _prior_logits(self, like: Tensor, classes: Tensor) -> Tensor:
+        return self.prior_weight * F.one_hot(classes, like.shape[1]).to(like.dtype)
+
+    def _control(
+        self, teacher: Teacher, student: str, plan: Plan, mechanism: Mechanism, learner: Sound, ctx: Context
+    ) -> nn.Module:
+        """The student without teachers, of the same total budget; its answers are the classes images were drawn for."""
+        multiplier = mechanism.prior_multiplier(plan) * math.sqrt(self.prior_share)
+        prior = self._prior(teacher, multiplier, ctx)
+        players: Players = learner.players(teacher, student, 1, ctx)
+        images, classes = prior.draw(self.batch * plan.iterations, players.rng)
+        targets = self._prior_logits(images.new_zeros(len(images), teacher.classes), classes).softmax(1)
+        players.answers = Answers()
+        players.answers.add(images, targets)
+        once = replace(
+            learner, student_steps=learner.student_steps * math.ceil(plan.iterations / (self.asks or plan.iterations))
+        )
+        with ctx.track("control without teachers", once.student_steps) as advance:
+            once.update_student(players, images, targets, ctx, advance)
+        return players.student.eval()
+
+
+def noisy_sum(total: Tensor, noise: torch.Generator, plan: Plan, votes: bool) -> Tensor:
+    """What is released of an image: vote counts with N(0, sigma^2), or a sum of gradients with N(0, sigma^2 beta^2)."""
+    return gaussian_rows(total, plan.sigma * (1.0 if votes else plan.beta), noise)

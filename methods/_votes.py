@@ -1,0 +1,222 @@
+"""Noisy aggregation of teachers' votes: PATE's arg-max with Laplace or Gaussian noise, and what the ledger is told.
+
+One private record lies in one teacher's part, so it can move one vote per query: two counts by 1 each, 2 in L1 and
+sqrt(2) in L2. Noise is added to every count, so the noisy counts themselves may be released; the label, or any other
+reading of them, is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
+from torch import Tensor
+
+from bench.errors import BenchError
+from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.audit import Game
+
+MOST_QUERIES = 10_000_000
+
+Law = Literal["laplace", "gaussian"]
+
+AGREEMENTS = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
+"""Shares of the teachers that may agree, equally likely beforehand; public constants of `posterior`."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How votes are made noisy.
+
+    Attributes:
+        law: "laplace" (PATE 2017; DGD Eq. 3) or "gaussian" (GNMax, PATE 2018; DGD+).
+        scale: the Laplace distribution's scale b = 2 / epsilon_0, or the Gaussian's standard deviation sigma, in votes;
+            0 = no noise.
+        threshold: in votes; 0 = every query is answered. Above 0 (confident GNMax), a query is answered only if the
+            largest count plus N(0, threshold_scale^2) is at least this.
+        threshold_scale: standard deviation of that noise, in votes; 0 = no noise.
+    """
+
+    law: Law
+    scale: float
+    threshold: float = 0.0
+    threshold_scale: float = 0.0
+
+    def counts(self, votes: Tensor, rng: torch.Generator) -> Tensor:
+        """(n, classes) vote counts with their noise, an independent draw for every count; float64."""
+        draw = laplace if self.law == "laplace" else gaussian
+        return votes.double() + draw(votes.shape, self.scale, rng).to(votes.device)
+
+    def confident(self, votes: Tensor, rng: torch.Generator) -> Tensor:
+        """(n,) booleans: which queries are answered. All of them without a threshold, and then nothing is drawn."""
+        if self.threshold <= 0:
+            return torch.ones(len(votes), dtype=torch.bool, device=votes.device)
+        largest = votes.double().amax(1)
+        return largest + gaussian(largest.shape, self.threshold_scale, rng).to(votes.device) >= self.threshold
+
+    def spend(self, ledger: Ledger, queries: int, candidates: int, teachers: int) -> None:
+        """Write down `queries` answers, chosen from `candidates` images that were put to the threshold.
+
+        Unit `example`: one vote of every query moves. Unit `query`: the answer to one image is replaced by that to
+        another, which may move all votes. The counts must have been fixed before the votes were seen.
+        """
+        for unit, votes, answers, asked in (
+            (Unit.EXAMPLE, 1, queries, candidates),
+            (Unit.QUERY, teachers, 1, 1),
+        ):
+            why = f"noisy votes of {teachers} teachers, {votes} of which may move"
+            ledger.spend(self._event(votes), count=answers, unit=unit, why=why)
+            if self.threshold > 0:
+                event = _gaussian_event(self.threshold_scale / votes)
+                ledger.spend(event, count=asked, unit=unit, why="the noisy largest count, against the threshold")
+
+    def _event(self, votes: int) -> DpEvent:
+        if self.law == "gaussian":
+            return _gaussian_event(self.scale / (math.sqrt(2) * votes))
+        return LaplaceDpEvent(self.scale / (2 * votes)) if self.scale > 0 else NonPrivateDpEvent()
+
+
+def _gaussian_event(multiplier: float) -> DpEvent:
+    return GaussianDpEvent(multiplier) if multiplier > 0 else NonPrivateDpEvent()
+
+
+def laplace(shape: torch.Size, scale: float, rng: torch.Generator) -> Tensor:
+    """Independent draws with density exp(-|x| / scale) / (2 scale), float64, on the generator's device."""
+    u = torch.rand(shape, generator=rng, device=rng.device, dtype=torch.float64) * 2 - 1
+    return -scale * u.sign() * torch.log1p(-u.abs().clamp_max(1 - 2**-53))
+
+
+def gaussian(shape: torch.Size, scale: float, rng: torch.Generator) -> Tensor:
+    """Independent draws of N(0, scale^2), float64, on the generator's device."""
+    return scale * torch.randn(shape, generator=rng, device=rng.device, dtype=torch.float64)
+
+
+def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
+    """Each class's probability of being what most teachers mean, given the noisy counts: post-processing.
+
+    Classes are equally likely beforehand. If k is meant, a share a of the teachers vote for k and the others spread
+    evenly over the other classes; a is one of `AGREEMENTS`. The likelihood of the counts is that of the noise, or of
+    noise of half a vote where there is less.
+
+    Args:
+        counts: (n, classes), from `Aggregation.counts`.
+        teachers: number of votes, >= 1.
+
+    Returns:
+        (n, classes) float32, rows sum to 1.
+    """
+    classes, width = counts.shape[1], max(aggregation.scale, 0.5)
+    fits = []
+    for share in AGREEMENTS:
+        rest = (1 - share) * teachers / (classes - 1)
+        as_meant, as_other = (_log_density(counts - at, width, aggregation.law) for at in (share * teachers, rest))
+        fits.append(as_other.sum(1, keepdim=True) - as_other + as_meant)
+    return torch.stack(fits).logsumexp(0).softmax(1).float()
+
+
+def _log_density(x: Tensor, scale: float, law: Law) -> Tensor:
+    return -x.abs() / scale if law == "laplace" else -x.square() / (2 * scale**2)
+
+
+@dataclass(frozen=True)
+class VotePlan:
+    """What is asked of an ensemble.
+
+    Attributes:
+        aggregation: how the votes are made noisy.
+        queries: answers at most, >= 1.
+        candidates: images put to the threshold at most, >= queries; without a threshold, as many as queries.
+        teachers: number of votes per image, >= 1.
+    """
+
+    aggregation: Aggregation
+    queries: int
+    candidates: int
+    teachers: int
+
+    def ledger(self) -> Ledger:
+        """What asking takes, for one private record and for one answer."""
+        ledger = Ledger()
+        self.aggregation.spend(ledger, self.queries, self.candidates, self.teachers)
+        return ledger
+
+    def with_scale(self, scale: float) -> VotePlan:
+        """Another noise; the threshold's noise keeps its ratio to that of the counts."""
+        at = self.aggregation
+        ratio = at.threshold_scale / at.scale if at.scale > 0 else 0.0
+        return replace(self, aggregation=replace(at, scale=scale, threshold_scale=scale * ratio))
+
+    def with_queries(self, queries: int) -> VotePlan:
+        """Another number of answers; candidates per answer stay."""
+        return replace(self, queries=queries, candidates=math.ceil(queries * self.candidates / self.queries))
+
+
+def solve(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -> VotePlan:
+    """`fields` with the noise, or the number of queries, replaced by what the budget allows.
+
+    Args:
+        cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
+
+    Raises:
+        BenchError: the budget cannot be met, with the reason.
+    """
+    if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
+        raise BenchError(f"--unit {budget.unit}: votes are accounted per example or per query; name one of the two")
+    if budget.epsilon is None:
+        return fields
+    if math.isinf(budget.epsilon):
+        return fields.with_scale(0.0)
+    if budget.solve == "none":
+        return fields
+    if budget.solve == "steps" and (budget.account, budget.unit) == ("accounted", Unit.QUERY):
+        raise BenchError("--solve steps: the epsilon of one answer does not depend on how many; use --solve sigma")
+    try:
+        if budget.solve == "steps":
+            return fields.with_queries(
+                largest_count(lambda n: cost(fields.with_queries(n)), budget.epsilon, MOST_QUERIES)
+            )
+        return fields.with_scale(smallest(lambda x: cost(fields.with_scale(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4))
+    except Unreachable as error:
+        raise BenchError(
+            f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
+        ) from None
+
+
+def ask(plan: VotePlan, votes: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Put (candidates, classes) votes to the threshold and answer the first `plan.queries` that pass it.
+
+    Returns:
+        (m,) int64 rows answered, m <= plan.queries, and their (m, classes) noisy counts, float64.
+    """
+    if len(votes) > plan.candidates:
+        raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")
+    answered = plan.aggregation.confident(votes, rng).nonzero()[:, 0][: plan.queries]
+    return answered, plan.aggregation.counts(votes[answered], rng)
+
+
+def vote_game(plan: VotePlan, claimed: float, delta: float) -> Game:
+    """One query's noisy counts, the teachers being split evenly between two classes, and with one vote moved.
+
+    Args:
+        claimed: the epsilon that the paper's formula gives for one query at `delta`.
+    """
+    at = plan.aggregation
+    even = torch.tensor([float(plan.teachers - plan.teachers // 2), float(plan.teachers // 2)])
+    moved = even + torch.tensor([-1.0, 1.0])
+
+    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+        votes = (moved if world else even).expand(n, -1)
+        counts = at.counts(votes, generator)
+        if at.threshold > 0:
+            answered = at.confident(votes, generator)[:, None]
+            counts = torch.cat([counts * answered, answered], 1)
+        return counts.float()
+
+    proved = accounted_epsilon(replace(plan, queries=1, candidates=1).ledger(), Unit.EXAMPLE, delta)
+    describe = f"the noisy votes of {plan.teachers} teachers on one image; one of them changes its mind"
+    return Game(play, claimed, proved.epsilon, delta, describe)

@@ -1,0 +1,236 @@
+"""FedDPSD: DPSD with the teachers of m clients, none of whom sends model or data.
+
+Liu et al., "Privacy-Preserving Model Transcription with Differentially Private Synthetic Distillation", section III-D.1
+and Algorithm 2 (appendix D). Every iteration:
+
+3-6.   The server generates b images x_i and sends them to the clients with the student's predictions.
+7-12.  Client j answers by O_j = Fed-FlexPer (lines 21 to 35): normalised gradients g-_ij = beta g_ij / (||g_ij|| + e)
+       (data mode, s = 1), or randomised responses on its teacher's class over the student's top k (label mode, s = 0).
+14.    The server averages: (sum_j O_j + N(0, sigma^2 beta^2)) / m, or sum_j O_j / m, and makes the labels Phi'_s.
+15-18. Student and generator are updated as in DPSD.
+
+The clients' data come from a Dirichlet partition of the private split (section IV-E: five clients, alpha 0.5), which
+simulates who owns what and is no part of the mechanism; their networks may differ.
+
+Privacy. A private record lies with one client, and all data of a client stand behind one teacher, so that units
+`example` and `client` cost the same: in data mode every answered image is a Gaussian mechanism of multiplier sigma / 2,
+in label mode a randomised response. Where every client adds the noise itself (`noise client`), this holds against the
+server too; the released student then carries sqrt(m) times the noise, which the ledger does not count. Noise at the
+server (as printed) protects the student's readers only; the paper claims privacy with an untrusted server. In label
+mode each client randomises its own answer. The claims are DPSD's theorems, stated for one teacher, of unit `query`.
+
+Differs from the paper:
+- Line 9 writes the student's weights for the client's teacher, line 26 a norm without index and e for the stability
+  constant h; the gradient has no top-k here, unlike DPSD's Eq. 3.
+- Line 14 makes the averaged gradients labels without saying how; as in DPSD, y = Phi_s(x) - gamma_s g~.
+- The updates follow Algorithm 2 as DPSD's do: fresh vectors z, cross-entropy, L_S + L_G for the generator.
+- Algorithm 2's settings are those of two other papers (DENSE and FastDFKD) that it does not print; the defaults are
+  DPSD's. Clients start from their own random weights and train for a fixed number of steps.
+- Table V does not say which mode it used; both are here.
+- Tier `quick` is another recipe, chosen with sight of test accuracy on digits as DPSD's is: few batches, answers read
+  by Bayes' rule and replayed with augmentation, plain distillation, pen strokes on digits and MNIST, small clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.api import Context, Release, Shards, Teacher
+from bench.nets import Ensemble
+from bench.privacy import Budget, Unit
+from bench.privacy.audit import Game
+from bench.privacy.mechanisms import clip_rows, gaussian_rows, normalise_rows, randomised_response
+from methods._annotation import Mechanism, Plan, posterior_of_response, solve
+from methods._datafree import dkd_loss, gradient_at_output, kd_loss
+from methods._game import gradient_game, response_game
+from methods._transcription import Players, Transcription, updates
+
+
+@dataclass(frozen=True)
+class FedDpsd(Transcription):
+    """DPSD under federated learning; the defaults are those of section IV-A and IV-E."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
+    unit: ClassVar[str] = str(Unit.QUERY)
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {"iterations": 3, "batch": 16, "latent": 8, "width": 4, "gamma_s": 1e-3, "clients": 2,
+                  "client_nets": "shard-cnn", "client_steps": 4},
+        "quick": {"iterations": 2, "loss": "kd", "images": "auto", "loss_s": False, "choose": 4,
+                  "reading": "posterior", "student_steps": 200, "augment": True, "decay": True, "gamma_s": 2e-3,
+                  "gamma_g": 1e-3, "generator_steps": 30, "ie_weight": 5.0, "norm_weight": 0.02,
+                  "label_batches": 8, "wide": 8, "client_nets": "shard-cnn", "client_steps": 600},
+    }  # fmt: skip
+
+    mode: Literal["data", "label"] = "data"
+    """The switch s: noisy gradients (data), or randomised responses (label)."""
+    clients: int = 5
+    """m."""
+    alpha: float = 0.5
+    """Concentration of the Dirichlet shares in which the clients hold each class."""
+    balanced: bool = True
+    """Whether a client that has its equal share of all records gets no more (DENSE), or plain Dirichlet."""
+    client_nets: str = "resnet18"
+    """Networks of the clients' teachers, separated by commas and taken in turn."""
+    client_steps: int = 3000
+    """Training steps of a client's teacher."""
+    client_batch: int = 128
+    """Images per training step of a client's teacher."""
+    client_lr: float = 2e-3
+    """First learning rate of the clients' teachers; falls linearly to 0."""
+    noise: Literal["server", "client"] = "server"
+    """Data mode: noise added once by the server (as printed), or by every client."""
+    beta: float = 0.0
+    """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above."""
+    label_batches: int = 1
+    """Label mode: batches answered before student and generator learn."""
+    wide: int = 0
+    """Label mode: batches at the beginning with all c classes as candidates."""
+    answer_epsilon: float = 1.0
+    """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
+    k: int = 3
+    """Candidates of a randomised response, at most c."""
+    loss_s: bool = True
+    """Whether the generator's loss has L_S (line 18) beside L_G."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("clients", 1), ("client_steps", 1), ("client_batch", 1), ("label_batches", 1), ("k", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        for name in ("client_lr", "answer_epsilon", "alpha"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if self.wide < 0 or self.beta < 0:
+            raise ValueError(f"wide is {self.wide} and beta is {self.beta}; expected at least 0")
+        if self.loss_s and (self.choose > 1 or self.label_batches > 1):
+            raise ValueError("loss_s is of one batch's images; expected it false with choose or label_batches above 1")
+
+    def shards(self, teacher_arch: str, dataset: str) -> Shards:
+        """The clients' teachers."""
+        partition = "dirichlet-balanced" if self.balanced else "dirichlet"
+        archs = tuple(name.strip() for name in self.client_nets.split(","))
+        return Shards(self.clients, archs, partition, self.alpha, self.client_steps, self.client_batch, self.client_lr)
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse a budget that no sigma or T meets, before anything is trained."""
+        self.plan(budget, classes)
+
+    def plan(self, budget: Budget, classes: int) -> Plan:
+        """beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
+        beta = self.beta or (1e-3 if budget.epsilon is not None and budget.epsilon <= 1 else 5e-3)
+        iterations = self.iterations * self._batches_per_round
+        fields = Plan(min(self.k, classes), beta, self.sigma, self.answer_epsilon, iterations)
+        return solve(self._mechanism(classes), fields, budget)
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+        """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
+        plan, mechanism = self.plan(budget, classes), self._mechanism(classes)
+        if self.mode == "label":
+            return response_game(
+                lambda s, t, rng: randomised_response(t.argmax(1), s.topk(plan.k, 1).indices, plan.answer_epsilon, rng),
+                mechanism,
+                plan,
+                budget.delta,
+            )
+        bound = partial(self._bounded_gradient, plan=plan)
+        noisy = partial(gaussian_rows, std=plan.sigma * plan.beta)
+        return gradient_game(bound, lambda rows, rng: noisy(rows, generator=rng), mechanism, plan, budget.delta)
+
+    @property
+    def _batches_per_round(self) -> int:
+        return self.label_batches if self.mode == "label" else 1
+
+    def _mechanism(self, classes: int) -> Mechanism:
+        return Mechanism(
+            mode=self.mode,
+            batch=self.batch,
+            classes=classes,
+            per_row=True,
+            wide=self.wide,
+            printed=False,
+            teacher_trains_generator=False,
+            clients=self.clients,
+        )
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Algorithm 2. Only `_annotate` asks the clients."""
+        clients = teacher.members()
+        plan, mechanism = self.plan(budget, teacher.classes), self._mechanism(teacher.classes)
+        noise, rounds = ctx.privacy_noise("fed-dpsd"), updates(plan.iterations, self._batches_per_round)
+        players = self.players(teacher, student, rounds, ctx)
+        with ctx.track(f"FedDPSD {self.mode} mode: converting", rounds * self.student_steps) as advance:
+            for asked in range(1, plan.iterations + 1):
+                images = self._generate(players, ctx)
+                k = teacher.classes if self.mode == "label" and asked <= self.wide else plan.k
+                targets = self._annotate(images, players.student, clients, plan, noise, k)
+                players.answers.add(images, targets)
+                if asked % self._batches_per_round == 0 or asked == plan.iterations:
+                    self.update_student(players, images, targets, ctx, advance)
+                    self.update_generator(players, ctx, players.student, targets if self.loss_s else None)
+        plan = replace(plan, iterations=players.answers.batches)
+        return Release(
+            student=players.student.eval(),
+            arch=student,
+            ledger=mechanism.ledger(plan),
+            claim=mechanism.claim(plan, budget.delta),
+            generator=players.generator,
+            synthetic=self.fresh(players, ctx)[:60],
+            solved={"beta": plan.beta, "iterations": plan.iterations}
+            | ({"sigma": plan.sigma} if self.mode == "data" else {"k": plan.k}),
+        )
+
+    def _generate(self, players: Players, ctx: Context) -> Tensor:
+        """Lines 3 and 4. The vectors are kept for line 18."""
+        if not self.loss_s:
+            return self.fresh(players, ctx)
+        with torch.no_grad():
+            players.z.normal_(generator=players.rng)
+            return players.generator(players.z)
+
+    def _annotate(
+        self, images: Tensor, phi_s: nn.Module, clients: Ensemble, plan: Plan, noise: torch.Generator, k: int
+    ) -> Tensor:
+        """Lines 5 to 14: (b, c) labels. All that is ever learnt from the clients."""
+        phi_s.eval()
+        with torch.no_grad():
+            ours, theirs = phi_s(images), clients(images)
+        if self.mode == "label":
+            return self._mean_response(ours, theirs, plan, noise, k)
+        rows = torch.stack([self._bounded_gradient(ours, of_client, plan) for of_client in theirs])
+        if self.noise == "client":
+            total = gaussian_rows(rows.flatten(0, 1), plan.sigma * plan.beta, noise).view_as(rows).sum(0)
+            sigma = plan.sigma * len(clients) ** 0.5
+        else:
+            total, sigma = gaussian_rows(rows.sum(0), plan.sigma * plan.beta, noise), plan.sigma
+        mean = total / len(clients)
+        if self.reading == "posterior":
+            expected = partial(self._bounded_gradient, plan=plan)
+            return self.posterior_of_gradients(mean, ours, expected, plan.beta, sigma / len(clients))
+        return ours.softmax(1) - self.gamma_s * mean
+
+    def _mean_response(self, ours: Tensor, theirs: Tensor, plan: Plan, noise: torch.Generator, k: int) -> Tensor:
+        """Lines 28 to 33 and 14, label mode: (b, c) mean over clients of what each one's response is read as."""
+        candidates, targets = ours.topk(k, 1).indices, []
+        for of_client in theirs:
+            answers = randomised_response(of_client.argmax(1), candidates, plan.answer_epsilon, noise)
+            if self.reading == "posterior":
+                targets.append(posterior_of_response(answers, candidates, ours.shape[1], plan.answer_epsilon))
+            else:
+                targets.append(F.one_hot(answers, ours.shape[1]).float())
+        return torch.stack(targets).mean(0)
+
+    def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
+        """Lines 23 to 27: (b, c) rows of norm at most beta."""
+        loss = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=self.non_target_weight)
+        gradient = gradient_at_output(loss, ours, theirs)
+        if self.bound == "clip":
+            return clip_rows(gradient, plan.beta)
+        return normalise_rows(gradient, plan.beta, self.stability)

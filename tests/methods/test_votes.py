@@ -1,0 +1,203 @@
+"""Noisy votes: the noise's law and scale, how often an answer flips, what the ledger is told, what a budget allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
+from scipy import stats
+
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.privacy.audit import audit
+from bench.privacy.claims import dgd_composition
+from methods._votes import AGREEMENTS, Aggregation, VotePlan, ask, posterior, solve, vote_game
+
+LAPLACE, GAUSSIAN = Aggregation("laplace", 5.0), Aggregation("gaussian", 5.0)
+PLAN = VotePlan(LAPLACE, 100, 100, 50)
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def flip_chance(law: str, gap: float, scale: float) -> float:
+    """P(a + noise < b + noise') for a - b = gap.
+
+    Laplace: the difference d of two draws has density (1 + |d|/s) e^(-|d|/s) / (4 s), so P(d > g) = e^(-g/s) (2 + g/s)
+    / 4. Gaussian: the difference is N(0, 2 s^2).
+    """
+    if law == "laplace":
+        return math.exp(-gap / scale) * (2 + gap / scale) / 4
+    return float(stats.norm.sf(gap / (scale * math.sqrt(2))))
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("gap", [0.0, 4.0, 12.0])
+@pytest.mark.parametrize("leader", [0, 1])
+def test_an_answer_flips_as_often_as_the_noise_says(law: str, gap: float, leader: int) -> None:
+    n, votes = 60_000, torch.zeros(60_000, 2)
+    votes[:, leader] = gap
+    counts = Aggregation(law, 5.0).counts(votes, rng(3))  # type: ignore[arg-type]
+    flipped = int((counts.argmax(1) != leader).sum())
+    assert stats.binomtest(flipped, n, flip_chance(law, gap, 5.0)).pvalue > 0.001
+    if gap:
+        for wrong in (5.0 / 1.15, 5.0 * 1.15):
+            assert stats.binomtest(flipped, n, flip_chance(law, gap, wrong)).pvalue < 1e-6
+
+
+@pytest.mark.parametrize(("law", "name"), [("laplace", "laplace"), ("gaussian", "norm")])
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
+def test_every_count_has_noise_of_the_law_and_scale(law: str, name: str, factor: float) -> None:
+    votes = torch.arange(40_000.0).view(-1, 4) % 7
+    noise = Aggregation(law, 5.0).counts(votes, rng(1)) - votes  # type: ignore[arg-type]
+    p = stats.kstest(noise.flatten().numpy(), name, args=(0, 5.0 * factor)).pvalue
+    assert p > 0.01 if factor == 1.0 else p < 1e-6
+    correlation = torch.corrcoef(noise.T) - torch.eye(4)
+    assert float(correlation.abs().max()) < 0.05, "every count has a draw of its own"
+
+
+def test_no_noise_leaves_the_votes() -> None:
+    votes = torch.tensor([[3.0, 1.0], [0.0, 4.0]])
+    assert torch.equal(Aggregation("laplace", 0.0).counts(votes, rng()), votes.double())
+
+
+@pytest.mark.parametrize(("share", "expected"), [(10.0, 0.5), (16.0, 1 - stats.norm.sf(2)), (4.0, stats.norm.sf(2))])
+def test_the_threshold_passes_as_often_as_its_noise_says(share: float, expected: float) -> None:
+    """Threshold 10, noise N(0, 3^2), largest count 10, 16 or 4: P = Phi((count - 10) / 3)."""
+    votes = torch.tensor([[share, 0.0, 1.0]]).expand(40_000, -1)
+    passed = int(Aggregation("gaussian", 5.0, 10.0, 3.0).confident(votes, rng(2)).sum())
+    assert stats.binomtest(passed, 40_000, expected).pvalue > 0.001
+
+
+def test_without_a_threshold_everything_is_answered_and_nothing_drawn() -> None:
+    generator = rng()
+    before = generator.get_state()
+    assert LAPLACE.confident(torch.zeros(3, 2), generator).all()
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_only_the_first_confident_queries_are_answered() -> None:
+    votes = torch.tensor([[9.0, 0.0], [1.0, 1.0], [0.0, 9.0], [9.0, 0.0]])
+    plan = VotePlan(Aggregation("gaussian", 0.0, 5.0, 0.0), 2, 4, 9)
+    rows, counts = ask(plan, votes, rng())
+    assert rows.tolist() == [0, 2] and torch.equal(counts, votes[[0, 2]].double())
+    with pytest.raises(ValueError, match="ledger"):
+        ask(replace(plan, candidates=3), votes, rng())
+
+
+def test_the_ledger_of_laplace_votes() -> None:
+    """One record moves one vote: L1 sensitivity 2, purely 2/s a query; another answer may move all 50."""
+    (example,) = PLAN.ledger().entries(Unit.EXAMPLE)
+    assert (example.event, example.count) == (LaplaceDpEvent(2.5), 100)
+    (query,) = PLAN.ledger().entries(Unit.QUERY)
+    assert (query.event, query.count) == (LaplaceDpEvent(5 / 100), 1)
+    one = epsilon(replace(PLAN, queries=1).ledger(), Unit.EXAMPLE, 1e-5)
+    assert one.epsilon == pytest.approx(2 / 5) and one.delta == 0
+
+
+def test_the_ledger_of_gaussian_votes_charges_every_candidate_for_the_threshold() -> None:
+    """L2 sensitivity sqrt(2) of the counts, 1 of the largest count: mu^2 = 100 * 2/25 + 300 * 1/400."""
+    plan = VotePlan(Aggregation("gaussian", 5.0, 10.0, 20.0), 100, 300, 50)
+    answers, asked = plan.ledger().entries(Unit.EXAMPLE)
+    assert answers.event == GaussianDpEvent(5 / math.sqrt(2)) and answers.count == 100
+    assert asked.event == GaussianDpEvent(20.0) and asked.count == 300
+    mu = math.sqrt(100 * 2 / 25 + 300 / 400)
+    found = epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("noise", [Aggregation("laplace", 0.0), Aggregation("gaussian", 0.0)])
+def test_no_noise_is_no_privacy(noise: Aggregation) -> None:
+    ledger = replace(PLAN, aggregation=noise).ledger()
+    assert all(entry.event == NonPrivateDpEvent() for entry in ledger.entries())
+
+
+def test_a_threshold_without_noise_is_no_privacy() -> None:
+    ledger = replace(PLAN, aggregation=Aggregation("gaussian", 5.0, 10.0, 0.0)).ledger()
+    assert math.isinf(epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def formula(plan: VotePlan) -> float:
+    return dgd_composition(plan.queries, 2 / plan.aggregation.scale, 1e-5)
+
+
+def accounted(plan: VotePlan) -> float:
+    return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+
+
+@pytest.mark.parametrize("target", [1.0, 10.0])
+@pytest.mark.parametrize("cost", [formula, accounted])
+def test_the_noise_meets_the_budget_and_wastes_nothing(cost: object, target: float) -> None:
+    assert callable(cost)
+    plan = solve(replace(PLAN, queries=20), cost, Budget(target))
+    assert cost(plan) <= target < cost(plan.with_scale(plan.aggregation.scale / 1.001))
+
+
+def test_the_number_of_queries_meets_the_budget() -> None:
+    plan = solve(replace(PLAN, candidates=150), formula, Budget(3.0, solve="steps"))
+    assert formula(plan) <= 3.0 < formula(plan.with_queries(plan.queries + 1))
+    assert plan.candidates == math.ceil(1.5 * plan.queries)
+
+
+def test_the_thresholds_noise_keeps_its_ratio() -> None:
+    noise = replace(PLAN, aggregation=Aggregation("gaussian", 5.0, 10.0, 20.0)).with_scale(8.0).aggregation
+    assert (noise.scale, noise.threshold_scale) == (8.0, 32.0)
+
+
+def test_no_budget_and_no_end_of_budget() -> None:
+    assert solve(PLAN, formula, Budget(None, solve="none")) == PLAN
+    assert solve(PLAN, formula, Budget(math.inf)).aggregation.scale == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
+        (Budget(1.0, solve="steps", account="accounted", unit=Unit.QUERY), "solve sigma"),
+        (Budget(0.01, solve="steps"), "does not allow a single use"),
+    ],
+)
+def test_impossible_budgets_are_refused(budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says):
+        solve(PLAN, formula, budget)
+
+
+def test_the_posterior_by_hand() -> None:
+    """Two classes, every agreement a on a grid, a votes for the one meant: Bayes' rule written out."""
+    counts, scale, n = torch.tensor([[7.0, 1.0]]).double(), 5.0, 10
+
+    def likelihood(first: float, second: float) -> float:
+        return math.exp(-(abs(7 - first) + abs(1 - second)) / scale)
+
+    shares = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
+    first = sum(likelihood(a * n, (1 - a) * n) for a in shares)
+    second = sum(likelihood((1 - a) * n, a * n) for a in shares)
+    found = posterior(counts, LAPLACE, n)
+    assert float(found[0, 0]) == pytest.approx(first / (first + second), rel=1e-5)
+
+
+@pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN])
+def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise: Aggregation) -> None:
+    meant = torch.randint(0, 10, (6000,), generator=rng(7))
+    share = torch.tensor(AGREEMENTS)[torch.arange(6000) % 6, None]
+    votes = ((1 - share) * 20 / 9).repeat(1, 10).scatter(1, meant[:, None], share * 20)
+    near = posterior(noise.counts(votes, rng(5)), noise, 20)
+    assert torch.allclose(near.sum(1), torch.ones(6000), atol=1e-5)
+    sure, right = near.amax(1), (near.argmax(1) == meant).float()
+    assert abs(float(sure.mean() - right.mean())) < 0.02
+    far = replace(noise, scale=1e4)
+    assert float(posterior(far.counts(votes, rng(6)), far, 20).amax()) < 0.11
+
+
+def test_an_audit_does_not_refute_the_votes_and_refutes_a_claim_of_half() -> None:
+    plan = VotePlan(Aggregation("laplace", 1.0), 1, 1, 9)
+    honest = vote_game(plan, claimed=2.0, delta=1e-5)
+    assert honest.accounted == pytest.approx(2.0)
+    assert audit(honest, 200_000).verdict == "not refuted"
+    assert audit(replace(honest, claimed=1.0), 200_000).verdict == "refuted"
