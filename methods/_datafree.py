@@ -100,24 +100,26 @@ class Answers:
     def __init__(self) -> None:
         self.images: list[Tensor] = []
         self.targets: list[Tensor] = []
-
-    @property
-    def batches(self) -> int:
-        """How often the teacher was asked."""
-        return len(self.images)
+        self.batches = 0
+        """How often something was added."""
 
     def add(self, images: Tensor, targets: Tensor) -> None:
         """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
+        self.batches += 1
         self.images.append(images.detach())
         self.targets.append(targets.detach())
 
     def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`count` images with their targets, drawn with replacement from all batches, which have one size."""
-        size, device = len(self.images[0]), self.images[0].device
-        flat = torch.randint(self.batches * size, (count,), generator=rng, device=device)
-        if self.batches == 1:
-            return self.images[0][flat], self.targets[0][flat]
-        return torch.cat(self.images)[flat], torch.cat(self.targets)[flat]
+        """`count` images with their targets, drawn with replacement from all that were kept."""
+        images, targets = self._joined()
+        flat = torch.randint(len(images), (count,), generator=rng, device=images.device)
+        return images[flat], targets[flat]
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        """Everything in one tensor each, joined when it is first asked for after an addition."""
+        if len(self.images) > 1:
+            self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
+        return self.images[0], self.targets[0]
 
 
 def jitter(

@@ -1,12 +1,14 @@
 """Class-conditional images from one private release: the mean and second moment of every class, in a data-free basis.
 
-For a record x of class y let u = U^T x / ||U^T x||, U orthonormal columns chosen without data. Released are, with
-Gaussian noise, S_y1 = sum a u and S_y2 = sum b u u^T over the records of each class, a^2 = b^2 = 1/2. Everything after
-that is post-processing: a Gaussian per class, and images drawn from it.
+For a record x of class y let u = x / ||x||, pixels in [0, 1]. Released are, with Gaussian noise, S_y1 = sum a u and
+S_y2 = sum b u u^T over the records of each class (or of all together: `pooled`), a^2 + b^2 = 1, in a basis U of
+orthonormal columns chosen without data. Everything after that is post-processing: a Gaussian per class, and images
+drawn from it.
 
-Sensitivity. A record adds a unit vector (a u, b u u^T) to its class's block, u u^T counted with the Frobenius norm.
-Added or removed it moves the release by 1; replaced by one of another class by sqrt(2); by one of the same class, with
-t = <u, u'>, by sqrt(2 - t - t^2) <= 1.5, which covers all three.
+Sensitivity. A record adds a unit vector (a u in its class's block, b u u^T with the Frobenius norm). As pixels are not
+negative, two records' vectors have an inner product of at least 0. So one record replaced moves the release by at most
+sqrt(2), one added or removed by 1. The noise is isotropic in pixel space, where this holds; only its projection on U is
+drawn, which is post-processing.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from torch import Tensor
 
 from bench.nets.strokes import StrokeGenerator
 
-SENSITIVITY = 1.5
-A = B = math.sqrt(0.5)
+SENSITIVITY = math.sqrt(2)
 STROKES, POINTS = 4000, (4, 5, 6, 8)
 
 
@@ -30,20 +31,32 @@ class Moments:
     """Noisy sums of one release.
 
     Attributes:
-        first: (classes, d) noisy sums of u.
-        second: (classes, d, d) noisy sums of u u^T, symmetric.
+        first: (classes, d) sums of U^T u with noise of standard deviation noise / a.
+        second: (classes, d, d) sums of U^T u u^T U, symmetric, with noise / b on the diagonal and 1 / sqrt(2) of that
+            elsewhere; (1, d, d) if pooled.
         noise: standard deviation of the noise before the division by a and b.
+        weight: a^2.
+        records: how many private records there are; public.
         basis: (pixels, d) orthonormal columns U.
     """
 
     first: Tensor
     second: Tensor
     noise: float
+    weight: float
+    records: int
     basis: Tensor
 
 
 def release(
-    images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, rng: torch.Generator
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    basis: Tensor,
+    multiplier: float,
+    rng: torch.Generator,
+    weight: float = 0.5,
+    pooled: bool = False,
 ) -> Moments:
     """The noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one record replaced.
 
@@ -53,19 +66,22 @@ def release(
         basis: (c h w, d) orthonormal columns, chosen without data; on the generator's device.
         multiplier: noise over `SENSITIVITY`; 0 = no noise.
         rng: of the privacy noise.
+        weight: a^2 in (0, 1), the first moments' share.
+        pooled: one second moment of all records, for small data sets.
     """
     device, d, std = basis.device, basis.shape[1], multiplier * SENSITIVITY
-    first, second = torch.zeros(classes, d, device=device), torch.zeros(classes, d, d, device=device)
+    first, second = torch.zeros(classes, d, device=device), torch.zeros(1 if pooled else classes, d, d, device=device)
     for part, of in zip(images.split(4096), labels.split(4096), strict=True):
-        u = F.normalize(part.to(device).float().flatten(1) / 255 @ basis, dim=1)
+        u = F.normalize(part.to(device).float().flatten(1), dim=1) @ basis
         member = F.one_hot(of, classes).to(device, u.dtype)
         first += member.T @ u
-        second += torch.einsum("nk,ni,nj->kij", member, u, u)
-    above = torch.randn(classes, d, d, generator=rng, device=device).triu(1) / math.sqrt(2)
-    diagonal = torch.randn(classes, d, generator=rng, device=device)
+        second += torch.einsum("nk,ni,nj->kij", torch.ones_like(member[:, :1]) if pooled else member, u, u)
+    above = torch.randn(second.shape, generator=rng, device=device).triu(1) / math.sqrt(2)
+    diagonal = torch.randn(second.shape[:2], generator=rng, device=device)
     noise = above + above.transpose(1, 2) + torch.diag_embed(diagonal)
-    first_noise = torch.randn(classes, d, generator=rng, device=device)
-    return Moments(first + std / A * first_noise, second + std / B * noise, std, basis)
+    first += std / math.sqrt(weight) * torch.randn(first.shape, generator=rng, device=device)
+    second += std / math.sqrt(1 - weight) * noise
+    return Moments(first, second, std, weight, len(images), basis)
 
 
 @dataclass(frozen=True)
@@ -85,25 +101,48 @@ class Gaussians:
 
 
 def gaussians(released: Moments) -> Gaussians:
-    """Post-processing: positive semidefinite class covariances from noisy moments.
+    """Post-processing: a mean and a positive semidefinite covariance per class from noisy moments.
 
-    A class's size is the trace of its second moment, as ||u|| = 1. Its covariance is shrunk to the classes' mean
-    covariance by the share that noise has in how the two differ, and eigenvalues are shrunk by the semicircle law:
-    those inside the noise's edge 2 sqrt(d) s are 0, larger ones lose what the noise added to them.
+    A class's size is the trace of its second moment, or an equal share of all records if that was pooled. Pooled, class
+    means are shrunk to their mean by the share that noise has in how they differ, and the classes share the covariance
+    around them; otherwise each class's covariance is shrunk so to the classes' mean covariance. Eigenvalues inside the
+    noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become 0, and larger ones lose what the
+    noise added to them.
     """
-    d = released.basis.shape[1]
-    size = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(1)
-    means = released.first / size[:, None]
-    own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
-    pooled = (own * size[:, None, None]).sum(0) / size.sum()
-    variance = (released.noise / B / size).square() / 2
-    differs = (own - pooled).square().mean((1, 2))
-    trust = (1 - variance / differs.clamp_min(1e-20)).clamp(0, 1)[:, None, None]
-    values, vectors = torch.linalg.eigh(trust * own + (1 - trust) * pooled)
-    edge = 2 * math.sqrt(d) * (trust[:, 0] * variance.sqrt()[:, None])
+    classes, d = released.first.shape
+    on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
+    if len(released.second) == 1:
+        size = released.records / classes
+        means = _shrunk_means(released.first / size, (on_first / size) ** 2 * d)
+        own = released.second / released.records - means.T @ means / classes
+        covariance, entry = own, torch.full((1,), on_second / released.records / 2**0.5, device=own.device)
+    else:
+        size = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 4)
+        means = released.first / size[:, None]
+        own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
+        pooled = (own * size[:, None, None]).sum(0) / size.sum()
+        variance = (on_second / size).square() / 2
+        trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
+        covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
+        entry = (variance * (trust.square() + (1 - trust).square() / classes)).sqrt()
+    factors = _without_noise(covariance, 2 * d**0.5 * entry)
+    return Gaussians(means, factors.expand(classes, d, d), released.basis)
+
+
+def _shrunk_means(means: Tensor, noise: float) -> Tensor:
+    """(classes, d): means drawn to their mean; `noise` is the expected squared length of the noise on one of them."""
+    centre = means.mean(0)
+    away = means - centre
+    return centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
+
+
+def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
+    """(k, d, d) factors L with L L^T the covariance (k, d, d) without noise whose eigenvalues reach `edge` (k,)."""
+    values, vectors = torch.linalg.eigh(covariance)
+    edge = edge[:, None]
     kept = (values + (values.square() - edge.square()).clamp_min(0).sqrt()) / 2
     spread = torch.where(values > edge, kept, torch.zeros_like(values)).clamp_min(1e-7).sqrt()
-    return Gaussians(means, vectors * spread[:, None, :], released.basis)
+    return vectors * spread[:, None, :]
 
 
 def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:

@@ -76,10 +76,11 @@ class Dpdfd(Sound):
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"iterations": 3, "direct_iterations": 3, "batch": 16, "latent": 8, "width": 4, "gamma_s": 1e-3},
         "quick": {"iterations": 2, "direct_iterations": 600, "loss": "kd", "images": "auto", "choose": 4,
-                  "noise": "row", "loss_s": False, "reading": "posterior", "student_steps": 200, "augment": True, "decay": True, "gamma_s": 2e-3,
+                  "noise": "row", "loss_s": False, "reading": "posterior",
+                  "student_steps": 200, "augment": True, "decay": True, "gamma_s": 2e-3,
                   "gamma_g": 1e-3, "generator_steps": 30, "ie_weight": 5.0, "norm_weight": 0.02,
-                  "teacher_nets": "scatter-linear", "aggregate": "votes", "queries": 10240, "asks": 0,
-                  "ensemble_steps": 1000, "prior": "moments"},
+                  "teacher_nets": "scatter-linear", "aggregate": "votes", "queries": 1024, "extra": 9216,
+                  "asks": 0, "ensemble_steps": 800, "prior": "moments", "prior_share": 0.8},
     }  # fmt: skip
 
     norm_bound: float = 5e-3
@@ -239,8 +240,8 @@ class Dpdfd(Sound):
         if teacher.private is None:
             raise RuntimeError("direct training needs the private images")
         private, labels = teacher.private
-        noise, players = ctx.privacy_noise("dpdfd"), self.players(teacher, student, plan.iterations, ctx)
         once = replace(self, student_steps=1)
+        noise, players = ctx.privacy_noise("dpdfd"), once.players(teacher, student, plan.iterations, ctx)
         with ctx.track("DPDFD: training on private images", plan.iterations) as advance:
             for _ in range(plan.iterations):
                 chosen = torch.randint(len(private), (self.batch,), generator=players.rng, device=ctx.device)

@@ -94,8 +94,8 @@ class Dpsd(Sound):
                   "reading": "posterior", "student_steps": 200, "augment": True, "decay": True, "gamma_s": 2e-3,
                   "gamma_g": 1e-3, "generator_steps": 30, "ie_weight": 5.0, "norm_weight": 0.02,
                   "label_batches": 8, "wide": 8,
-                  "teacher_nets": "scatter-linear", "aggregate": "votes", "queries": 10240, "asks": 0,
-                  "ensemble_steps": 1000, "prior": "moments"},
+                  "teacher_nets": "scatter-linear", "aggregate": "votes", "queries": 1024, "extra": 9216,
+                  "asks": 0, "ensemble_steps": 800, "prior": "moments", "prior_share": 0.8},
     }  # fmt: skip
 
     mode: Literal["data", "label"] = "data"

@@ -132,7 +132,7 @@ class FedDpsd(Transcription):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
-        plan, mechanism = self.plan(budget, classes), self._mechanism(classes)
+        plan, mechanism = self.plan(budget, classes), replace(self._mechanism(classes), clients=1)
         if self.mode == "label":
             return response_game(
                 lambda s, t, rng: randomised_response(t.argmax(1), s.topk(plan.k, 1).indices, plan.answer_epsilon, rng),
