@@ -58,6 +58,7 @@ class Settings:
     budget: Budget = field(default_factory=Budget)
     device: str = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
     noise: Literal["seeded", "os"] = "seeded"
     out: Path = Path("runs")
     fresh: bool = False
@@ -83,7 +84,7 @@ class Job:
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
         s = self.settings
-        return Context(self.device, seed, console.track, self.store, s.noise, autocast=s.precision == "bf16")
+        return Context(self.device, seed, console.track, self.store, s.noise, s.precision == "bf16", s.compile)
 
 
 @dataclass(frozen=True)

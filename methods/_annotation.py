@@ -22,6 +22,19 @@ from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
 
 MOST_ITERATIONS = 10_000_000
+PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
+
+
+def paper_k(dataset: str, classes: int) -> int:
+    """k of DPSD's section IV-A for a data set, at most c."""
+    return min(PAPER_K.get(dataset, 3), classes)
+
+
+def paper_beta(dataset: str, epsilon: float | None) -> float:
+    """beta of DPSD's section IV-A for a data set and a budget."""
+    if dataset == "imagenet":
+        return 1e-4
+    return 1e-3 if epsilon is not None and epsilon <= 1 else 5e-3
 
 
 @dataclass(frozen=True)
@@ -217,15 +230,10 @@ def _refuse_the_impossible(mechanism: Mechanism, budget: Budget) -> None:
                 "--account accounted: DPSD-T trains its generator on the unprotected teacher; "
                 "use --method.discriminator student"
             )
-    if (
-        budget.solve == "steps"
-        and mechanism.mode == "label"
-        and not mechanism.teachers
-        and (budget.account, budget.unit) != ("accounted", Unit.EXAMPLE)
-    ):
-        raise BenchError(
-            "--solve steps: the epsilon of one randomised response does not depend on T; use --solve sigma"
-        )
+    one_answer = budget.account == "accounted" and budget.unit == Unit.QUERY
+    responses = mechanism.mode == "label" and not mechanism.teachers and budget.account == "claimed"
+    if budget.solve == "steps" and (one_answer or responses):
+        raise BenchError("--solve steps: the epsilon of one answer does not depend on T; use --solve sigma")
 
 
 def _solved(mechanism: Mechanism, fields: Plan, budget: Budget, epsilon: float) -> Plan:
@@ -239,8 +247,10 @@ def _solved(mechanism: Mechanism, fields: Plan, budget: Budget, epsilon: float) 
         return replace(fields, iterations=count)
     if mechanism.mode == "data" or mechanism.teachers:
         return affordable(lambda sigma: replace(fields, sigma=sigma))
-    if budget.account == "claimed" or budget.unit == Unit.QUERY:
+    if budget.account == "claimed":
         return replace(fields, answer_epsilon=epsilon)
+    if budget.unit == Unit.QUERY:
+        return replace(fields, answer_epsilon=epsilon / max(mechanism.clients, 1))
     return affordable(lambda x: replace(fields, answer_epsilon=1 / x))
 
 

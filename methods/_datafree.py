@@ -95,9 +95,14 @@ def activation_loss(features: Tensor, up: bool) -> Tensor:
 
 
 class Answers:
-    """Answered batches, kept to be used again: post-processing, which costs no privacy."""
+    """Answered batches, kept to be used again: post-processing, which costs no privacy.
 
-    def __init__(self) -> None:
+    Args:
+        keep: whether anything will be used again; otherwise batches are only counted.
+    """
+
+    def __init__(self, keep: bool = True) -> None:
+        self.keep = keep
         self.images: list[Tensor] = []
         self.targets: list[Tensor] = []
         self.batches = 0
@@ -106,6 +111,8 @@ class Answers:
     def add(self, images: Tensor, targets: Tensor) -> None:
         """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
         self.batches += 1
+        if not self.keep:
+            return
         self.images.append(images.detach())
         self.targets.append(targets.detach())
 
@@ -141,10 +148,10 @@ def jitter(
         move: largest shift, in half widths.
     """
     n = len(images)
-    a, k = torch.randn(2, n, generator=rng, device=images.device) * images.new_tensor([[turn], [shear]])
-    s, dx, dy = (torch.rand(3, n, generator=rng, device=images.device) * 2 - 1) * images.new_tensor(
-        [[scale], [move], [move]]
-    )
+    normal = torch.randn(2, n, generator=rng, device=images.device)
+    uniform = torch.rand(3, n, generator=rng, device=images.device) * 2 - 1
+    a, k = turn * normal[0], shear * normal[1]
+    s, dx, dy = scale * uniform[0], move * uniform[1], move * uniform[2]
     top = torch.stack([(1 + s) * a.cos(), -(1 + s) * a.sin() + k, dx], 1)
     bottom = torch.stack([(1 + s) * a.sin(), (1 + s) * a.cos(), dy], 1)
     grid = F.affine_grid(torch.stack([top, bottom], 1), list(images.shape), align_corners=False)
@@ -164,6 +171,8 @@ def xavier(module: Network) -> Network:
 def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
     """`count` of the images, drawn so that the classes the student sees in them are about equally frequent.
 
+    Weighted drawing without replacement by the largest log(u) / weight (Efraimidis and Spirakis, 2006).
+
     Args:
         images: (n, c, h, w), n >= count.
         student: asked in evaluation mode, `count` images at a time, without gradients.
@@ -173,4 +182,5 @@ def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generato
     with torch.no_grad():
         probability = torch.cat([student(part).softmax(1) for part in images.split(count)])
     weight = 1 / probability.mean(0)[probability.argmax(1)]
-    return images[torch.multinomial(weight, count, generator=rng)]
+    uniform = torch.rand(len(images), generator=rng, device=images.device).clamp_min(1e-30)
+    return images[(uniform.log() / weight).topk(count).indices]

@@ -5,10 +5,10 @@ S_y2 = sum b u u^T over the records of each class (or of all together: `pooled`)
 orthonormal columns chosen without data. Everything after that is post-processing: a Gaussian per class, and images
 drawn from it.
 
-Sensitivity. A record adds a unit vector (a u in its class's block, b u u^T with the Frobenius norm). As pixels are not
-negative, two records' vectors have an inner product of at least 0. So one record replaced moves the release by at most
-sqrt(2), one added or removed by 1. The noise is isotropic in pixel space, where this holds; only its projection on U is
-drawn, which is post-processing.
+Sensitivity. A record adds a unit vector (a u in its class's block, b u u^T with the Frobenius norm) to the release;
+left out it moves the release by 1, which is what the noise is for. The number of records n is public: neighbours leave
+one record out of everything but n. The noise is isotropic in pixel space; only its projection on U is drawn, which is
+post-processing. One record replaced by another moves the release by at most sqrt(2), as pixels are not negative.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bench.nets.strokes import StrokeGenerator
 
-SENSITIVITY = math.sqrt(2)
+SENSITIVITY = 1.0
 STROKES, POINTS = 4000, (4, 5, 6, 8)
 
 
@@ -58,7 +58,7 @@ def release(
     weight: float = 0.5,
     pooled: bool = False,
 ) -> Moments:
-    """The noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one record replaced.
+    """The noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one record left out.
 
     Args:
         images: (n, c, h, w) uint8, private.
@@ -93,21 +93,23 @@ class Gaussians:
     basis: Tensor
 
     def draw(self, count: int, rng: torch.Generator, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """(count, c, h, w) projections, of no particular scale, and their classes, which are equally frequent."""
+        """(count, c, h, w) projections, of no particular scale, and their classes, which take turns."""
         classes = torch.arange(count, device=self.means.device) % len(self.means)
         normal = torch.randn(count, self.means.shape[1], generator=rng, device=self.means.device)
-        u = self.means[classes] + torch.einsum("nij,nj->ni", self.factors[classes], normal)
+        u = torch.empty_like(normal)
+        for k in range(len(self.means)):
+            u[k :: len(self.means)] = self.means[k] + normal[k :: len(self.means)] @ self.factors[k].T
         return (F.normalize(u, dim=1) @ self.basis.T).view(count, *shape), classes
 
 
 def gaussians(released: Moments) -> Gaussians:
     """Post-processing: a mean and a positive semidefinite covariance per class from noisy moments.
 
-    A class's size is the trace of its second moment, or an equal share of all records if that was pooled. Pooled, class
-    means are shrunk to their mean by the share that noise has in how they differ, and the classes share the covariance
-    around them; otherwise each class's covariance is shrunk so to the classes' mean covariance. Eigenvalues inside the
-    noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become 0, and larger ones lose what the
-    noise added to them.
+    A class's size is its share of the traces of all second moments, or an equal share if they were pooled. Pooled,
+    class means are shrunk to their mean by the share that noise has in how they differ, and the classes share the
+    covariance around them; otherwise each class's covariance is shrunk so to the classes' mean covariance. Eigenvalues
+    inside the noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become 0, and larger ones lose
+    what the noise added to them.
     """
     classes, d = released.first.shape
     on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
@@ -117,14 +119,15 @@ def gaussians(released: Moments) -> Gaussians:
         own = released.second / released.records - means.T @ means / classes
         covariance, entry = own, torch.full((1,), on_second / released.records / 2**0.5, device=own.device)
     else:
-        size = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 4)
+        traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
+        size = released.records * traces / traces.sum()
         means = released.first / size[:, None]
         own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
         pooled = (own * size[:, None, None]).sum(0) / size.sum()
         variance = (on_second / size).square() / 2
         trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
         covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
-        entry = (variance * (trust.square() + (1 - trust).square() / classes)).sqrt()
+        entry = (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
     factors = _without_noise(covariance, 2 * d**0.5 * entry)
     return Gaussians(means, factors.expand(classes, d, d), released.basis)
 

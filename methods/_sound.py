@@ -1,17 +1,18 @@
 """The ensemble mode of DPDFD (section 4.4) and DPSD: many teachers on disjoint shards, and a true epsilon per record.
 
-A private record lies in one shard, by the hash of its own pixels, and so stands behind one teacher. Every answered
-image is the sum over the n teachers of their normalised gradients, with N(0, sigma^2 beta^2) on every coordinate (a
-record moves it by 2 beta), or their vote counts, with N(0, sigma^2) (a record moves them by sqrt(2)). Answers are kept
-and replayed, read by Bayes' rule, and everything else is post-processing.
+A private record lies in one shard, by the hash of its own pixels, and so stands behind one teacher: leaving it out
+changes that teacher alone (replacing it by another record may change two, which the ledger does not count). Every
+answered image is the sum over the n teachers of their normalised gradients, with N(0, sigma^2 beta^2) on every
+coordinate (a record moves it by 2 beta), or their vote counts, with N(0, sigma^2) (a record moves them by sqrt(2)).
+Answers are kept and replayed, read by Bayes' rule, and everything else is post-processing.
 
 Where the images come from is the other half. `prior none`: the data-free generator of the papers. `prior moments`:
 Gaussians around the private classes from one noisy release of their first two moments (`_moments.py`), which has its
 own entry in the ledger; it takes `prior_share` of the budget.
 
-Tier `quick` of both methods has votes, moments with 80 % of the budget, 1,024 queries and teachers that are linear layers
-on fixed scattering features. On the digits of seeds 0 and 1 shares of 50, 80 and 90 % were tried with sight of test
-accuracy; the rest was chosen on the attacker's labelled part, which is not accounted.
+Tier `quick` of both methods has votes, moments with 80 % of the budget, 1,024 queries and teachers that are linear
+layers on fixed scattering features. On the digits of seeds 0 and 1 shares of 50, 80 and 90 % were tried with sight of
+test accuracy; the rest was chosen on the attacker's labelled part, which is not accounted.
 
 The control is a student of the same making without the teachers: all of the budget for the moments, each image's label
 the class it was drawn for. Without a prior there is nothing to control with: images without answers teach nothing.
@@ -104,6 +105,10 @@ class Sound(Transcription):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if not 0 < self.prior_share < 1:
             raise ValueError(f"prior_share is {self.prior_share}; expected more than 0 and less than 1")
+        if self.prior == "moments" and self.prior_weight == 0:
+            raise ValueError("prior_weight 0 would take images drawn for a class for any class; expected more than 0")
+        if self.teachers and (self.asks != 1 or self.extra) and (self.ensemble_steps or self.student_steps) == 1:
+            raise ValueError("asks and extra need stored answers to be replayed: expected ensemble_steps above 1")
         if self.teacher_lr <= 0:
             raise ValueError(f"teacher_lr is {self.teacher_lr}; expected more than 0")
 
@@ -118,6 +123,11 @@ class Sound(Transcription):
         """The ensemble."""
         archs = tuple(name.strip() for name in (self.teacher_nets or teacher_arch).split(","))
         return Shards(self.teachers, archs, steps=self.teacher_steps, batch=self.teacher_batch, lr=self.teacher_lr)
+
+    @property
+    def step(self) -> float:
+        """Of Eq. 3 in DPSD, which is the student's learning rate."""
+        return self.gamma_s
 
     @property
     def batches(self) -> int:
@@ -216,7 +226,7 @@ class Sound(Transcription):
         total = torch.stack([bounded(ours, of_teacher, plan=plan) for of_teacher in theirs]).sum(0)
         mean = noisy_sum(total, noise, plan, votes=False) / n
         if self.reading == "step":
-            return ours.softmax(1) - self.gamma_s * mean
+            return ours.softmax(1) - self.step * mean
         read = self.posterior_of_gradients(mean, ours, partial(bounded, plan=plan), plan.beta, plan.sigma / n)
         return read if classes is None else (read.clamp_min(1e-12).log() + self._prior_logits(read, classes)).softmax(1)
 

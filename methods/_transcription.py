@@ -85,7 +85,7 @@ class Transcription:
     reading: Literal["step", "posterior"] = "step"
     """Target from an answer: as printed, or the mean of the teacher's class given the answer (Bayes)."""
     student_steps: int = 1
-    """Student steps per update: the first takes the batch just answered, the others replay stored answers."""
+    """Student steps per update: 1 on the batch just answered, or more on stored answers drawn at random."""
     replay_batch: int = 128
     """Stored answers per replaying step."""
     augment: bool = False
@@ -116,13 +116,15 @@ class Transcription:
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
         phi_g = ctx.prepared(make_generator(self.images, teacher, self.latent, self.width))
         rng = ctx.generator("transcription")
-        z = torch.randn(self.batch, phi_g.latent, generator=rng, device=ctx.device).requires_grad_()
+        z = torch.randn(self.batch, phi_g.latent, generator=rng, device=ctx.device).requires_grad_(trained_z)
         make = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
         step_s = make(phi_s.parameters(), lr=self.gamma_s)
         total = updates * self.student_steps
         schedule = CosineAnnealingLR(step_s, total) if self.decay else LambdaLR(step_s, lambda _: 1.0)
         step_g = make([*phi_g.parameters(), *([z] if trained_z else [])], lr=self.gamma_g)
-        return Players(phi_s, ctx.compiled(phi_s), phi_g, z, step_s, schedule, step_g, rng, Answers())
+        return Players(
+            phi_s, ctx.compiled(phi_s), phi_g, z, step_s, schedule, step_g, rng, Answers(self.student_steps > 1)
+        )
 
     def fresh(self, players: Players, ctx: Context) -> Tensor:
         """(b, c, h, w) images of new random vectors, chosen for balance among `choose` times as many."""
@@ -134,7 +136,7 @@ class Transcription:
         return images if self.choose == 1 else balanced(images, players.student, self.batch, players.rng)
 
     def update_student(self, players: Players, images: Tensor, targets: Tensor, ctx: Context, advance: Advance) -> None:
-        """Cross-entropy to the targets on this batch; then, post-processing, `student_steps` - 1 on stored answers."""
+        """Cross-entropy to the targets: one step on this batch, or `student_steps` on stored answers."""
         players.student.train()
         for _ in range(self.student_steps):
             if self.student_steps > 1:

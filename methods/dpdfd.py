@@ -33,6 +33,11 @@ Differs from the paper:
   but is argued to raise activations (`activation up`); it is the norm of the outputs, but described as that of backbone
   features (`norm_of features`). The printed forms are options.
 - The gradient's norm in section 4.4 has no index, and epsilon for e; it is read as ||g_ij|| + e.
+- The optimiser is Adam (`optimizer sgd` takes the printed plain steps); section 4.3 sets gamma in proportion to 1 /
+  sqrt(T), here it is a constant.
+- Line 14 comes after line 12 and so sees the updated student, in evaluation mode; y_s is held constant, which privacy
+  needs. With many teachers the generator is trained on L_G alone.
+- The norm of the outputs (`norm_of outputs`) is that of each image's probabilities, averaged.
 - Direct training draws its batches without amplification by sampling, of which the paper says nothing.
 - Many teachers may also answer by noisy votes (`aggregate votes`) in the place of gradients; see `_sound.py`.
 - Tier `quick` is another recipe, chosen with sight of test accuracy on digits as DPSD's is: few batches, a noise draw
@@ -105,8 +110,15 @@ class Dpdfd(Sound):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
         if self.loss_s and self.choose > 1:
             raise ValueError("loss_s is of the images of the batch itself; expected loss_s false with choose above 1")
+        if self.noise == "batch" and self.reading == "posterior" and not self.teachers:
+            raise ValueError("reading posterior is of one image's own answer; expected noise row, or reading step")
         if self.data == "private" and self.teachers:
             raise ValueError("data private trains without teachers; leave out --teachers")
+
+    @property
+    def step(self) -> float:
+        """Of line 10."""
+        return self.gamma
 
     @property
     def needs(self) -> frozenset[str]:
@@ -119,6 +131,10 @@ class Dpdfd(Sound):
             raise BenchError(
                 "--account accounted --method.data private: nothing can be proved of direct training; "
                 "use --account claimed, or --method.data synthetic with --teachers N"
+            )
+        if self.data == "private" and budget.unit != Unit.EXAMPLE:
+            raise BenchError(
+                f"--unit {budget.unit} --method.data private: its ledger speaks of examples alone; use --unit example"
             )
         self.plan(budget, classes)
 
@@ -135,6 +151,10 @@ class Dpdfd(Sound):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """One raw answer, by the two teachers that are furthest apart: what an audit plays."""
+        if self.data == "private":
+            raise BenchError(
+                "--method.data private: what is released is the student, not the noisy gradients; audit the release"
+            )
         plan, mechanism = self.plan(budget, classes), self._mechanism(classes)
         if self.teachers:
             return self.ensemble_game(plan, mechanism, budget.delta)
@@ -200,7 +220,7 @@ class Dpdfd(Sound):
             ours, theirs = phi_s(images), teacher.model(images)
         answers = self._noisy(self._bounded_gradient(ours, theirs, plan), plan, noise)
         if self.reading == "posterior":
-            expected = partial(self._expected, plan=plan)
+            expected = partial(self._bounded_gradient, plan=plan)
             return self.posterior_of_gradients(answers, ours, expected, plan.beta, plan.sigma)
         return ours.softmax(1) - self.gamma * answers
 
@@ -219,11 +239,6 @@ class Dpdfd(Sound):
         if self.noise == "batch":
             return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
         return gaussian_rows(bounded, plan.sigma * plan.beta, noise)
-
-    def _expected(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
-        """(B, c): Eq. 4 without its noise."""
-        bounded = self._bounded_gradient(ours, theirs, plan)
-        return bounded.mean(0, keepdim=True).expand_as(bounded) if self.noise == "batch" else bounded
 
     def generator_loss(self, judge: Any, images: Tensor) -> Tensor:
         """L_G, Eq. 5."""

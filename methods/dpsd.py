@@ -72,13 +72,11 @@ from bench.privacy.mechanisms import (
     randomised_response,
     randomised_response_as_printed,
 )
-from methods._annotation import Mechanism, Plan, posterior_of_response, solve
+from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
 from methods._datafree import dkd_loss, gradient_at_output, kd_loss
 from methods._game import gradient_game, response_game
 from methods._sound import Sound
 from methods._transcription import Players, updates
-
-PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
 
 
 @dataclass(frozen=True)
@@ -132,6 +130,12 @@ class Dpsd(Sound):
                 "many teachers answer with noisy sums, one draw per image, and the student judges: leave mode, "
                 "discriminator and noise at data, student and row (votes: --method.aggregate votes)"
             )
+        if self.label_batches > 1 and self.student_steps == 1:
+            raise ValueError(
+                "label_batches above 1 needs stored answers to be replayed: expected student_steps above 1"
+            )
+        if self.mode == "data" and self.noise == "batch" and self.reading == "posterior":
+            raise ValueError("reading posterior is of one image's own answer; expected noise row, or reading step")
         if self.answer_epsilon <= 0:
             raise ValueError(f"answer_epsilon is {self.answer_epsilon}; expected more than 0")
         for name in ("beta", "k", "wide"):
@@ -151,7 +155,7 @@ class Dpsd(Sound):
         """k, beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
         fields = Plan(
             k=self._k(dataset, classes),
-            beta=self._beta(budget, dataset),
+            beta=self.beta or paper_beta(dataset, budget.epsilon),
             sigma=self.sigma,
             answer_epsilon=self.answer_epsilon,
             iterations=self.batches if self.teachers else self.iterations * self._batches_per_round,
@@ -188,17 +192,10 @@ class Dpsd(Sound):
         )
 
     def _k(self, dataset: str, classes: int) -> int:
-        k = self.k or min(PAPER_K.get(dataset, 3), classes)
+        k = self.k or paper_k(dataset, classes)
         if not 2 <= k <= classes:
             raise BenchError(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
         return k
-
-    def _beta(self, budget: Budget, dataset: str) -> float:
-        if self.beta > 0:
-            return self.beta
-        if dataset == "imagenet":
-            return 1e-4
-        return 1e-3 if budget.epsilon is not None and budget.epsilon <= 1 else 5e-3
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T `update_generator`."""
@@ -255,7 +252,9 @@ class Dpsd(Sound):
             return F.one_hot(responses, ours.shape[1]).float()
         answers = self._noisy(self._bounded_gradient(ours, theirs, plan), plan, noise)
         if self.reading == "posterior":
-            return self.posterior_of_gradients(answers, ours, partial(self._expected, plan=plan), plan.beta, plan.sigma)
+            return self.posterior_of_gradients(
+                answers, ours, partial(self._bounded_gradient, plan=plan), plan.beta, plan.sigma
+            )
         return ours.softmax(1) - self.gamma_s * answers
 
     def _noisy(self, bounded: Tensor, plan: Plan, noise: torch.Generator) -> Tensor:
@@ -263,11 +262,6 @@ class Dpsd(Sound):
         if self.noise == "batch":
             return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
         return gaussian_rows(bounded, plan.sigma * plan.beta, noise)
-
-    def _expected(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
-        """(n, c): Eq. 3 without its noise."""
-        bounded = self._bounded_gradient(ours, theirs, plan)
-        return bounded.mean(0, keepdim=True).expand_as(bounded) if self.noise == "batch" else bounded
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
         """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta."""

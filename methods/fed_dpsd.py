@@ -26,6 +26,11 @@ Differs from the paper:
 - The updates follow Algorithm 2 as DPSD's do: fresh vectors z, cross-entropy, L_S + L_G for the generator.
 - Algorithm 2's settings are those of two other papers (DENSE and FastDFKD) that it does not print; the defaults are
   DPSD's. Clients start from their own random weights and train for a fixed number of steps.
+- The claim is Theorem 1's number for one teacher; another synthetic image moves the answers of all m clients, which the
+  ledger's unit `query` counts. Line 14's noise is one draw for each image.
+- Several batches may be answered before anybody learns (`label_batches`), all classes may be candidates at first
+  (`wide`), and answers replayed (`student_steps`), as in DPSD's file. Read by Bayes' rule, a label is the mean of the
+  clients' posteriors, as line 14 takes the mean of their answers.
 - Table V does not say which mode it used; both are here.
 - Tier `quick` is another recipe, chosen with sight of test accuracy on digits as DPSD's is: few batches, answers read
   by Bayes' rule and replayed with augmentation, plain distillation, pen strokes on digits and MNIST, small clients.
@@ -42,11 +47,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Release, Shards, Teacher
+from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, normalise_rows, randomised_response
-from methods._annotation import Mechanism, Plan, posterior_of_response, solve
+from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
 from methods._datafree import dkd_loss, gradient_at_output, kd_loss
 from methods._game import gradient_game, response_game
 from methods._transcription import Players, Transcription, updates
@@ -88,28 +94,33 @@ class FedDpsd(Transcription):
     noise: Literal["server", "client"] = "server"
     """Data mode: noise added once by the server (as printed), or by every client."""
     beta: float = 0.0
-    """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above."""
+    """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     label_batches: int = 1
     """Label mode: batches answered before student and generator learn."""
     wide: int = 0
     """Label mode: batches at the beginning with all c classes as candidates."""
     answer_epsilon: float = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
-    k: int = 3
-    """Candidates of a randomised response, at most c."""
+    k: int = 0
+    """Candidates of a randomised response; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10)."""
     loss_s: bool = True
     """Whether the generator's loss has L_S (line 18) beside L_G."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("clients", 1), ("client_steps", 1), ("client_batch", 1), ("label_batches", 1), ("k", 2)):
+        for name, least in (("clients", 1), ("client_steps", 1), ("client_batch", 1), ("label_batches", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
         for name in ("client_lr", "answer_epsilon", "alpha"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        if self.wide < 0 or self.beta < 0:
-            raise ValueError(f"wide is {self.wide} and beta is {self.beta}; expected at least 0")
+        for name in ("wide", "beta", "k"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        if self.label_batches > 1 and self.student_steps == 1:
+            raise ValueError(
+                "label_batches above 1 needs stored answers to be replayed: expected student_steps above 1"
+            )
         if self.loss_s and (self.choose > 1 or self.label_batches > 1):
             raise ValueError("loss_s is of one batch's images; expected it false with choose or label_batches above 1")
 
@@ -121,18 +132,20 @@ class FedDpsd(Transcription):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no sigma or T meets, before anything is trained."""
-        self.plan(budget, classes)
+        self.plan(budget, dataset, classes)
 
-    def plan(self, budget: Budget, classes: int) -> Plan:
-        """beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
-        beta = self.beta or (1e-3 if budget.epsilon is not None and budget.epsilon <= 1 else 5e-3)
+    def plan(self, budget: Budget, dataset: str, classes: int) -> Plan:
+        """k, beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
+        k, beta = self.k or paper_k(dataset, classes), self.beta or paper_beta(dataset, budget.epsilon)
+        if not 2 <= k <= classes:
+            raise BenchError(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
         iterations = self.iterations * self._batches_per_round
-        fields = Plan(min(self.k, classes), beta, self.sigma, self.answer_epsilon, iterations)
+        fields = Plan(k, beta, self.sigma, self.answer_epsilon, iterations)
         return solve(self._mechanism(classes), fields, budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
-        plan, mechanism = self.plan(budget, classes), replace(self._mechanism(classes), clients=1)
+        plan, mechanism = self.plan(budget, dataset, classes), replace(self._mechanism(classes), clients=1)
         if self.mode == "label":
             return response_game(
                 lambda s, t, rng: randomised_response(t.argmax(1), s.topk(plan.k, 1).indices, plan.answer_epsilon, rng),
@@ -163,7 +176,7 @@ class FedDpsd(Transcription):
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 2. Only `_annotate` asks the clients."""
         clients = teacher.members()
-        plan, mechanism = self.plan(budget, teacher.classes), self._mechanism(teacher.classes)
+        plan, mechanism = self.plan(budget, teacher.dataset, teacher.classes), self._mechanism(teacher.classes)
         noise, rounds = ctx.privacy_noise("fed-dpsd"), updates(plan.iterations, self._batches_per_round)
         players = self.players(teacher, student, rounds, ctx)
         with ctx.track(f"FedDPSD {self.mode} mode: converting", rounds * self.student_steps) as advance:

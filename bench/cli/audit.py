@@ -26,7 +26,7 @@ OF_BOTH = {
     *("data_root", "download"),
 }
 OF_RUN = {
-    "release": OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "out", "fresh"},
+    "release": OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"},
     "mechanism": OF_BOTH,
 }
 NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}

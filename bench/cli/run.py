@@ -118,6 +118,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in training loops (default fp32)"
     )
     where.add_argument(
+        "--compile", action="store_true", help="compile the networks that a conversion calls most (torch.compile)"
+    )
+    where.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="where everything is written (default runs)"
     )
     where.add_argument("--fresh", action="store_true", help="make every step anew, even if it is cached")
@@ -199,6 +202,7 @@ COPIED = [
     "tier",
     "device",
     "precision",
+    "compile",
     "noise",
     "out",
     "fresh",

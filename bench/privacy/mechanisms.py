@@ -203,7 +203,10 @@ def _located(labels: Tensor, candidates: Tensor, epsilon: float) -> tuple[Tensor
         shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
         raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
     ordered = candidates.sort(dim=1).values
-    if (ordered[:, 1:] == ordered[:, :-1]).any():
+    distinct = (ordered[:, 1:] != ordered[:, :-1]).all()
+    if candidates.device.type != "cpu":
+        torch._assert_async(distinct)
+    elif not distinct:
         raise ValueError("a row of candidates names a class twice, which would break the probabilities")
     hits = candidates == labels[:, None]
     return hits.any(dim=1), hits.int().argmax(dim=1)

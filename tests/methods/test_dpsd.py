@@ -82,7 +82,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str) -> None:
 
 
 def test_wide_batches_are_asked_about_all_classes_and_entered_as_such() -> None:
-    release = convert(mode="label", wide="1", label_batches="2", latents="fresh", k="2")
+    release = convert(mode="label", wide="1", label_batches="2", latents="fresh", k="2", student_steps="2")
     assert [(e.count, e.event.num_buckets) for e in release.ledger.entries(Unit.EXAMPLE)] == [(16, CLASSES), (80, 2)]
 
 
@@ -181,7 +181,7 @@ def test_balanced_choice_evens_out_the_students_classes() -> None:
 
     assert logits.argmax(1).float().mean() == pytest.approx(0.1)
     chosen = balanced(images, Brightness(), 200, torch.Generator().manual_seed(0))
-    assert 0.35 < float((chosen[:, 0, 0, 0] == 0).float().mean()) < 0.65
+    assert 0.25 < float((chosen[:, 0, 0, 0] == 0).float().mean()) < 0.65
 
 
 SWITCHES = {
@@ -194,7 +194,11 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize("chosen", list(itertools.product(*SWITCHES.values())), ids="-".join)
-def test_every_combination_of_switches_runs(chosen: tuple[str, ...]) -> None:
+def test_every_combination_of_switches_runs_or_is_refused(chosen: tuple[str, ...]) -> None:
+    if {"data", "batch", "posterior"} <= set(chosen):
+        with pytest.raises(BenchError, match="one image's own answer"):
+            convert(**dict(zip(SWITCHES, chosen, strict=True)))
+        return
     release = convert(**dict(zip(SWITCHES, chosen, strict=True)))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
 

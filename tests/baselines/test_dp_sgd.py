@@ -1,0 +1,445 @@
+"""DP-SGD: what is clipped, what noise is added how often, what the ledger says, and that sampling is Poisson."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import _dp_sgd
+from baselines._dp_sgd import (
+    GRADIENTS,
+    Group,
+    Plan,
+    Settings,
+    add_clipped,
+    add_noise,
+    clipping_groups,
+    poisson_sample,
+    refuse_mixing,
+    solve,
+    train,
+)
+from bench import nets
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.nets.students import SmallNet
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.testing import context
+
+SHAPE, CLASSES = (1, 16, 16), 4
+PLAIN = Settings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
+
+
+class Linear(SmallNet):
+    """One linear layer on the pixels, its gradient easily written by hand."""
+
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Flatten())
+        self.head = nn.Linear(size, classes)
+
+
+def linear() -> Classifier:
+    torch.manual_seed(0)
+    return Classifier(Linear(4, 2), 0.0, 1.0)
+
+
+def records(n: int, shape: tuple[int, int, int] = SHAPE, classes: int = CLASSES) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (n, *shape), generator=rng, dtype=torch.uint8)
+    return images, torch.arange(n) % classes
+
+
+def network(name: str = "tanh-cnn") -> Classifier:
+    torch.manual_seed(0)
+    return nets.build(name, SHAPE, CLASSES)
+
+
+def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[str, Tensor]]:
+    """Each record's gradient, by a loop."""
+    found = []
+    for image, label in zip(images, labels, strict=True):
+        model.zero_grad()
+        F.cross_entropy(model(image[None]), label[None]).backward()
+        found.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+@pytest.mark.parametrize("way", GRADIENTS)
+@pytest.mark.parametrize("arch", ["tanh-cnn", "relu-cnn", "tanh-vgg"])
+def test_gradients_are_those_of_single_records(way: str, arch: str) -> None:
+    model, (images, labels) = network(arch), records(5)
+    inputs = images.float() / 255
+    expected = one_by_one(model, inputs, labels)
+    gradients = GRADIENTS[way](model, 1)
+    found = gradients(inputs, labels)
+    gradients.close()
+    assert set(found) == {name for name, _ in model.named_parameters()}
+    for name, rows in found.items():
+        torch.testing.assert_close(rows, torch.stack([e[name] for e in expected]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", GRADIENTS)
+def test_views_are_averaged_per_record(way: str) -> None:
+    model, (images, labels) = network(), records(3)
+    seen = torch.stack([images.float() / 255, images.flip(3).float() / 255], 1).flatten(0, 1)
+    by_loop = one_by_one(model, seen, labels.repeat_interleave(2))
+    found = GRADIENTS[way](model, 2)(seen, labels)
+    for name, rows in found.items():
+        mean = torch.stack([(by_loop[2 * i][name] + by_loop[2 * i + 1][name]) / 2 for i in range(3)])
+        torch.testing.assert_close(rows, mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", GRADIENTS)
+def test_no_records_have_no_gradients(way: str) -> None:
+    model = network()
+    found = GRADIENTS[way](model, 1)(torch.zeros(0, *SHAPE), torch.zeros(0, dtype=torch.long))
+    assert {name: tuple(rows.shape) for name, rows in found.items()} == {
+        name: (0, *p.shape) for name, p in model.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("clipping", ["flat", "layer"])
+def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
+    model, (images, labels) = network(), records(6)
+    each = one_by_one(model, images.float() / 255, labels)
+    norms = [math.sqrt(sum(float(g.square().sum()) for g in e.values())) for e in each]
+    settings = replace(PLAIN, clip=sorted(norms)[3], clipping=clipping)
+    layers = [["body.trunk.0"], ["body.trunk.3"], ["body.trunk.7"], ["body.head"]]
+    if clipping == "flat":
+        layers = [[name for layer in layers for name in layer]]
+    expected = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for e in each:
+        for layer in layers:
+            mine = [name for name in e if name.rpartition(".")[0] in layer]
+            norm = math.sqrt(sum(float(e[name].square().sum()) for name in mine))
+            for name in mine:
+                expected[name] += e[name] * min(1.0, settings.clip / math.sqrt(len(layers)) / norm)
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    groups = clipping_groups(list(total), settings)
+    add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups)
+    assert sum(norm > settings.clip for norm in norms) == 2, "some are clipped and some are not"
+    for name in total:
+        torch.testing.assert_close(total[name], expected[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "layer"])
+def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(clipping: Any) -> None:
+    groups = clipping_groups(["a.weight", "a.bias", "b.weight"], replace(PLAIN, clip=0.5, clipping=clipping))
+    for scale in (1e-20, 1.0, 1e15, math.inf, math.nan):
+        rows = {"a.weight": torch.full((1, 3, 2), scale), "a.bias": torch.ones(1, 3), "b.weight": torch.ones(1, 4)}
+        total = {name: torch.zeros(row.shape[1:]) for name, row in rows.items()}
+        add_clipped(total, rows, groups)
+        moved = math.sqrt(sum(float(t.square().sum()) for t in total.values()))
+        assert moved <= 0.5 * (1 + 1e-6)
+
+
+def test_shares_make_all_groups_one_gaussian() -> None:
+    """mu^2 = sum of (C_g / std_g)^2 = 1 / z^2, and the bounds add up to C."""
+    for clipping in ("flat", "layer"):
+        groups = clipping_groups(["a.weight", "b.weight", "c.weight"], replace(PLAIN, clip=2.0, clipping=clipping))  # type: ignore[arg-type]
+        assert sum(g.share for g in groups) == pytest.approx(1)
+        assert math.sqrt(sum(g.bound**2 for g in groups)) == pytest.approx(2.0)
+        assert sum((g.bound / (3 * g.bound / math.sqrt(g.share))) ** 2 for g in groups) == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 0.5])
+def test_noise_has_the_deviation_of_its_group(scale: float) -> None:
+    groups = [Group(("a",), 0.5, 0.25), Group(("b",), 2.0, 0.75)]
+    total = {"a": torch.zeros(4000), "b": torch.zeros(4000)}
+    add_noise(total, groups, 3.0, torch.Generator().manual_seed(0))
+    for name, std in (("a", 3 * 0.5 / 0.5), ("b", 3 * 2 / math.sqrt(0.75))):
+        p = stats.kstest(total[name].double().numpy(), "norm", args=(0, std * scale)).pvalue
+        assert p > 0.01 if scale == 1.0 else p < 1e-6
+
+
+def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, seed: int = 0) -> Tensor:
+    """What `steps` steps of rate 1 do to the weights when every batch is empty: noise alone."""
+    monkeypatch.setattr(_dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    model = network()
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    settings = replace(PLAIN, clip=0.7)
+    train(model, "tanh-cnn", records(64), settings, Plan(8 / 64, steps, z), context(seed), "test")
+    return torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, math.sqrt(2)])
+def test_noise_is_added_once_a_step_and_divided_by_the_expected_batch(
+    monkeypatch: pytest.MonkeyPatch, scale: float
+) -> None:
+    """Empty batches: T steps of rate 1 move a weight by N(0, T (z C / B)^2), B = 8 expected records, not 0."""
+    moved = moved_without_data(monkeypatch, z=1.5, steps=4)
+    p = stats.kstest(moved.double().numpy(), "norm", args=(0, math.sqrt(4) * 1.5 * 0.7 / 8 * scale)).pvalue
+    assert p > 0.01 if scale == 1.0 else p < 1e-6
+
+
+def test_an_empty_batch_without_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not moved_without_data(monkeypatch, z=0.0, steps=2).any()
+
+
+def test_noise_is_the_contexts_and_another_seeds_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = (moved_without_data(monkeypatch, 1.0, 1, seed=1) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, moved_without_data(monkeypatch, 1.0, 1, seed=2))
+
+
+def test_noise_from_the_system_differs_from_run_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = context()
+    monkeypatch.setitem(globals(), "context", lambda seed=0: replace(seeded, noise="os"))
+    first, again = (moved_without_data(monkeypatch, 1.0, 1) for _ in range(2))
+    assert not torch.equal(first, again)
+
+
+def test_samples_come_from_the_system_too_when_noise_does() -> None:
+    """Amplification needs secret samples: without noise two runs on the system's entropy differ by their samples."""
+
+    def end(noise: Any) -> Tensor:
+        model = network()
+        train(model, "tanh-cnn", records(40), PLAIN, Plan(0.5, 2, 0.0), replace(context(), noise=noise), "test")
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    assert torch.equal(end("seeded"), end("seeded"))
+    assert not torch.equal(end("os"), end("os"))
+
+
+@pytest.mark.parametrize("way", GRADIENTS)
+def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any) -> None:
+    """q = 1 takes every record. One linear layer on two records: gradient (p - e_y) x^T, worked here by hand."""
+    model = linear()
+    images = torch.tensor([[255, 0, 0, 0], [0, 255, 255, 0]], dtype=torch.uint8).view(2, 1, 2, 2)
+    labels = torch.tensor([0, 1])
+    weight, bias = (p.detach().clone() for p in model.body.head.parameters())
+    expected_w, expected_b = torch.zeros_like(weight), torch.zeros_like(bias)
+    for x, y in zip(images.float().flatten(1) / 255, labels, strict=True):
+        error = (weight @ x + bias).softmax(0) - F.one_hot(y, 2)
+        norm = math.sqrt(float(error.square().sum()) * (float(x.square().sum()) + 1))
+        expected_w += torch.outer(error, x) * min(1.0, 0.8 / norm)
+        expected_b += error * min(1.0, 0.8 / norm)
+    settings = replace(PLAIN, clip=0.8, rate=0.3, gradients=way, chunk=1)
+    train(model, "linear", (images, labels), settings, Plan(1.0, 1, 0.0), context(), "test")
+    torch.testing.assert_close(model.body.head.weight.detach(), weight - 0.3 * expected_w / 2)
+    torch.testing.assert_close(model.body.head.bias.detach(), bias - 0.3 * expected_b / 2)
+    assert not model.training and all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+def test_records_are_held_in_chunks_without_more_noise() -> None:
+    """The same samples and the same noise, whether gradients are held one by one or all at once."""
+    ends = []
+    for chunk in (1, 1000):
+        model = network()
+        train(model, "tanh-cnn", records(24), replace(PLAIN, chunk=chunk), Plan(0.5, 2, 3.0), context(), "test")
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-4)
+
+
+def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[int, float, list[int]]] = []
+
+    def spy(n: int, probability: float, rng: torch.Generator) -> Tensor:
+        sample = poisson_sample(n, probability, rng)
+        drawn.append((n, probability, sample.tolist()))
+        return sample
+
+    monkeypatch.setattr(_dp_sgd, "poisson_sample", spy)
+    train(network(), "tanh-cnn", records(40), PLAIN, Plan(0.3, 4, 1.0), context(), "test")
+    assert [(n, q) for n, q, _ in drawn] == [(40, 0.3)] * 4
+    assert len({tuple(sample) for *_, sample in drawn}) == 4
+
+
+def test_opacus_leaves_a_plain_network_behind() -> None:
+    model = network()
+    names = set(model.state_dict())
+    train(model, "tanh-cnn", records(12), PLAIN, Plan(0.5, 2, 1.0), context(), "test")
+    assert set(model.state_dict()) == names
+    assert not any(module._forward_hooks or module._backward_hooks for module in model.modules())
+    assert not any("opacus" in type(module).__module__ for module in model.modules())
+    assert not any(hasattr(p, "grad_sample") and p.grad_sample is not None for p in model.parameters())
+    rebuilt = network()
+    rebuilt.load_state_dict(model.state_dict())
+    images = torch.rand(3, *SHAPE)
+    assert torch.equal(rebuilt.eval()(images), model(images))
+
+
+@pytest.mark.parametrize(("q", "fits"), [(0.1, True), (0.11, False), (0.09, False)])
+def test_batch_sizes_are_binomial_and_records_independent(q: float, fits: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    n, draws = 300, 4000
+    samples = [poisson_sample(n, 0.1, rng) for _ in range(draws)]
+    sizes = torch.tensor([len(s) for s in samples])
+    observed = torch.bincount(sizes, minlength=n + 1).double().numpy()
+    cuts = [0, 22, 25, 27, 29, 31, 33, 35, 38, n + 1]
+    expected = [draws * (stats.binom.cdf(b - 1, n, q) - stats.binom.cdf(a - 1, n, q)) for a, b in pairwise(cuts)]
+    p = stats.chisquare([observed[a:b].sum() for a, b in pairwise(cuts)], expected).pvalue
+    assert p > 0.01 if fits else p < 1e-6
+    counts = torch.bincount(torch.cat(samples), minlength=n)
+    assert abs(counts.float().var() / (draws * 0.1 * 0.9) - 1) < 0.3, "every record equally often, up to chance"
+    both = sum(bool((s == 0).any() and (s == 1).any()) for s in samples)
+    assert stats.binomtest(both, draws, 0.01).pvalue > 0.001
+
+
+def test_all_records_at_probability_one_and_none_of_none() -> None:
+    rng = torch.Generator().manual_seed(0)
+    assert poisson_sample(5, 1.0, rng).tolist() == [0, 1, 2, 3, 4]
+    assert len(poisson_sample(5, 1e-12, rng)) == 0
+
+
+def rdp_epsilon(q: float, z: float, steps: int, delta: float) -> float:
+    accountant = RdpAccountant()
+    accountant.compose(SelfComposedDpEvent(PoissonSampledDpEvent(q, GaussianDpEvent(z)), steps))
+    return accountant.get_epsilon(delta)
+
+
+@pytest.mark.parametrize(("q", "z", "steps"), [(0.02, 2.0, 600), (0.5, 5.0, 80)])
+def test_the_ledgers_epsilon_is_below_renyi_accounting_and_not_far(q: float, z: float, steps: int) -> None:
+    found = epsilon(Plan(q, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    bound = rdp_epsilon(q, z, steps, 1e-5)
+    assert 0.9 * bound < found <= bound
+
+
+def test_the_ledgers_epsilon_agrees_with_another_numerical_accountant() -> None:
+    """opacus' PRV accountant (Gopi et al. 2021), whose own error is at most 0.01."""
+    from opacus.accountants import PRVAccountant
+
+    other = PRVAccountant()
+    other.history = [(1.0, 0.004, 1000)]
+    assert epsilon(Plan(0.004, 1000, 1.0).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
+        other.get_epsilon(1e-5), abs=0.02
+    )
+
+
+def test_without_sampling_it_is_the_gaussian_mechanism() -> None:
+    """q = 1: delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), mu = sqrt(T) / z (Balle and Wang 2018)."""
+    steps, z = 50, 10.0
+    found = epsilon(Plan(1.0, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    mu = math.sqrt(steps) / z
+    delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_a_schedule_is_entered_noise_by_noise() -> None:
+    plan = Plan(0.1, 5, 2.0, lambda step, steps: 1.0 if step < 2 else 0.5)
+    entries = plan.ledger().entries(Unit.EXAMPLE)
+    assert sorted((e.event.event.noise_multiplier, e.count) for e in entries) == [(1.0, 3), (2.0, 2)]
+    assert plan.multipliers() == [2.0, 2.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("asked", "records"), [(1.0, 100), (8.0, 50)])
+def test_the_budget_determines_the_noise(asked: float, records: int) -> None:
+    plan = solve(replace(PLAIN, batch=50, steps=40), records, Budget(asked))
+    assert plan.sampling == 50 / records and plan.steps == 40
+    spent = plan.claim(1e-5, "x").epsilon
+    assert 0.97 * asked < spent <= asked
+    assert replace(plan, multiplier=plan.multiplier / 1.1).claim(1e-5, "x").epsilon > asked
+
+
+def test_the_budget_determines_the_steps() -> None:
+    plan = solve(replace(PLAIN, batch=50, multiplier=20.0), 50, Budget(1.0, solve="steps"))
+    assert plan.multiplier == 20.0 and plan.steps > 1
+    assert plan.claim(1e-5, "x").epsilon <= 1.0 < replace(plan, steps=plan.steps + 1).claim(1e-5, "x").epsilon
+
+
+@pytest.mark.parametrize(
+    ("budget", "z"), [(Budget(None, solve="none"), 0.7), (Budget(3.0, solve="none"), 0.7), (Budget(math.inf), 0.0)]
+)
+def test_nothing_to_solve(budget: Budget, z: float) -> None:
+    assert solve(replace(PLAIN, multiplier=0.7), 100, budget).multiplier == z
+
+
+def test_without_noise_nothing_is_proved() -> None:
+    assert math.isinf(Plan(0.1, 5, 0.0).claim(1e-5, "x").epsilon)
+
+
+def test_a_batch_is_at_most_all_records() -> None:
+    assert solve(replace(PLAIN, batch=500), 100, Budget(math.inf)).sampling == 1.0
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [(Budget(1.0, unit=Unit.QUERY), "example"), (Budget(0.001, solve="steps"), "--solve steps")],
+)
+def test_budgets_that_cannot_be_met_are_refused_in_one_line(budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        solve(replace(PLAIN, multiplier=0.5), 8, budget)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", ["resnet18", "evaluator-cnn"])
+def test_batch_normalisation_is_refused_in_one_line(arch: str) -> None:
+    with pytest.raises(BenchError, match=f"'{arch}'.*BatchNorm.*tanh-cnn") as caught:
+        train(network(arch), arch, records(8), PLAIN, Plan(1.0, 1, 1.0), context(), "test")
+    assert "\n" not in str(caught.value)
+
+
+def test_networks_without_it_are_accepted() -> None:
+    for arch in ("tanh-cnn", "relu-cnn", "tanh-vgg", "relu-vgg", "datalens"):
+        refuse_mixing(network(arch), arch)
+
+
+def test_the_average_starts_as_the_plain_mean() -> None:
+    weights = {"w": nn.Parameter(torch.zeros(1))}
+    average = _dp_sgd.Average(weights, 0.9)
+    for value in (1.0, 2.0, 6.0):
+        weights["w"].data.fill_(value)
+        average.update()
+    average.apply()
+    assert weights["w"].item() == pytest.approx(3.0)
+
+
+def test_weights_that_are_not_finite_are_an_error() -> None:
+    with pytest.raises(RuntimeError, match="learning rate"):
+        train(network(), "tanh-cnn", records(8), replace(PLAIN, rate=3e38), Plan(1.0, 3, 100.0), context(), "test")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch": 0},
+        {"steps": 0},
+        {"clip": 0.0},
+        {"rate": 0.0},
+        {"multiplier": -1.0},
+        {"momentum": 1.0},
+        {"average": 1.0},
+    ],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        replace(PLAIN, **wrong)
+
+
+def easy(n: int) -> tuple[Tensor, Tensor]:
+    """Four classes of 16x16 noise, each bright in its own quarter."""
+    rng = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 60, (n, *SHAPE), generator=rng, dtype=torch.uint8)
+    labels = torch.arange(n) % CLASSES
+    for image, label in zip(images, labels.tolist(), strict=True):
+        y, x = divmod(label, 2)
+        image[:, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
+    return images, labels
+
+
+@pytest.mark.parametrize("clipping", ["flat", "layer"])
+def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(clipping: Any) -> None:
+    settings = replace(PLAIN, batch=64, clip=1.0, rate=0.5, clipping=clipping)
+    images, labels = easy(128)
+
+    def accuracy(z: float) -> float:
+        model = network()
+        train(model, "tanh-cnn", (images, labels), settings, Plan(0.5, 20, z), context(), "test")
+        with torch.no_grad():
+            return float((model(images.float() / 255).argmax(1) == labels).float().mean())
+
+    assert accuracy(0.0) > 0.95
+    assert accuracy(300.0) < 0.7

@@ -1,0 +1,203 @@
+"""The privately trained teacher: what it uses, what it pays for, and that the conversion is free."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from baselines import dp_teacher
+from baselines.dp_teacher import DpTeacher
+from bench import nets, runner
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import check_budget, epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_teacher
+
+FREE = Budget(None, solve="none")
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def private(n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (n, *SHAPE), generator=rng, dtype=torch.uint8), torch.arange(n) % CLASSES
+
+
+def toy(n: int = 64) -> Teacher:
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private(n))
+
+
+def convert(budget: Budget = FREE, teacher: Teacher | None = None, seed: int = 0, **given: str) -> Release:
+    torch.manual_seed(seed)
+    method = configure(DpTeacher, "smoke", given, "method")
+    return method.convert(teacher or toy(), "datalens", budget, context(seed))
+
+
+def answers(release: Release) -> Tensor:
+    with torch.no_grad():
+        return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
+
+
+def test_the_undefended_teacher_is_used_for_nothing() -> None:
+    assert DpTeacher.needs == {"private_data"}
+    first = answers(convert())
+    other = replace(toy(), model=toy_teacher().model, arch="resnet18")
+    assert torch.equal(first, answers(convert(teacher=other)))
+
+
+@pytest.mark.parametrize("conversion", ["distil", "none"])
+def test_the_ledger_is_the_private_training_and_nothing_else(conversion: str) -> None:
+    release = convert(conversion=conversion, multiplier="2.0", batch="16", steps="5")
+    (entry,) = release.ledger.entries()
+    assert entry.unit == Unit.EXAMPLE and entry.count == 5
+    assert entry.event.sampling_probability == 16 / 64 and entry.event.event.noise_multiplier == 2.0
+
+
+def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The multipliers of the steps taken, spied on where noise is drawn."""
+    from baselines import _dp_sgd
+
+    drawn: list[float] = []
+    add_noise = _dp_sgd.add_noise
+
+    def spy(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
+        drawn.append(z)
+        add_noise(total, groups, z, rng)
+
+    monkeypatch.setattr(_dp_sgd, "add_noise", spy)
+    release = convert(Budget(4.0), teacher=toy(32))
+    (entry,) = release.ledger.entries()
+    assert drawn == [release.solved["sigma"]] * entry.count and entry.count == 3
+    assert entry.event.event.noise_multiplier == release.solved["sigma"]
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_claim_and_account_are_one_number_within_the_budget(account: Any) -> None:
+    budget = Budget(3.0, account=account)
+    release = convert(budget, teacher=toy(32))
+    assert release.claim is not None and release.claim.unit == Unit.EXAMPLE
+    assert release.claim.epsilon == epsilon(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
+    assert 0.97 * 3.0 < release.claim.epsilon <= 3.0
+    check_budget(release.ledger, release.claim, budget)
+
+
+def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
+    release = convert(Budget(math.inf))
+    assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
+
+
+@pytest.mark.parametrize(("conversion", "arch"), [("distil", "datalens"), ("none", "relu-cnn")])
+def test_the_release_is_a_plain_network_that_can_be_rebuilt(conversion: str, arch: str) -> None:
+    release = convert(conversion=conversion, network="relu-cnn", mean="0.0", std="1.0")
+    assert release.arch == arch and (release.generator is None) == (conversion == "none")
+    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
+    rebuilt.load_state_dict(release.student.state_dict())
+    images = torch.rand(5, *SHAPE)
+    assert torch.equal(rebuilt.eval()(images), release.student(images))
+
+
+def test_the_conversion_sees_the_private_network_and_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def spy(*given: Any) -> Any:
+        seen.extend(given)
+        return distil(*given)
+
+    distil = dp_teacher.distil
+    monkeypatch.setattr(dp_teacher, "distil", spy)
+    convert()
+    assert isinstance(seen[0], nets.Classifier) and not any(
+        isinstance(g, Teacher | Tensor | tuple) and g != SHAPE for g in seen
+    )
+
+
+def test_one_record_more_changes_the_release_and_the_seed_does() -> None:
+    assert not torch.equal(answers(convert(teacher=toy(64))), answers(convert(teacher=toy(65))))
+    assert not torch.equal(answers(convert(seed=1)), answers(convert(seed=2)))
+    assert torch.equal(answers(convert(seed=1)), answers(convert(seed=1)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clipping": "layer"},
+        {"views": "2"},
+        {"average": "0.9"},
+        {"gradients": "func"},
+        {"decay": "true"},
+        {"images": "strokes"},
+    ],
+    ids=lambda given: "-".join(given),
+)
+def test_every_option_runs_and_moves_the_result_where_it_should(given: dict[str, str]) -> None:
+    changed, plain = answers(convert(**given)), answers(convert())
+    assert changed.isfinite().all()
+    same = "gradients" in given
+    assert torch.allclose(changed, plain, atol=1e-2) if same else not torch.equal(changed, plain)
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "says"),
+    [
+        ({}, Budget(1.0, unit=Unit.QUERY), "--unit query"),
+        ({"network": "no-such-net"}, Budget(1.0), "no-such-net"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_trained(given: dict[str, Any], budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        DpTeacher(**given).check(budget, "mnist", 10)
+    assert "\n" not in str(caught.value)
+
+
+def test_batch_normalisation_is_refused() -> None:
+    with pytest.raises(BenchError, match=r"'resnet18'.*BatchNorm"):
+        convert(network="resnet18")
+
+
+@pytest.mark.parametrize("wrong", [{"std": 0.0}, {"batch": 0}, {"clip": -1.0}, {"rounds": 0}])
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        DpTeacher(**wrong)
+
+
+def test_missing_private_records_are_a_defect_and_said() -> None:
+    with pytest.raises(RuntimeError, match="private_data"):
+        convert(teacher=toy_teacher())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "least"), [((("conversion", "none"),), 0.80), ((), 0.70)])
+def test_digits_at_epsilon_10(tmp_path: Path, given: tuple[tuple[str, str], ...], least: float) -> None:
+    settings = runner.Settings(method="dp-teacher", attack=None, out=tmp_path, method_options=given)
+    record = runner.run(runner.prepare(settings), 0).record
+    assert record.metrics["accuracy"] >= least  # type: ignore[operator]
+    assert record.privacy["accounted"]["epsilon"] <= 10.0
+
+
+@pytest.mark.slow
+def test_without_noise_the_student_comes_near_its_teacher(tmp_path: Path) -> None:
+    def accuracy(conversion: str) -> float:
+        settings = runner.Settings(
+            method="dp-teacher",
+            attack=None,
+            out=tmp_path,
+            budget=Budget(math.inf),
+            method_options=(("conversion", conversion), ("steps", "200")),
+        )
+        return runner.run(runner.prepare(settings), 0).record.metrics["accuracy"]  # type: ignore[return-value]
+
+    teacher = accuracy("none")
+    assert teacher > 0.9 and accuracy("distil") > teacher - 0.1

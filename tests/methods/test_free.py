@@ -1,0 +1,177 @@
+"""Distillation without noise: what the student learns, what is left alone, and which options do what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench import nets
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.nets.generators import UpsampleGenerator
+from bench.nets.strokes import StrokeGenerator
+from bench.nets.students import SmallNet
+from bench.testing import context
+from methods._free import FreeSettings, _Work, build_generator, distil
+
+SHAPE, CLASSES = (1, 16, 16), 4
+SMALL = FreeSettings(
+    rounds=3, batch=16, choose=2, keep=2, generator_steps=2, student_steps=2, student_batch=8, width=4, latent=8
+)
+
+
+class Quarters(SmallNet):
+    """Sees which quarter of the image is brightest: a teacher that needs no training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.AvgPool2d(8), nn.Flatten())
+        self.head = nn.Linear(4, CLASSES)
+        nn.init.zeros_(self.head.bias)
+        self.head.weight.data.copy_(10 * torch.eye(4))
+
+
+class Watched(Classifier):
+    """Counts what it is asked, and whether with gradients."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__(body)
+        self.asked: list[tuple[int, bool]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked.append((len(x), x.requires_grad))
+        return super().forward(x)
+
+
+def run(model: Classifier | None = None, dataset: str = "toy", seed: int = 0, **changed: Any) -> Any:
+    torch.manual_seed(seed)
+    model = model or Classifier(Quarters())
+    return distil(model, dataset, SHAPE, CLASSES, "datalens", replace(SMALL, **changed), context(seed))
+
+
+def test_gives_a_student_that_can_be_rebuilt_a_generator_and_its_images() -> None:
+    student, generator, synthetic = run()
+    rebuilt = nets.build("datalens", SHAPE, CLASSES)
+    rebuilt.load_state_dict(student.state_dict())
+    images = torch.rand(3, *SHAPE)
+    assert torch.equal(rebuilt.eval()(images), student(images)) and not student.training
+    assert generator(torch.randn(2, 8)).shape == (2, *SHAPE)
+    assert synthetic.shape == (16, *SHAPE) and 0 <= synthetic.min() < synthetic.max() <= 1
+    assert not synthetic.requires_grad
+
+
+def test_the_teacher_is_left_as_it_was() -> None:
+    torch.manual_seed(0)
+    model = nets.build("evaluator-cnn", SHAPE, CLASSES).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    run(model)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert model.training and all(p.requires_grad and p.grad is None for p in model.parameters())
+
+
+def test_the_same_seed_gives_the_same_student_and_another_another() -> None:
+    def weights(seed: int) -> Tensor:
+        return torch.cat([p.flatten() for p in run(seed=seed)[0].parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_the_teacher_is_asked_with_gradients_by_the_generator_alone() -> None:
+    model = Watched(Quarters())
+    run(model, rounds=3, generator_steps=2, student_steps=5, batch=16, student_batch=8, activation=0.0)
+    assert [n for n, gradient in model.asked if gradient] == [16] * 3 * 2
+    assert [n for n, gradient in model.asked if not gradient].count(8) == 3 * 5
+
+
+def test_a_student_step_descends_the_distillation_loss_of_the_images_it_sees() -> None:
+    torch.manual_seed(0)
+    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "relu-cnn", replace(SMALL, augment=False), context())
+    work.kept = torch.rand(8, *SHAPE)
+    before = {name: p.detach().clone() for name, p in work.student.named_parameters()}
+    state = work.rng.get_state()
+    chosen = torch.randint(8, (8,), generator=work.rng)
+    work.rng.set_state(state)
+    images = work.kept[chosen]
+    p_t = work.model(images).softmax(1).detach()
+    loss = (p_t * (p_t.log() - work.student(images).log_softmax(1))).sum(1).mean()
+    gradient = torch.autograd.grad(loss, list(work.student.parameters()))
+    work.train_student()
+    for (name, after), g in zip(work.student.named_parameters(), gradient, strict=True):
+        clear = g.abs() > 1e-5
+        assert torch.equal((after.detach() - before[name])[clear].sign(), -g[clear].sign()), name
+
+
+def test_training_makes_the_generators_images_surer_and_balanced() -> None:
+    torch.manual_seed(0)
+    settings = replace(SMALL, batch=64, generator_steps=40, choose=1, rate_generator=5e-3, width=8, activation=0.0)
+    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", settings, context())
+
+    def sureness_and_balance() -> tuple[float, float]:
+        p = work.model(work.balanced_images()).softmax(1)
+        return float(p.amax(1).mean()), float(p.mean(0).min())
+
+    before = sureness_and_balance()
+    work.train_generator()
+    after = sureness_and_balance()
+    assert after[0] > before[0] + 0.05
+    assert after[1] > 0.5 / CLASSES
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(2, 32), (100, 80), (1, 16)])
+def test_the_newest_images_are_kept(keep: int, kept: int) -> None:
+    torch.manual_seed(0)
+    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", replace(SMALL, keep=keep), context())
+    for _ in range(4):
+        work.keep_new_images()
+    old = work.kept.clone()
+    work.keep_new_images()
+    assert len(work.kept) == kept
+    assert torch.equal(work.kept[:-16], old[16 if keep < 5 else 0 :])
+
+
+@pytest.mark.parametrize(
+    ("images", "dataset", "kind"),
+    [
+        ("auto", "digits", StrokeGenerator),
+        ("auto", "mnist", StrokeGenerator),
+        ("auto", "fmnist", UpsampleGenerator),
+        ("strokes", "fmnist", StrokeGenerator),
+        ("upsample", "digits", UpsampleGenerator),
+    ],
+)
+def test_strokes_on_digits_alone_unless_asked_for(images: Any, dataset: str, kind: type[nn.Module]) -> None:
+    assert isinstance(build_generator(dataset, SHAPE, replace(SMALL, images=images)), kind)
+
+
+def test_a_generator_that_cannot_make_these_images_is_refused() -> None:
+    with pytest.raises(BenchError, match="square"):
+        build_generator("toy", (1, 16, 20), replace(SMALL, images="strokes"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": 0}, {"batch": 0}, {"student_steps": 0}, {"rate_student": 0.0}, {"balance": -1.0}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        replace(SMALL, **wrong)
+
+
+def test_a_student_learns_an_easy_teacher_it_never_saw_images_of() -> None:
+    model = Classifier(Quarters())
+    student, _, _ = run(
+        model, rounds=8, batch=128, choose=2, keep=8, generator_steps=8, student_steps=25, student_batch=64, width=8
+    )
+    rng = torch.Generator().manual_seed(1)
+    images = 0.25 * torch.rand(400, *SHAPE, generator=rng)
+    labels = torch.arange(400) % CLASSES
+    for image, label in zip(images, labels.tolist(), strict=True):
+        y, x = divmod(label, 2)
+        image[:, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 0.6
+    with torch.no_grad():
+        assert (model(images).argmax(1) == labels).all()
+        assert float((student(images).argmax(1) == labels).float().mean()) > 0.85

@@ -1,0 +1,143 @@
+"""The speed benchmarks run, print their tables, and attribute time to where it was spent."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench import registry
+from bench.nets import Classifier
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+NAP = 0.03
+
+
+def benchmark(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A script run as a user runs it, on one thread."""
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def cells(output: str) -> list[list[str]]:
+    """The table's rows, in words."""
+    lines = output.splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    return [line.split() for line in lines[rule + 1 :]]
+
+
+def test_conversion_of_every_method() -> None:
+    ran = benchmark(
+        "convert.py", "--tier", "smoke", "--teacher", "datalens", "--shape", "1x16x16", "--classes", 4, "--scale", 1,
+        "--repeats", 1, "--precision", "bf16", "--dataset", "toy",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    rows = cells(ran.stdout)
+    assert [row[0] for row in rows[::2]] == list(registry.entries("method", folder="methods"))
+    for row in rows:
+        method, variant, steps, rate = row[:4]
+        assert variant in ("plain", "bf16") and int(steps) > 0 and float(rate.replace(",", "")) > 0
+        shares = [float(word.rstrip("%")) for word in row if word.endswith("%")]
+        assert len(shares) == 2 and 0 <= shares[1] <= shares[0] <= 100, method
+
+
+def test_ensembles_against_one_teacher() -> None:
+    ran = benchmark("ensemble.py", "--teachers", 3, "--batch", 4, "--shape", "1x16x16", "--repeats", 1,
+                    "--seconds", 0.01, "--net", "shard-cnn")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    rows = cells(ran.stdout)
+    assert [row[1] for row in rows] == ["alone", "stacked", "in"]
+    assert rows[0][2:4] == ["1", "128"] and rows[1][2:4] == ["3", "4"]
+    assert [row[-1] in ("yes", "no") for row in rows] == [False, True, True]
+
+
+@pytest.fixture
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts can be imported, as they import one another."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("convert", "--shape", "28x28"), "expected CxHxW"),
+        (("convert", "--method", "dpsd", "--set", "nonsense=1"), "--set nonsense"),
+        (("ensemble", "--net", "scatter-linear", "--teachers", "2"), "closed form"),
+    ],
+)
+def test_trouble_is_one_line(
+    on_path: None, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], complaint: str
+) -> None:
+    import _timing
+
+    name, *rest = arguments
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / f"{name}.py"), *rest])
+    with pytest.raises(SystemExit, match=rf"^{name}\.py: .*{complaint}") as stopped:
+        _timing.run(importlib.import_module(name).main)
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+class Nap(torch.autograd.Function):
+    """The identity, which takes NAP seconds forward and twice as many backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        time.sleep(NAP)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        time.sleep(2 * NAP)
+        return gradients[0]
+
+
+class Sleeper(nn.Module):
+    """A linear layer on either side of a nap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(Nap.apply(self.first(x.flatten(1))))
+
+
+@pytest.mark.parametrize("differentiable_input", [False, True])
+def test_time_is_attributed_to_networks_forward_and_backward(on_path: None, differentiable_input: bool) -> None:
+    import _timing
+
+    clock = _timing.Clock(torch.device("cpu"))
+    watch, network = _timing.Watch(clock), Classifier(Sleeper())
+    loop = _timing.Loop(clock, watch)
+    images = torch.rand(5, 1, 2, 2, requires_grad=differentiable_input)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    with watch.installed(compiled=False):
+        network(images)
+        with loop.track("naps", 2) as advance:
+            for _ in range(2):
+                made = Nap.apply(images * 1)
+                loss = Nap.apply(network(made)).sum() + network(made).square().sum()
+                loss.backward()
+                optimizer.step()
+                with torch.no_grad():
+                    network(images)
+                advance(1)
+    inside = watch.seconds("networks")
+    napped = 2 * (3 * NAP + 2 * 2 * NAP)
+    outside = 2 * (2 * NAP + 2 * NAP + (2 * NAP if differentiable_input else 0))
+    assert inside >= napped
+    assert loop.seconds - inside >= outside
+    assert 0 < watch.seconds("optimiser") < loop.seconds - inside
+    assert watch.images[network] == 2 * 3 * 5 and loop.steps == 2
+    assert Classifier.forward.__module__ == "bench.nets.zoo"
+    assert not hasattr(Classifier.forward, "__wrapped__")
