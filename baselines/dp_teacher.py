@@ -53,7 +53,7 @@ class DpTeacher:
         "smoke": {"steps": 3, "batch": 256, "rounds": 2, "images_per_round": 16, "student_steps": 2,
                   "generator_steps": 1},
         "quick": {"steps": 600, "batch": 1024, "rate": 2.0, "decay": True, "mean": 0.0, "std": 1.0, "rounds": 40,
-                  "images_per_round": 256, "student_steps": 30, "generator_steps": 10, "rate_student": 2e-3,
+                  "images_per_round": 256, "student_steps": 30, "generator_steps": 3, "rate_student": 2e-3,
                   "rate_generator": 1e-3},
     }  # fmt: skip
 
