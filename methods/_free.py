@@ -27,14 +27,11 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Context
 from bench.nets import Classifier
-from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
 from methods._datafree import activation_loss, balance_loss, balanced, confidence_loss, jitter, kd_loss, xavier
-from methods._generator import fixed
+from methods._generator import fixed, make_generator
 
 Shape = tuple[int, int, int]
 
-GLYPHS = ("digits", "mnist")
 SHOWN = 60
 
 
@@ -114,15 +111,6 @@ def distil(
         return work.student.eval(), work.generator, work.balanced_images()[:SHOWN]
 
 
-def build_generator(dataset: str, shape: Shape, settings: FreeSettings) -> nn.Module:
-    """Upsampling convolutions, or pen strokes, with Xavier's initialisation. Raises BenchError for other shapes."""
-    if settings.images == "upsample" or (settings.images == "auto" and dataset not in GLYPHS):
-        return xavier(UpsampleGenerator(shape, settings.latent, settings.width))
-    generator = StrokeGenerator(shape)
-    xavier(generator).start_at_identity()
-    return generator
-
-
 class _Work:
     """The networks, their optimisers and the images kept."""
 
@@ -139,7 +127,7 @@ class _Work:
         self.model, self.settings, self.ctx = model, settings, ctx
         self.rng = ctx.generator("free")
         self.student = xavier(nets.build(student_arch, shape, classes)).to(ctx.device)
-        self.generator = build_generator(dataset, shape, settings).to(ctx.device)
+        self.generator = ctx.prepared(make_generator(settings.images, dataset, shape, settings.latent, settings.width))
         self.step_student = torch.optim.Adam(self.student.parameters(), lr=settings.rate_student)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
             self.step_student, settings.rounds * settings.student_steps

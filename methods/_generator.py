@@ -1,4 +1,4 @@
-"""Data-free generators trained against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
+"""Data-free generators, and how they are trained against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
 
 What the judge's gradients and statistics teach the generator is a use of the private data if the judge is a teacher
 that was trained on them: whoever calls this with a teacher writes a `NonPrivateDpEvent` into the ledger.
@@ -17,8 +17,26 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bench.api import Advance
 from bench.errors import BenchError
+from bench.nets.generators import UpsampleGenerator
+from bench.nets.strokes import StrokeGenerator
+from methods._datafree import xavier
 
 ImageLoss = Callable[[Tensor], Tensor]
+GLYPHS = ("digits", "mnist")
+"""Data sets of light pen strokes on a dark ground, for which `StrokeGenerator` is a prior."""
+
+
+def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
+    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes on `GLYPHS` alone.
+
+    Raises:
+        BenchError: an image size it cannot make.
+    """
+    if not (kind == "strokes" or (kind == "auto" and dataset in GLYPHS)):
+        return xavier(UpsampleGenerator(shape, latent, width))
+    generator = StrokeGenerator(shape)
+    xavier(generator).start_at_identity()
+    return generator
 
 
 def pretrain(

@@ -36,8 +36,9 @@ from bench.privacy.audit import Game
 from bench.privacy.mechanisms import gaussian_rows
 from methods._annotation import Mechanism, Plan
 from methods._game import ensemble_game
+from methods._generator import GLYPHS
 from methods._moments import Gaussians, cosine_basis, gaussians, ink, light, release, stroke_basis
-from methods._transcription import GLYPHS, Players, Transcription
+from methods._transcription import Players, Transcription
 
 SHOWN = 60
 SMALL = 1000

@@ -17,11 +17,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from bench import nets
 from bench.api import Advance, Context, Teacher
-from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
 from methods._datafree import Answers, activation_loss, balance_loss, balanced, confidence_loss, jitter, xavier
+from methods._generator import make_generator
 
-GLYPHS = ("digits", "mnist")
 SHARPEST = 0.15
 
 
@@ -114,7 +112,7 @@ class Transcription:
             trained_z: whether z is trained with the generator.
         """
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
-        phi_g = ctx.prepared(make_generator(self.images, teacher, self.latent, self.width))
+        phi_g = ctx.prepared(make_generator(self.images, teacher.dataset, teacher.shape, self.latent, self.width))
         rng = ctx.generator("transcription")
         z = torch.randn(self.batch, phi_g.latent, generator=rng, device=ctx.device).requires_grad_(trained_z)
         make = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
@@ -201,19 +199,6 @@ class Transcription:
             for r in range(classes)
         ]
         return torch.stack(likely, 1).softmax(1) @ sure
-
-
-def make_generator(images: str, teacher: Teacher, latent: int, width: int) -> nn.Module:
-    """A fresh generator of that kind ("upsample", "strokes" or "auto"), Xavier-initialised.
-
-    Raises:
-        BenchError: an image size it cannot make.
-    """
-    if not (images == "strokes" or (images == "auto" and teacher.dataset in GLYPHS)):
-        return xavier(UpsampleGenerator(teacher.shape, latent, width))
-    generator = StrokeGenerator(teacher.shape)
-    xavier(generator).start_at_identity()
-    return generator
 
 
 def updates(iterations: int, batches: int) -> int:

@@ -53,6 +53,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -66,19 +67,16 @@ from torch.optim.lr_scheduler import LambdaLR
 from bench import nets
 from bench.api import Advance, Context, Release, Shards, Teacher
 from bench.errors import BenchError, RunFailed
-from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
 from bench.nets.vae import VAE, sample
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
 from bench.privacy.claims import dgd_composition
 from methods._datafree import balance_loss, confidence_loss, jitter, xavier
-from methods._generator import l1_activation_loss, pretrain
+from methods._generator import l1_activation_loss, make_generator, pretrain
 from methods._manifold import jacobian_gram, spread, tangent_normal
 from methods._votes import Aggregation, VotePlan, ask, laplace, posterior, solve, vote_game
 
-GLYPHS = ("digits", "mnist")
 SHARDS, LARGE = {"digits": 48}, 100
 CHUNK = 256
 FEW, MANY = 27, 1300
@@ -340,16 +338,12 @@ class Dgd:
         return replace(plan, queries=queries, candidates=candidates)
 
     def _streams(self, teacher: Teacher, student: str, ctx: Context) -> Streams:
-        phi_s = xavier(nets.build(student, teacher.shape, teacher.classes)).to(ctx.device)
-        phi_g = None if self.images == "private" else self._generator(teacher).to(ctx.device)
-        return Streams(phi_s, phi_g, ctx.generator("dgd"))
-
-    def _generator(self, teacher: Teacher) -> nn.Module:
-        if self.generator == "strokes" or (self.generator == "auto" and teacher.dataset in GLYPHS):
-            strokes = StrokeGenerator(teacher.shape)
-            xavier(strokes).start_at_identity()
-            return strokes
-        return xavier(UpsampleGenerator(teacher.shape, self.latent, self.width))
+        phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
+        phi_g = None
+        if self.images == "synthetic":
+            made = make_generator(self.generator, teacher.dataset, teacher.shape, self.latent, self.width)
+            phi_g = ctx.prepared(made)
+        return Streams(phi_s, ctx.compiled(phi_s), phi_g, ctx.generator("dgd"))
 
     def _learn_generator(self, streams: Streams, teacher: Teacher, turn: int, ctx: Context, advance: Advance) -> None:
         """Section III-B: phi_b teaches the generator once, or phi_s, which the noisy labels taught, in later rounds."""
@@ -462,7 +456,7 @@ class Dgd:
             x = jitter(asked[rows], rng) if self.augment else asked[rows]
             phi_s.train()
             with ctx.precision():
-                loss = F.cross_entropy(phi_s(x).float(), targets[rows])
+                loss = F.cross_entropy(streams.ask_student(x).float(), targets[rows])
             if triples is not None:
                 phi_s.eval()
                 with ctx.precision():
@@ -488,11 +482,13 @@ class Streams:
     """What the two streams update: student, generator (None with private images), and the answers so far.
 
     Attributes:
+        ask_student: phi_s as it is called in training.
         asked: per round, the (m, c, h, w) images that were answered.
         targets: per round, their (m, classes) targets.
     """
 
     phi_s: nn.Module
+    ask_student: Callable[[Tensor], Tensor]
     phi_g: nn.Module | None
     rng: torch.Generator
     asked: list[Tensor] = field(default_factory=list)

@@ -63,19 +63,16 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Advance, Context, Release, Teacher
 from bench.errors import BenchError
-from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, worst
 from bench.privacy.claims import dpsd_theorem2
 from bench.privacy.mechanisms import selective_response
-from methods._datafree import Answers, balance_loss, balanced, confidence_loss, jitter, xavier
-from methods._generator import BatchStatistics, pretrain
+from methods._datafree import Answers, balance_loss, balanced, confidence_loss, jitter
+from methods._generator import BatchStatistics, make_generator, pretrain
 
 PAPER_AMOUNT = {"mnist": 50_000, "fmnist": 120_000, "cifar10": 220_000, "cifar100": 500_000}
 OTHER_AMOUNT = 120_000
-GLYPHS = ("digits", "mnist")
 MOST_STAGES = 1_000_000
 TRIAL_PLAYS = 40_000
 
@@ -297,8 +294,8 @@ class DpDfd:
         )
 
     def _players(self, teacher: Teacher, student: str, plan: Plan, ctx: Context) -> Players:
-        phi_s = nets.build(student, teacher.shape, teacher.classes).to(ctx.device)
-        phi_g = self._generator(teacher).to(ctx.device)
+        phi_s = ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
+        phi_g = ctx.prepared(make_generator(self.images, teacher.dataset, teacher.shape, self.latent, self.width))
         step_s = torch.optim.Adam(phi_s.parameters(), lr=self.gamma_s)
         total = plan.stages * self.student_steps
         schedule: torch.optim.lr_scheduler.LRScheduler = (
@@ -306,14 +303,7 @@ class DpDfd:
             if self.decay
             else torch.optim.lr_scheduler.ConstantLR(step_s, factor=1.0)
         )
-        return Players(phi_s, phi_g, step_s, schedule, ctx.generator("dp-dfd"), Answers())
-
-    def _generator(self, teacher: Teacher) -> nn.Module:
-        if self.images == "strokes" or (self.images == "auto" and teacher.dataset in GLYPHS):
-            generator = StrokeGenerator(teacher.shape)
-            xavier(generator).start_at_identity()
-            return generator
-        return xavier(UpsampleGenerator(teacher.shape, self.latent, self.width))
+        return Players(phi_s, ctx.compiled(phi_s), phi_g, step_s, schedule, ctx.generator("dp-dfd"), Answers())
 
     def _pretrain(self, players: Players, phi_t: nn.Module, ctx: Context) -> None:
         """Line 1: Eq. 2 with the teacher as the fixed discriminator."""
@@ -374,7 +364,7 @@ class DpDfd:
             images, targets = players.answers.sample(self.batch, players.rng)
             images = jitter(images, players.rng) if self.augment else images
             with ctx.precision():
-                loss = loss_of(players.student(images).float(), targets)
+                loss = loss_of(players.ask(images).float(), targets)
             players.step_student.zero_grad(set_to_none=True)
             loss.backward()
             players.step_student.step()
@@ -435,9 +425,11 @@ class DpDfd:
 
 @dataclass
 class Players:
-    """What Algorithm 1 updates: student, generator, the student's optimiser, and the answers so far."""
+    """What Algorithm 1 updates: student, generator, the student's optimiser, and the answers so far; `ask` is the
+    student as it is called in training."""
 
     student: nn.Module
+    ask: Callable[[Tensor], Tensor]
     generator: nn.Module
     step_student: torch.optim.Optimizer
     schedule: torch.optim.lr_scheduler.LRScheduler

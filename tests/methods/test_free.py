@@ -16,7 +16,8 @@ from bench.nets.generators import UpsampleGenerator
 from bench.nets.strokes import StrokeGenerator
 from bench.nets.students import SmallNet
 from bench.testing import context
-from methods._free import FreeSettings, _Work, build_generator, distil
+from methods._free import FreeSettings, _Work, distil
+from methods._generator import make_generator
 
 SHAPE, CLASSES = (1, 16, 16), 4
 SMALL = FreeSettings(
@@ -145,12 +146,12 @@ def test_the_newest_images_are_kept(keep: int, kept: int) -> None:
     ],
 )
 def test_strokes_on_digits_alone_unless_asked_for(images: Any, dataset: str, kind: type[nn.Module]) -> None:
-    assert isinstance(build_generator(dataset, SHAPE, replace(SMALL, images=images)), kind)
+    assert isinstance(make_generator(images, dataset, SHAPE, 8, 4), kind)
 
 
 def test_a_generator_that_cannot_make_these_images_is_refused() -> None:
     with pytest.raises(BenchError, match="square"):
-        build_generator("toy", (1, 16, 20), replace(SMALL, images="strokes"))
+        make_generator("strokes", "toy", (1, 16, 20), 8, 4)
 
 
 @pytest.mark.parametrize(

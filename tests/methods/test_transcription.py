@@ -25,7 +25,8 @@ from bench.nets.strokes import StrokeGenerator
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods._annotation import Plan, posterior_of_response
 from methods._datafree import gradient_at_output, kd_loss
-from methods._transcription import SHARPEST, Players, Transcription, make_generator, updates
+from methods._generator import make_generator
+from methods._transcription import SHARPEST, Players, Transcription, updates
 from methods.dpdfd import Dpdfd
 from methods.dpsd import Dpsd
 from methods.fed_dpsd import FedDpsd
@@ -93,7 +94,7 @@ def test_fresh_gives_a_batch_of_new_images(choose: int, kind: Any) -> None:
     ],
 )
 def test_strokes_on_glyphs_alone_unless_asked_for(images: str, dataset: str, kind: type[nn.Module]) -> None:
-    made = make_generator(images, replace(toy_teacher(), dataset=dataset), 6, 4)
+    made = make_generator(images, dataset, SHAPE, 6, 4)
     assert isinstance(made, kind)
     if isinstance(made, StrokeGenerator):
         z = torch.randn(3, made.latent)

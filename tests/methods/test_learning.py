@@ -1,0 +1,41 @@
+"""Without noise, tier quick, digits: every method's student comes within ten points of what it is taught by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import runner
+from bench.privacy import Budget
+from bench.records import Record
+
+GAP = 0.10
+
+
+def record(out: Path, method: str, **options: str) -> Record:
+    settings = runner.Settings(
+        method=method,
+        attack=None,
+        out=out,
+        budget=Budget(float("inf"), solve="none"),
+        method_options=tuple(sorted(options.items())),
+    )
+    return runner.run(runner.prepare(settings), 0).record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "options", "taught_by"),
+    [
+        ("dpdfd", {"iterations": "40"}, "teacher_accuracy"),
+        ("fed-dpsd", {"iterations": "40"}, "ensemble_accuracy"),
+        ("dpsd", {"teachers": "40"}, "ensemble_accuracy"),
+    ],
+    ids=["dpdfd", "fed-dpsd", "dpsd by 40 teachers"],
+)
+def test_without_noise_a_student_learns(tmp_path: Path, method: str, options: dict[str, str], taught_by: str) -> None:
+    """40 batches in the place of 2, as nothing has to be paid for."""
+    found = record(tmp_path, method, **options).metrics
+    accuracy, teacher = found["accuracy"], found[taught_by]
+    assert accuracy is not None and teacher is not None and accuracy >= teacher - GAP
