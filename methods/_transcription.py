@@ -104,6 +104,11 @@ class Transcription:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
 
+    @property
+    def targets_move_output(self) -> bool:
+        """Whether targets are the student's own outputs after a step, rather than classes or probabilities of them."""
+        return self.reading == "step"
+
     def players(self, teacher: Teacher, student: str, updates: int, ctx: Context, trained_z: bool = False) -> Players:
         """Student and generator with Xavier's initialisation, and a batch of random vectors z.
 
@@ -134,8 +139,15 @@ class Transcription:
         return images if self.choose == 1 else balanced(images, players.student, self.batch, players.rng)
 
     def update_student(self, players: Players, images: Tensor, targets: Tensor, ctx: Context, advance: Advance) -> None:
-        """Cross-entropy to the targets: one step on this batch, or `student_steps` on stored answers."""
+        """Cross-entropy to the targets: one step on this batch, or `student_steps` on stored answers.
+
+        Where a target is the student's own output moved by a small step, there is no dropout: it would move the output
+        much further than the step does.
+        """
         players.student.train()
+        if self.targets_move_output:
+            for layer in players.student.modules():
+                layer.train(not isinstance(layer, nn.Dropout) and layer.training)
         for _ in range(self.student_steps):
             if self.student_steps > 1:
                 images, targets = players.answers.sample(self.replay_batch, players.rng)

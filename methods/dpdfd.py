@@ -38,6 +38,9 @@ Differs from the paper:
 - Line 14 comes after line 12 and so sees the updated student, in evaluation mode; y_s is held constant, which privacy
   needs. With many teachers the generator is trained on L_G alone.
 - The norm of the outputs (`norm_of outputs`) is that of each image's probabilities, averaged.
+- The student has no dropout while it learns from targets that lie a step of gamma C from its own output: dropout moves
+  the output further than that. With it, direct training on digits without noise stays at chance (8.4 %, one seed);
+  without it the student has 98.3 %.
 - Direct training draws its batches without amplification by sampling, of which the paper says nothing.
 - Many teachers may also answer by noisy votes (`aggregate votes`) in the place of gradients; see `_sound.py`.
 - Tier `quick` is another recipe, chosen with sight of test accuracy on digits as DPSD's is: few batches, a noise draw

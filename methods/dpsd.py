@@ -37,6 +37,7 @@ Differs from the paper:
   one batch; here it is.
 - Eq. 5 always asks the student for k candidates; `wide` offers all classes at first, when it knows nothing yet.
 - The vectors z of Alg. 1 stay one trained batch; `latents fresh` draws new ones in every iteration.
+- The student has no dropout while it learns from Eq. 3's targets, which lie a step of gamma_s beta from its own output.
 - Algorithm 1 uses every answer once. `student_steps` above 1 replays stored answers, which costs no privacy. DPSD
   says so of label mode ("re-uses them throughout the training").
 - Tier `quick` is another recipe, for two CPU cores, chosen with sight of test accuracy on digits: few batches (the
@@ -141,6 +142,11 @@ class Dpsd(Sound):
         for name in ("beta", "k", "wide"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+
+    @property
+    def targets_move_output(self) -> bool:
+        """Eq. 3's targets do, Eq. 5's are classes."""
+        return self.mode == "data" and super().targets_move_output
 
     @property
     def needs(self) -> frozenset[str]:

@@ -124,6 +124,11 @@ class FedDpsd(Transcription):
         if self.loss_s and (self.choose > 1 or self.label_batches > 1):
             raise ValueError("loss_s is of one batch's images; expected it false with choose or label_batches above 1")
 
+    @property
+    def targets_move_output(self) -> bool:
+        """In data mode they do; in label mode they are classes."""
+        return self.mode == "data" and super().targets_move_output
+
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
         """The clients' teachers."""
         partition = "dirichlet-balanced" if self.balanced else "dirichlet"

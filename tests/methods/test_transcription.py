@@ -378,3 +378,15 @@ def test_the_papers_tier_prints_the_papers_settings(method: type[Transcription])
 def test_impossible_settings_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         replace(SMALL, **given)
+
+
+@pytest.mark.parametrize(("reading", "dropout"), [("step", False), ("posterior", True)])
+def test_no_dropout_while_targets_are_the_students_own_outputs_moved(reading: str, dropout: bool) -> None:
+    method = replace(SMALL, reading=reading)  # type: ignore[arg-type]
+    players = method.players(toy_teacher(), "datalens", 1, context())
+    images = torch.rand(8, *SHAPE)
+    seen: list[bool] = []
+    layers = [layer for layer in players.student.modules() if isinstance(layer, nn.Dropout)]
+    layers[0].register_forward_hook(lambda layer, _inputs, _output: seen.append(layer.training))
+    method.update_student(players, images, torch.full((8, CLASSES), 1 / CLASSES), context(), lambda _: None)
+    assert seen == [dropout] and players.student.training
