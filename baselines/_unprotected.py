@@ -1,0 +1,23 @@
+"""What baselines without any protection refuse."""
+
+from __future__ import annotations
+
+import math
+
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+
+
+def refuse_proof(budget: Budget, units: tuple[Unit, ...], why: str) -> None:
+    """Refuse, before anything is trained, a unit the ledger does not speak of, and a proof of a finite epsilon.
+
+    Raises:
+        BenchError: one line with the way out.
+    """
+    if budget.unit not in units:
+        raise BenchError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")
+    if budget.account == "accounted" and budget.epsilon is not None and math.isfinite(budget.epsilon):
+        raise BenchError(
+            f"--account accounted --epsilon {budget.epsilon:g}: {why}, so no epsilon can be proved; "
+            "use --account claimed or --epsilon inf"
+        )

@@ -1,0 +1,162 @@
+"""Label smoothing: the undefended training with softened labels. A reference without a teacher and without a promise.
+
+Reference: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7; Struppek,
+Hintersdorf, Kersting, "Be Careful What You Smooth For: Label Smoothing Can Be a Privacy Shield but Also a Catalyst for
+Model Inversion Attacks", ICLR 2024, for negative smoothing as a defence.
+
+1. A network of the teacher's architecture (or the student's) is trained on the private records as the undefended
+   teacher is, by cross-entropy to (1 - alpha) onehot(y) + alpha / classes.
+2. It is released.
+
+Privacy. None: the private records train what is released, and the ledger says so. Smoothing changes how much an
+inversion attack finds, positive smoothing mostly for the worse, negative for the better; it proves nothing.
+
+Differs from the paper:
+- The recipe is that of the bench's teachers (AdamW, a warm-up and a cosine, small shifts), so that the network differs
+  from an undefended one in its labels alone.
+- Negative smoothing is on from the first step; Struppek et al. begin without it and grow it over the first epochs.
+- The loss of negative smoothing has no lower bound; only the number of steps and weight decay hold it.
+- The default alpha is Szegedy et al.'s 0.1; `--method.smoothing -0.05` is a setting of Struppek et al.'s defence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor, nn
+
+from baselines._unprotected import refuse_proof
+from bench import nets
+from bench.api import Context, Release, Teacher
+from bench.data import to_float
+from bench.errors import RunFailed
+from bench.privacy import Budget, Ledger, Unit
+
+
+@dataclass(frozen=True)
+class LabelSmoothing:
+    """Trains on the private records with smoothed labels; promises nothing."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Szegedy et al., CVPR 2016, section 7; Struppek et al., ICLR 2024"
+    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    unit: ClassVar[str] = str(Unit.NONE)
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
+        "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
+    }
+
+    smoothing: float = 0.1
+    """alpha, share of the target spread evenly over all classes; negative sharpens it. Above -1, below 1."""
+    network: Literal["teacher", "student"] = "teacher"
+    """Train the network of --teacher, to compare with the undefended one, or that of --student."""
+    epochs: int = 30
+    """Passes over the private images."""
+    max_steps: int = 0
+    """Steps after which training ends even if passes remain; 0 = no limit."""
+    batch: int = 256
+    """Images per step; at least 2, for BatchNorm."""
+    lr: float = 2e-3
+    """Peak learning rate of AdamW."""
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises to its peak; it then falls to 0 along a cosine."""
+    weight_decay: float = 0.02
+    """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
+    shift: int = 2
+    """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "smoothing": (-1 < self.smoothing < 1, "more than -1 and less than 1"),
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "max_steps": (self.max_steps >= 0, "at least 0"),
+            "batch": (self.batch >= 2, "at least 2"),
+            "lr": (self.lr > 0, "more than 0"),
+            "warmup": (0 <= self.warmup <= 1, "0 to 1"),
+            "weight_decay": (self.weight_decay >= 0, "at least 0"),
+            "shift": (self.shift >= 0, "at least 0"),
+        }
+        for name, (holds, expected) in limits.items():
+            if not holds:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Train on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        if teacher.private is None:
+            raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
+        ledger = Ledger()
+        ledger.spend(NonPrivateDpEvent(), why="the private records train the network that is released")
+        arch = teacher.arch if self.network == "teacher" else student
+        model = ctx.prepared(nets.build(arch, teacher.shape, teacher.classes))
+        self._train(model, *teacher.private, ctx)
+        return Release(model.eval(), arch, ledger, claim=None)
+
+    def _train(self, model: nn.Module, images: Tensor, labels: Tensor, ctx: Context) -> None:
+        """Step 1, in place: (n, c, h, w) uint8 images and (n,) labels. Raises RunFailed if the loss is not finite."""
+        model.train()
+        rng, call, loss = ctx.generator("label smoothing"), ctx.compiled(model), torch.zeros(())
+        images, labels = images.to(ctx.device), labels.to(ctx.device)
+        per_epoch = -(-len(images) // self.batch)
+        total = min(self.epochs * per_epoch, self.max_steps or math.inf)
+        optimizer = torch.optim.AdamW(_groups(model, self.weight_decay), lr=self.lr)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, int(total), self.warmup))
+        with ctx.track(f"label smoothing {self.smoothing:g}", int(total)) as advance:
+            for step in range(int(total)):
+                if step % per_epoch == 0:
+                    order = torch.randperm(len(images), generator=rng, device=ctx.device)
+                    order = torch.cat([order, order[: per_epoch * self.batch - len(images)]])
+                chosen = order[step % per_epoch * self.batch :][: self.batch]
+                with ctx.precision():
+                    logits = call(shifted(to_float(images[chosen]), self.shift, rng))
+                loss = smoothed_loss(logits.float(), labels[chosen], self.smoothing)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                advance(1)
+        if not torch.isfinite(loss):
+            raise RunFailed(f"training with smoothing {self.smoothing:g} diverged; lower --method.lr or |smoothing|")
+
+
+def smoothed_loss(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
+    """Cross-entropy to (1 - alpha) onehot(y) + alpha / c, batch mean; alpha may be negative."""
+    log_p = logits.log_softmax(1)
+    return (1 - alpha) * F.nll_loss(log_p, labels) - alpha * log_p.mean()
+
+
+def rate(step: int, total: int, warmup: float) -> float:
+    """Factor on the peak learning rate at step 0..total: a linear rise, then half a cosine down to 0."""
+    rising = int(warmup * total)
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 + 0.5 * math.cos(math.pi * (step - rising) / max(total - rising, 1))
+
+
+def shifted(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
+    """Each (c, h, w) image moved by its own whole number of pixels, -most..most both ways; black comes in."""
+    if not most:
+        return images
+    n, _, h, w = images.shape
+    down, right = torch.randint(0, 2 * most + 1, (2, n, 1), generator=rng, device=images.device)
+    y, x = (moved + torch.arange(side, device=images.device) for moved, side in ((down, h), (right, w)))
+    every = torch.arange(n, device=images.device)[:, None, None]
+    padded = F.pad(images, (most, most, most, most))
+    return padded[every, :, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def _groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """Decay for weight matrices and kernels alone."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in weights if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
+    ]

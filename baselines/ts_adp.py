@@ -1,0 +1,113 @@
+"""TS-ADP: DP-SGD on a network whose activations are tempered sigmoids, which bound the gradient.
+
+Reference: Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021.
+
+As `dp-sgd`, with phi(x) = s sigmoid(T x) - o after every layer but the last. (s, T, o) = (2, 2, 1), the default, is
+tanh. After training with other constants they are folded into weights and biases: with shift b = s/2 - o,
+phi(x) = s/2 tanh(T x / 2) + b, so each layer before a phi is scaled by T/2, and each one behind it is given
+W <- W s/2, bias <- bias + b sum(W). The released network is the plain tanh network, and answers the same.
+
+Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record, claim and account the same
+number; folding is post-processing. Choosing s, T and o is in no epsilon.
+
+Differs from the paper:
+- tanh is one point of the paper's family, at or near the best of its searches; nothing is searched here.
+- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks.
+- Accounted by privacy loss distributions, where the paper has Renyi's; batches are Poisson samples.
+- A phi that is not 0 at 0 cannot be folded past a padded convolution: tanh-vgg needs o = s/2.
+- Tier `quick` has the settings chosen for `dp-teacher`, on the attacker's part of digits and MNIST with tanh-cnn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from baselines._private_training import QUICK, SMOKE, PrivateTraining
+from bench.api import Teacher
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.nets.private_students import TemperedSigmoid
+from bench.privacy import Budget
+
+NETWORKS = ("tanh-cnn", "tanh-vgg")
+
+
+@dataclass(frozen=True)
+class TsAdp(PrivateTraining):
+    """DP-SGD with tempered sigmoids; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Papernot et al., AAAI 2021"
+    source: ClassVar[str] = "DP-SGD with tempered sigmoids (Papernot et al. 2021)"
+    activation: ClassVar[str] = "tanh"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "tanh-cnn"}}
+
+    scale: float = 2.0
+    """s, the width of the activation's range."""
+    temperature: float = 2.0
+    """T, the activation's inverse temperature."""
+    offset: float = 1.0
+    """o, subtracted; s/2 makes the activation 0 at 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("scale", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """As `dp-sgd`, and refuse a network without tempered sigmoids."""
+        super().check(budget, dataset, classes)
+        if self.network not in ("auto", "student"):
+            self._accept(self.network)
+
+    def _accept(self, name: str) -> None:
+        if name not in NETWORKS:
+            raise BenchError(
+                f"the network '{name}' has no tempered sigmoids, which ts-adp trains: use {' or '.join(NETWORKS)}"
+            )
+        if name == "tanh-vgg" and self.offset != self.scale / 2:
+            raise BenchError(
+                f"--method.offset {self.offset:g} --method.scale {self.scale:g}: on tanh-vgg, whose convolutions are "
+                "padded, the activation must be 0 at 0; give an offset of half the scale, or use tanh-cnn"
+            )
+
+    def _network(self, name: str, teacher: Teacher) -> Classifier:
+        self._accept(name)
+        network = super()._network(name, teacher)
+        temper(network, self.scale, self.temperature, self.offset)
+        return network
+
+    def _finish(self, network: Classifier) -> None:
+        fold(network, self.scale, self.temperature, self.offset)
+
+
+def temper(network: nn.Module, scale: float, temperature: float, offset: float) -> None:
+    """Give every tempered sigmoid of a network these constants, in place."""
+    for layer in network.modules():
+        if isinstance(layer, TemperedSigmoid):
+            layer.scale, layer.temperature, layer.offset = scale, temperature, offset
+
+
+@torch.no_grad()
+def fold(network: Classifier, scale: float, temperature: float, offset: float) -> None:
+    """Turn a network's tempered sigmoids of these constants into tanh, in place; it answers the same, up to rounding.
+
+    Between two layers with weights there are one tempered sigmoid and at most max-pooling and flattening, which a
+    growing affine map passes through.
+    """
+    shift = scale / 2 - offset
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    for i, layer in enumerate(layers):
+        assert layer.bias is not None
+        if i > 0:
+            layer.bias += shift * layer.weight.flatten(1).sum(1)
+            layer.weight *= scale / 2
+        if i < len(layers) - 1:
+            layer.weight *= temperature / 2
+            layer.bias *= temperature / 2
+    temper(network, 2.0, 2.0, 1.0)

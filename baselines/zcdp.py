@@ -1,0 +1,196 @@
+"""zCDP: DP-SGD whose noise falls while training goes on, accounted by zero-concentrated differential privacy.
+
+Reference: Yu et al., "Differentially Private Model Publishing for Deep Learning", IEEE S&P 2019.
+
+As `dp-sgd`, with noise multiplier sigma_t = sigma_0 f(t) in pass t over the data (t from 0):
+
+    exponential  f = e^(-k t)                    time      f = 1 / (1 + k t)
+    step         f = k^floor(t / period)         constant  f = 1
+    polynomial   f = (1 - final) (1 - min(t / period, 1))^k + final
+
+The budget determines sigma_0 (`--solve sigma`), or training ends when it is spent (`--solve steps`).
+
+Privacy. Poisson-sampled Gaussians of the multipliers sigma_t, for one added or removed record; the schedule is fixed
+before training and depends on no record. The claim is the paper's theorem for batches sampled at random: rho =
+sum_t q^2 / sigma_t^2, and epsilon = rho + 2 sqrt(rho log(1/delta)), or what the largest order alpha that the theorem
+covers gives (`sampled_zcdp_epsilon`); `--account accounted` solves for the bench's accountant, which allows less noise.
+
+Known defects: the theorem rests on a lemma of Abadi et al. for sigma >= 1 and q < 1 / (16 sigma), and drops its terms
+of higher order; the authors' code evaluates it without either condition, and so does the claim. Below a sigma of about
+0.8 it promises more than is true (10,000 steps of sigma 0.6 at q 0.01: 14.1 claimed, 23.0 accounted at delta 1e-5);
+above, it costs about twice what can be proved. The ledger has the steps as they were.
+
+Differs from the paper:
+- Batches are Poisson samples. The paper's reshuffled epochs (rho = 1 / (2 sigma^2) an epoch, no amplification; epsilon
+  6.78 in its tables) are not offered: for a replaced record their noise would have to be twice as large.
+- The schedule that follows a validation accuracy is not offered: it would have to be paid for.
+- Constants, batch, rate, C and 60 passes over 60,000 records are those of the authors' code for MNIST; the other data
+  sets have the same, as nothing is published for them.
+- The networks are those of `dp-sgd`, in the place of differentially private PCA and one hidden layer, or, on CIFAR-10,
+  of convolutions trained on CIFAR-100.
+- Where q is large, the claim is plain zCDP without amplification, sum_t 1 / (2 sigma_t^2), if that is less.
+- `epochs` runs t through so many values whatever the number of steps; tier `quick` does, and small data sets need it.
+- Tier `quick` has batch, rate and C of `dp-teacher`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from baselines._dp_sgd import MOST_STEPS, Plan, Schedule, Settings, solve
+from baselines._private_training import QUICK, SMOKE, PrivateTraining
+from bench.errors import BenchError
+from bench.privacy import Budget, Claim, Unit, Unreachable, largest_count, smallest
+
+LEAST = 0.01
+"""The noise may fall to this share of sigma_0; a schedule that falls further was meant for fewer passes."""
+NO_NOISE = 1e-9
+AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10), "polynomial": (3.5277, 100),
+           "constant": (0.0, 0)}  # fmt: skip
+"""k and period of the authors' code."""
+
+
+@dataclass(frozen=True)
+class Zcdp(PrivateTraining):
+    """DP-SGD with noise that falls along a schedule; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Yu et al., IEEE S&P 2019"
+    source: ClassVar[str] = "zCDP training (Yu et al. 2019)"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {**SMOKE, "epochs": 2},
+        "quick": {**QUICK, "network": "relu-cnn", "clip": 0.1, "momentum": 0.9, "epochs": 10, "k": 0.0905},
+    }
+
+    batch: int = 600
+    """B = qN, records expected in a batch."""
+    steps: int = 6000
+    """T; 6000 are 60 passes over 60,000 records. Solved from the budget with --solve steps."""
+    multiplier: float = 10.0
+    """sigma_0, first noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
+    clip: float = 4.0
+    """C, the clipping norm of one record's gradient."""
+    rate: float = 0.05
+    """eta, learning rate of SGD."""
+    momentum: float = 0.0
+    """Momentum of SGD."""
+    schedule: Literal["exponential", "time", "step", "polynomial", "constant"] = "exponential"
+    """f, how the noise falls with t."""
+    k: float = 0.0
+    """k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
+    period: int = 0
+    """Passes per step, or until the polynomial ends; 0 = 10 and 100."""
+    final: float = 0.2
+    """Polynomial: the last noise over the first."""
+    epochs: int = 0
+    """t runs from 0 to epochs - 1 in equal parts of the training; 0 = t counts passes over the data, as the paper."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("k", "period", "epochs"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        if self.schedule == "step" and self.k > 1:
+            raise ValueError(f"k is {self.k}; expected at most 1 with schedule step, whose noise falls")
+        if not 0 < self.final <= 1:
+            raise ValueError(f"final is {self.final}; expected 0 < final <= 1")
+
+    def factor(self, t: int) -> float:
+        """f(t) = sigma_t / sigma_0, for pass t >= 0."""
+        k, period = self.k or AUTHORS[self.schedule][0], self.period or AUTHORS[self.schedule][1]
+        if self.schedule == "exponential":
+            return math.exp(-k * t)
+        if self.schedule == "time":
+            return 1 / (1 + k * t)
+        if self.schedule == "step":
+            return k ** (t // period)
+        if self.schedule == "polynomial":
+            return (1 - self.final) * (1 - min(t / period, 1.0)) ** k + self.final
+        return 1.0
+
+    def scheduled(self, sampling: float) -> Schedule:
+        """f by step: a pass is 1/q steps, rounded, or an equal part of the training (`epochs`)."""
+        per_pass = max(1, round(1 / sampling))
+
+        def at(step: int, steps: int) -> float:
+            return self.factor(step * self.epochs // steps if self.epochs else step // per_pass)
+
+        return at
+
+    def _plan(self, settings: Settings, records: int, budget: Budget) -> Plan:
+        f = self.scheduled(min(1.0, settings.batch / records))
+        self._refuse_vanishing(f, settings.steps, budget)
+        if budget.account == "accounted" or budget.epsilon is None or budget.solve == "none":
+            return solve(settings, records, budget, f)
+        unsolved = replace(budget, epsilon=None, solve="none")
+        return solve_claim(solve(settings, records, unsolved, f), budget)
+
+    def _refuse_vanishing(self, f: Schedule, steps: int, budget: Budget) -> None:
+        if budget.solve != "steps" and (last := f(steps - 1, steps)) < LEAST:
+            raise BenchError(
+                f"the {self.schedule} schedule lets the noise fall to {last:.2g} of its start over {steps} steps; "
+                "give --method.epochs, such as 60, or a smaller --method.k or --method.steps"
+            )
+
+    def _claim(self, plan: Plan, delta: float) -> Claim:
+        spent = sampled_zcdp_epsilon(plan.multipliers(), plan.sampling, delta)
+        return Claim(spent, delta, Unit.EXAMPLE, "Yu et al. 2019, zCDP of random sampling")
+
+
+def solve_claim(plan: Plan, budget: Budget) -> Plan:
+    """The plan whose claim meets the budget: sigma_0, or T, solved. Raises BenchError if none does."""
+    assert budget.epsilon is not None
+    if math.isinf(budget.epsilon):
+        return replace(plan, multiplier=0.0)
+
+    def cost(made: Plan) -> float:
+        return sampled_zcdp_epsilon(made.multipliers(), made.sampling, budget.delta)
+
+    try:
+        if budget.solve == "steps":
+            count = largest_count(lambda n: cost(replace(plan, steps=n)), budget.epsilon, MOST_STEPS)
+            return replace(plan, steps=count)
+        found = smallest(lambda sigma: cost(replace(plan, multiplier=sigma)), budget.epsilon, 0.5, 8.0)
+        return replace(plan, multiplier=found)
+    except Unreachable as error:
+        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+
+
+def sampled_zcdp_epsilon(multipliers: Sequence[float], sampling: float, delta: float) -> float:
+    """Epsilon of batches sampled at random (Yu et al. 2019), for unit `example`.
+
+    rho = sum_t q^2 / sigma_t^2 holds for orders alpha up to u = 1 + min_t sigma_t^2 log(1 / (q sigma_t)); epsilon =
+    min over 1 < alpha <= u of rho alpha + log(1/delta) / (alpha - 1), which is rho + 2 sqrt(rho log(1/delta)) unless u
+    binds. u grows with sigma up to e^(-1/2) / q; larger noise is held to that one, as it hides more. Where plain zCDP,
+    rho = sum_t 1 / (2 sigma_t^2) for every order, gives less, that is the answer.
+
+    Known defects: too small a number below a sigma of about 0.8; see the module.
+
+    Args:
+        multipliers: sigma_t of every step, noise over the clipping norm; one below 1e-9 makes epsilon infinite.
+        sampling: q in (0, 1].
+        delta: in (0, 1).
+
+    >>> round(sampled_zcdp_epsilon([6.0] * 40_000, 0.01, 1e-5), 3)
+    2.373
+    >>> round(sampled_zcdp_epsilon([1.0], 0.01, 1e-5), 3)
+    2.501
+    >>> round(sampled_zcdp_epsilon([(60 / 2 / 0.78197) ** 0.5] * 60, 1.0, 1e-5), 3)
+    6.783
+    """
+    if min(multipliers) < NO_NOISE:
+        return math.inf
+    held = [min(sigma, math.exp(-0.5) / sampling) for sigma in multipliers]
+    excess = min(sigma * sigma * math.log(1 / (sampling * sigma)) for sigma in held)
+    sampled = _converted(sum((sampling / sigma) ** 2 for sigma in held), excess, delta)
+    plain = _converted(sum(1 / (2 * sigma * sigma) for sigma in multipliers), math.inf, delta)
+    return min(sampled, plain)
+
+
+def _converted(rho: float, excess: float, delta: float) -> float:
+    """min over 0 < a <= excess of rho (1 + a) + log(1/delta) / a, a = alpha - 1."""
+    best = min(math.sqrt(-math.log(delta) / rho), excess)
+    return rho * (1 + best) - math.log(delta) / best

@@ -1,0 +1,192 @@
+"""The two ends without noise: training with smoothed labels, and distillation that asks the teacher freely."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor, nn
+
+from baselines import non_private_kd
+from baselines.label_smoothing import LabelSmoothing, rate, shifted, smoothed_loss
+from baselines.non_private_kd import NonPrivateKd
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.errors import BenchError, RunFailed
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from methods._free import distil
+
+BOTH = pytest.mark.parametrize("cls", [LabelSmoothing, NonPrivateKd])
+
+
+class Untouchable(nn.Module):
+    """A network that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(**parts: Any) -> Teacher:
+    return replace(toy_teacher(), private=toy_private(), **parts)
+
+
+def convert(
+    cls: type[Any], of: Teacher | None = None, student: str = "datalens", seed: int = 0, **given: str
+) -> Release:
+    torch.manual_seed(seed)
+    return configure(cls, "smoke", given, "method").convert(of or toy(), student, Budget(10.0), context(seed))
+
+
+@pytest.mark.parametrize(
+    ("cls", "units"), [(LabelSmoothing, {Unit.EXAMPLE}), (NonPrivateKd, {Unit.EXAMPLE, Unit.QUERY})]
+)
+def test_nothing_is_promised_and_the_ledger_says_why(cls: type[Any], units: set[Unit]) -> None:
+    release = convert(cls)
+    assert release.claim is None and cls.unit == "none"
+    assert {e.unit for e in release.ledger.entries()} == units
+    assert all(e.event == NonPrivateDpEvent() and e.why for e in release.ledger.entries())
+    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def test_needs() -> None:
+    assert LabelSmoothing.needs == {"private_data"} and NonPrivateKd.needs == {"teacher"}
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [(Budget(3.0, account="accounted"), "no epsilon can be proved"), (Budget(unit=Unit.CLIENT), "--unit client")],
+)
+@BOTH
+def test_a_proof_and_another_unit_are_refused_in_one_line(cls: type[Any], budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        cls().check(budget, "mnist", 10)
+    assert "\n" not in str(caught.value)
+    for fine in (Budget(3.0), Budget(math.inf, account="accounted"), Budget(None, solve="none", account="accounted")):
+        cls().check(fine, "mnist", 10)
+
+
+@pytest.mark.parametrize(
+    ("cls", "given"),
+    [
+        (LabelSmoothing, {"smoothing": "1"}),
+        (LabelSmoothing, {"smoothing": "-1"}),
+        (LabelSmoothing, {"batch": "1"}),
+        (LabelSmoothing, {"warmup": "1.5"}),
+        (NonPrivateKd, {"rounds": "0"}),
+        (NonPrivateKd, {"rate_student": "0"}),
+    ],
+)
+def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
+    with pytest.raises(BenchError, match="expected"):
+        configure(cls, "smoke", given, "method")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5])
+def test_smoothing_is_torchs(alpha: float) -> None:
+    logits, labels = torch.randn(9, 5, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 5
+    ours = smoothed_loss(logits, labels, alpha)
+    assert torch.allclose(ours, F.cross_entropy(logits, labels, label_smoothing=alpha))
+
+
+def test_negative_smoothing_by_hand() -> None:
+    """p = (3/4, 1/4), y = 0, alpha = -0.2: targets 1.2 - 0.1 = 1.1 and -0.1."""
+    logits = torch.tensor([[math.log(3.0), 0.0]])
+    expected = -1.1 * math.log(0.75) + 0.1 * math.log(0.25)
+    assert float(smoothed_loss(logits, torch.tensor([0]), -0.2)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_rate_rises_and_falls() -> None:
+    assert [round(rate(step, 8, 0.5), 3) for step in range(8)] == [0.25, 0.5, 0.75, 1.0, 1.0, 0.854, 0.5, 0.146]
+    assert rate(8, 8, 1.0) <= 1
+
+
+def test_shifts_move_whole_images_and_leave_black() -> None:
+    images = torch.rand(400, 2, 6, 6, generator=torch.Generator().manual_seed(0)) + 0.1
+    moved = shifted(images, 1, torch.Generator().manual_seed(1))
+    assert moved.shape == images.shape
+    offsets = set()
+    for before, after in zip(images, moved, strict=True):
+        padded = F.pad(before, (1, 1, 1, 1))
+        places = [(y, x) for y in range(3) for x in range(3) if torch.equal(padded[:, y : y + 6, x : x + 6], after)]
+        assert len(places) == 1
+        offsets.add(places[0])
+    assert len(offsets) == 9
+    assert shifted(images, 0, torch.Generator()) is images
+
+
+def test_the_teachers_weights_are_used_for_nothing() -> None:
+    first = convert(LabelSmoothing, toy(model=Untouchable())).student
+    second = convert(LabelSmoothing, toy()).student
+    images = torch.rand(3, *SHAPE)
+    assert torch.equal(first(images), second(images))
+
+
+@pytest.mark.parametrize(("network", "arch"), [("teacher", "datalens"), ("student", "shard-cnn")])
+def test_the_network_is_the_teachers_or_the_students(network: str, arch: str) -> None:
+    release = convert(LabelSmoothing, student="shard-cnn", network=network)
+    assert release.arch == arch
+    nets.build(arch, SHAPE, CLASSES).load_state_dict(release.student.state_dict())
+
+
+def test_smoothing_makes_outputs_softer_and_negative_smoothing_sharper_at_the_same_accuracy() -> None:
+    images, labels = toy_private()
+    sure = []
+    for alpha in ("-0.05", "0.0", "0.3"):
+        release = convert(LabelSmoothing, smoothing=alpha, network="student", student="shard-cnn", max_steps="60",
+                          epochs="60", batch="32")  # fmt: skip
+        with torch.no_grad():
+            p = release.student(images.float() / 255).softmax(1)
+        assert (p.argmax(1) == labels).float().mean() > 0.95
+        sure.append(float((1 - p.amax(1)).mean()))
+    assert 1 - sure[2] < 0.9 and sure[0] < sure[1] < sure[2] / 5
+
+
+def test_steps_are_epochs_or_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self, closure=None: steps.append(1))
+    convert(LabelSmoothing, epochs="2", batch="32", max_steps="0")
+    assert len(steps) == 2 * 3, "80 images in batches of 32, twice"
+    convert(LabelSmoothing, epochs="2", batch="32", max_steps="4")
+    assert len(steps) == 6 + 4
+
+
+def test_a_diverged_training_is_said() -> None:
+    with pytest.raises(RunFailed, match="diverged"):
+        convert(LabelSmoothing, lr="1e30", network="student", student="shard-cnn")
+
+
+def test_the_teacher_and_every_option_reach_the_distillation(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def spy(*given: Any) -> Any:
+        seen.extend(given)
+        return distil(*given)
+
+    monkeypatch.setattr(non_private_kd, "distil", spy)
+    of = toy()
+    convert(NonPrivateKd, of, generator_steps="2", choose="3", augment="false", rate_student="0.005")
+    assert seen[0] is of.model and seen[1:5] == [of.dataset, SHAPE, CLASSES, "datalens"]
+    s = seen[5]
+    assert (s.rounds, s.batch, s.student_steps, s.generator_steps, s.choose) == (2, 16, 2, 2, 3)
+    assert (s.augment, s.rate_student, s.rate_generator, s.images) == (False, 0.005, 0.2, "auto")
+
+
+def test_no_record_is_needed() -> None:
+    release = convert(NonPrivateKd, replace(toy(), private=None))
+    assert release.arch == "datalens" and release.generator is not None
+    assert release.synthetic is not None and release.synthetic.shape[1:] == SHAPE
+
+
+@BOTH
+def test_the_seed_moves_the_release(cls: type[Any]) -> None:
+    images = torch.rand(3, *SHAPE)
+    one, same, other = (convert(cls, seed=seed).student(images) for seed in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)

@@ -1,0 +1,606 @@
+"""dp-sgd, ts-adp, gm-dp and zcdp: what is clipped, what noise is added when, what is claimed, and what is released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import _dp_sgd, _private_training
+from baselines._dp_sgd import Plan
+from baselines.dp_sgd import DpSgd
+from baselines.gm_dp import GmDp
+from baselines.ts_adp import TsAdp, fold, temper
+from baselines.zcdp import AUTHORS, LEAST, Zcdp, sampled_zcdp_epsilon
+from bench import nets, runner
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.errors import BenchError
+from bench.nets.private_students import TemperedSigmoid
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import check_budget, epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+FREE = Budget(None, solve="none")
+NO_NOISE = Budget(math.inf)
+METHODS: dict[str, Any] = {"dp-sgd": DpSgd, "ts-adp": TsAdp, "gm-dp": GmDp, "zcdp": Zcdp}
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(n: int = 64, dataset: str = "toy") -> Teacher:
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, dataset, toy_private(n=n))
+
+
+def convert(
+    name: str,
+    budget: Budget = FREE,
+    teacher: Teacher | None = None,
+    seed: int = 0,
+    student: str = "datalens",
+    **given: str,
+) -> Release:
+    method = configure(METHODS[name], "smoke", given, "method")
+    torch.manual_seed(seed)
+    return method.convert(teacher or toy(), student, budget, context(seed))
+
+
+def answers(release: Release) -> Tensor:
+    with torch.no_grad():
+        return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
+
+
+def flat(network: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def untrained(arch: str, seed: int = 0) -> nets.Classifier:
+    """The network that `convert` starts from."""
+    torch.manual_seed(seed)
+    return nets.build(arch, SHAPE, CLASSES)
+
+
+# What is released
+
+
+@every_method
+def test_the_release_is_the_privately_trained_network_that_can_be_rebuilt(name: str) -> None:
+    release = convert(name)
+    assert release.arch == ("tanh-cnn" if name == "ts-adp" else "relu-cnn") and release.generator is None
+    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
+    rebuilt.load_state_dict(release.student.state_dict())
+    images = torch.rand(5, *SHAPE)
+    assert torch.equal(rebuilt.eval()(images), release.student(images))
+    assert float(release.student.mean) == 0 and float(release.student.std) == 1  # type: ignore[arg-type]
+
+
+@every_method
+def test_colour_images_have_the_network_of_colour_images(name: str) -> None:
+    expected = "tanh" if name == "ts-adp" else "relu"
+    assert METHODS[name]()._name((3, 32, 32), "x") == f"{expected}-vgg"
+    assert METHODS[name]()._name((1, 28, 28), "x") == f"{expected}-cnn"
+
+
+@pytest.mark.parametrize("name", ["dp-sgd", "gm-dp", "zcdp"])
+def test_the_runs_own_student_can_be_trained(name: str) -> None:
+    assert convert(name, network="student").arch == "datalens"
+    assert convert(name, network="student", student="tanh-cnn").arch == "tanh-cnn"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("dp-sgd", {"network": "resnet18"}, r"'resnet18'.*BatchNorm.*tanh-cnn"),
+        ("zcdp", {"network": "student", "student": "resnet18"}, r"'resnet18'.*BatchNorm"),
+        ("ts-adp", {"network": "student"}, r"'datalens' has no tempered.*tanh-cnn"),
+        ("ts-adp", {"network": "tanh-vgg", "offset": "0"}, r"offset 0 .*half the scale"),
+        ("zcdp", {"epochs": "0", "steps": "900"}, r"exponential schedule.*--method\.epochs"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(name: str, given: dict[str, str], says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        convert(name, **given)
+    assert "\n" not in str(caught.value)
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("network", "budget", "says"),
+    [("auto", Budget(1.0, unit=Unit.QUERY), "--unit query"), ("no-such-net", Budget(1.0), "no-such-net")],
+)
+def test_bad_input_is_refused_before_anything_is_trained(name: str, network: str, budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        METHODS[name](network=network).check(budget, "mnist", 10)
+    assert "\n" not in str(caught.value)
+    METHODS[name]().check(Budget(1.0), "mnist", 10)
+
+
+@pytest.mark.parametrize("given", [{"network": "relu-cnn"}, {"network": "tanh-vgg", "offset": 0.0}])
+def test_ts_adp_refuses_networks_by_name_before_anything_is_trained(given: dict[str, Any]) -> None:
+    with pytest.raises(BenchError, match="tanh-vgg"):
+        TsAdp(**given).check(Budget(1.0), "mnist", 10)
+
+
+@every_method
+@pytest.mark.parametrize(
+    "wrong", [{"std": 0.0}, {"batch": -1}, {"steps": -1}, {"clip": 0.0}, {"rate": -1.0}, {"momentum": 1.0}]
+)
+def test_impossible_fields_are_refused(name: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        METHODS[name](**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("ts-adp", {"scale": 0.0}),
+        ("ts-adp", {"temperature": -1.0}),
+        ("zcdp", {"k": -0.1}),
+        ("zcdp", {"k": 1.1, "schedule": "step"}),
+        ("zcdp", {"period": -1}),
+        ("zcdp", {"epochs": -1}),
+        ("zcdp", {"final": 0.0}),
+        ("zcdp", {"final": 1.5}),
+    ],
+)
+def test_impossible_fields_of_one_method_are_refused(name: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        METHODS[name](**wrong)
+
+
+@every_method
+def test_missing_private_records_are_a_defect_and_said(name: str) -> None:
+    with pytest.raises(RuntimeError, match="private_data"):
+        convert(name, teacher=toy_teacher())
+
+
+@every_method
+def test_the_undefended_teacher_is_used_for_nothing_and_every_record_counts(name: str) -> None:
+    assert METHODS[name].needs == {"private_data"}
+    first = answers(convert(name))
+    assert torch.equal(first, answers(convert(name, teacher=replace(toy(), model=toy_teacher().model))))
+    assert not torch.equal(first, answers(convert(name, teacher=toy(65))))
+
+
+@every_method
+def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(name: str) -> None:
+    given = {"steps": "25", "batch": "40", "clip": "1.0", "rate": "0.5", "momentum": "0.5"}
+    images, labels = toy_private(n=80)
+
+    def accuracy(budget: Budget) -> float:
+        release = convert(name, budget, toy(80), multiplier="200", **given)
+        with torch.no_grad():
+            return float((release.student(images.float() / 255).argmax(1) == labels).float().mean())
+
+    assert accuracy(NO_NOISE) > 0.95
+    assert accuracy(FREE) < 0.7
+
+
+# The settings, and the card's golden noise multipliers
+
+
+@pytest.mark.parametrize("method", [DpSgd, TsAdp, GmDp])
+@pytest.mark.parametrize(
+    ("dataset", "records", "recipe", "sigma", "spent"),
+    [
+        ("mnist", 60_000, (512, 4680, 0.5), 1.068, 3.0),
+        ("fmnist", 60_000, (2048, 1160, 4.0), 1.801, 3.0),
+        ("cifar10", 50_000, (1024, 1440, 1.0), 1.315, 3.0),
+    ],
+)
+def test_published_settings_and_what_they_cost(
+    method: Any, dataset: str, records: int, recipe: tuple[int, int, float], sigma: float, spent: float
+) -> None:
+    settings = method()._settings(dataset)
+    assert (settings.batch, settings.steps, settings.rate) == recipe
+    assert (settings.clip, settings.momentum, settings.decay, settings.views) == (0.1, 0.9, False, 1)
+    if method is DpSgd:
+        plan = Plan(settings.batch / records, settings.steps, sigma)
+        assert plan.claim(1e-5, "x").epsilon == pytest.approx(spent, rel=5e-3)
+
+
+def test_other_data_sets_have_mnists_settings_and_fields_win() -> None:
+    assert DpSgd()._settings("digits") == DpSgd()._settings("mnist")
+    given = DpSgd(batch=7, steps=8, rate=0.25)._settings("cifar10")
+    assert (given.batch, given.steps, given.rate) == (7, 8, 0.25)
+
+
+def test_the_default_multiplier_of_dp_sgd_is_epsilon_3_on_mnist() -> None:
+    plan = Plan(512 / 60_000, 4680, DpSgd().multiplier)
+    assert plan.claim(1e-5, "x").epsilon == pytest.approx(3.0, rel=0.01)
+
+
+def test_only_gm_dp_clips_by_layer() -> None:
+    assert {name: method()._settings("mnist").clipping for name, method in METHODS.items()} == {
+        "dp-sgd": "flat",
+        "ts-adp": "flat",
+        "gm-dp": "layer",
+        "zcdp": "flat",
+    }
+
+
+# Clipping and noise, as `convert` does them
+
+
+@pytest.mark.parametrize(("name", "by_layer"), [("dp-sgd", False), ("gm-dp", True), ("ts-adp", False), ("zcdp", False)])
+def test_one_record_moves_the_weights_by_the_clipping_norm(name: str, by_layer: bool) -> None:
+    """One record, sampled for certain, one step of rate 1, no noise: the whole by C, or each of 4 layers by C/2."""
+    given = {"steps": "1", "batch": "1", "rate": "1.0", "momentum": "0", "clip": "0.01"}
+    release = convert(name, NO_NOISE, toy(1), **given)
+    moved = flat(release.student) - flat(untrained(release.arch))
+    assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)
+    sizes = [p.numel() for p in release.student.parameters()]
+    weights = moved.split([a + b for a, b in zip(sizes[::2], sizes[1::2], strict=True)])
+    assert len(weights) == 4
+    halves = [float(layer.norm()) == pytest.approx(0.005, rel=1e-3) for layer in weights]
+    assert all(halves) if by_layer else not all(halves)
+
+
+def noise_alone(monkeypatch: pytest.MonkeyPatch, name: str, **given: str) -> list[Tensor]:
+    """The movement of each layer's weights when every batch is empty: steps of rate 1, B = 8, C = 0.6, z = 1.5."""
+    monkeypatch.setattr(_dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    fixed = {"batch": "8", "rate": "1.0", "momentum": "0", "clip": "0.6", "multiplier": "1.5"}
+    release = convert(name, **fixed, **given)
+    moved = flat(release.student) - flat(untrained(release.arch))
+    return list(moved.split([p.numel() for p in release.student.parameters()]))[::2]
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0, math.sqrt(2)])
+@pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
+def test_the_noise_of_every_layer_is_that_of_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, name: str, scale: float
+) -> None:
+    """N(0, T (z C / B)^2) in all of them: for gm-dp z_g C_g = z sqrt(4) C / sqrt(4); a forgotten sqrt(4) is 0.5."""
+    layers = noise_alone(monkeypatch, name, steps="2")
+    std = math.sqrt(2) * 1.5 * 0.6 / 8
+    for layer in layers[1:3]:
+        p = stats.kstest(layer.double().numpy(), "norm", args=(0, scale * std)).pvalue
+        assert p > 0.01 if scale == 1.0 else p < 1e-6
+
+
+@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2.0, False), (0.5, False), (4.0, False)])
+def test_the_noise_of_every_step_follows_the_schedule(
+    monkeypatch: pytest.MonkeyPatch, wrong: float, fits: bool
+) -> None:
+    """Schedule step, k = 1/2 each pass, T = 3 in 3 passes: 1, 1/2, 1/4 of sigma_0; no noise is that of another pass."""
+    drawn: list[tuple[float, Tensor]] = []
+    add_noise = _dp_sgd.add_noise
+
+    def spy(total: dict[str, Tensor], groups: Any, z: float, rng: torch.Generator) -> None:
+        before = {name: t.clone() for name, t in total.items()}
+        add_noise(total, groups, z, rng)
+        drawn.append((z, torch.cat([(total[name] - before[name]).flatten() for name in total])))
+
+    monkeypatch.setattr(_dp_sgd, "add_noise", spy)
+    noise_alone(monkeypatch, "zcdp", steps="3", schedule="step", k="0.5", period="1", epochs="3")
+    assert [z for z, _ in drawn] == [1.5, 0.75, 0.375]
+    for t, (_, noise) in enumerate(drawn):
+        std = 1.5 * 0.5**t * 0.6 * wrong
+        p = stats.kstest(noise.double().numpy(), "norm", args=(0, std)).pvalue
+        assert p > 0.01 if fits else p < 1e-6
+
+
+@every_method
+def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    drawn: list[float] = []
+    sampled: list[float] = []
+    add_noise, poisson_sample = _dp_sgd.add_noise, _dp_sgd.poisson_sample
+
+    def spy_noise(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
+        drawn.append(z)
+        add_noise(total, groups, z, rng)
+
+    def spy_sample(n: int, probability: float, rng: torch.Generator) -> Tensor:
+        sampled.append(probability)
+        return poisson_sample(n, probability, rng)
+
+    monkeypatch.setattr(_dp_sgd, "add_noise", spy_noise)
+    monkeypatch.setattr(_dp_sgd, "poisson_sample", spy_sample)
+    release = convert(name, multiplier="2.5", batch="16", steps="5")
+    entries = release.ledger.entries()
+    written = [e.event.event.noise_multiplier for e in entries for _ in range(e.count)]
+    assert sorted(drawn) == sorted(written) and len(drawn) == 5
+    assert {e.event.sampling_probability for e in entries} == set(sampled) == {16 / 64}
+    assert {e.unit for e in entries} == {Unit.EXAMPLE}
+    assert max(drawn) == release.solved["sigma"] == 2.5
+    assert len(set(drawn)) == (2 if name == "zcdp" else 1)
+
+
+# Accounting
+
+
+def renyi(multipliers: list[float], q: float, delta: float) -> float:
+    accountant = RdpAccountant()
+    events = [SelfComposedDpEvent(PoissonSampledDpEvent(q, GaussianDpEvent(z)), 1) for z in multipliers]
+    accountant.compose(ComposedDpEvent(events))
+    return accountant.get_epsilon(delta)
+
+
+def prv(multipliers: list[float], q: float, delta: float) -> float:
+    """opacus' accountant (Gopi et al. 2021), whose own error is at most 0.01."""
+    from opacus.accountants import PRVAccountant
+
+    other = PRVAccountant()
+    other.history = [(z, q, multipliers.count(z)) for z in sorted(set(multipliers))]
+    return other.get_epsilon(delta)
+
+
+@pytest.mark.parametrize("schedule", ["exponential", "polynomial"])
+def test_the_ledger_of_a_schedule_agrees_with_two_other_accountants(schedule: Any) -> None:
+    plan = Plan(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))
+    found = epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert found == pytest.approx(prv(plan.multipliers(), 0.02, 1e-5), abs=0.02)
+    bound = renyi(plan.multipliers(), 0.02, 1e-5)
+    assert 0.6 * bound < found <= bound
+
+
+@pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_claim_and_account_are_one_number_within_the_budget(name: str, account: Any) -> None:
+    budget = Budget(3.0, account=account)
+    release = convert(name, budget)
+    assert (
+        release.claim is not None
+        and release.claim.unit == Unit.EXAMPLE
+        and METHODS[name].source in (release.claim.source)
+    )
+    assert release.claim.epsilon == epsilon(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
+    assert 0.97 * 3.0 < release.claim.epsilon <= 3.0
+    check_budget(release.ledger, release.claim, budget)
+
+
+@every_method
+def test_an_infinite_budget_has_no_noise_and_no_promise(name: str) -> None:
+    release = convert(name, NO_NOISE)
+    assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
+    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def test_gm_dp_pays_what_dp_sgd_pays() -> None:
+    """One Poisson-sampled Gaussian a step, not one a layer."""
+    flat_one, by_layer = (convert(name, multiplier="2.0", batch="16").ledger.to_json() for name in ("dp-sgd", "gm-dp"))
+    assert flat_one == by_layer and len(by_layer) == 1 and by_layer[0]["count"] == 3
+
+
+# Tempered sigmoids
+
+
+@pytest.mark.parametrize(
+    ("arch", "scale", "temperature", "offset"),
+    [
+        ("tanh-cnn", 3.0, 1.0, 0.0),
+        ("tanh-cnn", 1.0, 3.0, 0.5),
+        ("tanh-cnn", 2.0, 2.0, 1.0),
+        ("tanh-vgg", 3.0, 1.0, 1.5),
+    ],
+)
+def test_folding_leaves_the_answers_and_makes_tanh(arch: str, scale: float, temperature: float, offset: float) -> None:
+    network, images = untrained(arch).eval(), torch.rand(6, *SHAPE)
+    with torch.no_grad():
+        plain = network(images)
+        temper(network, scale, temperature, offset)
+        before = network(images)
+        fold(network, scale, temperature, offset)
+        after = network(images)
+        rebuilt = nets.build(arch, SHAPE, CLASSES)
+        rebuilt.load_state_dict(network.state_dict())
+        assert torch.equal(rebuilt.eval()(images), after)
+    torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(plain, before, atol=1e-3) == ((scale, temperature, offset) == (2.0, 2.0, 1.0))
+    constants = [(m.scale, m.temperature, m.offset) for m in network.modules() if isinstance(m, TemperedSigmoid)]
+    assert constants and set(constants) == {(2.0, 2.0, 1.0)}
+
+
+def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    images = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    train = _private_training.train
+
+    def spy(network: nets.Classifier, *rest: Any) -> None:
+        train(network, *rest)
+        seen.extend({(m.scale, m.temperature, m.offset) for m in network.modules() if isinstance(m, TemperedSigmoid)})
+        with torch.no_grad():
+            seen.append(network(images))
+
+    monkeypatch.setattr(_private_training, "train", spy)
+    release = convert("ts-adp", scale="3", temperature="1", offset="0.5", clip="1.0")
+    constants, trained = seen
+    assert constants == (3.0, 1.0, 0.5)
+    torch.testing.assert_close(answers(release), trained, rtol=1e-4, atol=1e-4)
+
+
+def test_the_default_activation_is_tanh() -> None:
+    x = torch.linspace(-4, 4, 33)
+    method = TsAdp()
+    phi = TemperedSigmoid(method.scale, method.temperature, method.offset)
+    torch.testing.assert_close(phi(x), x.tanh(), rtol=1e-5, atol=1e-6)
+
+
+def test_ts_adp_and_dp_sgd_differ_in_the_activation_alone() -> None:
+    """On the same network with the same seed they are one algorithm."""
+    assert torch.equal(answers(convert("ts-adp")), answers(convert("dp-sgd", network="tanh-cnn")))
+
+
+# zCDP
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ({"schedule": "exponential", "k": math.log(2)}, [1, 1 / 2, 1 / 4, 1 / 8]),
+        ({"schedule": "time", "k": 1.0}, [1, 1 / 2, 1 / 3, 1 / 4]),
+        ({"schedule": "step", "k": 0.5, "period": 2}, [1, 1, 1 / 2, 1 / 2, 1 / 4]),
+        ({"schedule": "polynomial", "k": 2.0, "period": 2, "final": 0.2}, [1, 0.4, 0.2, 0.2]),
+        ({"schedule": "constant"}, [1, 1, 1]),
+    ],
+)
+def test_schedules_by_hand(given: dict[str, Any], values: list[float]) -> None:
+    method = Zcdp(**given)
+    assert [method.factor(t) for t in range(len(values))] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "passes"), [("exponential", 60), ("time", 50), ("step", 40), ("polynomial", 40), ("constant", 156)]
+)
+def test_the_authors_constants_spend_their_budget_in_their_number_of_passes(schedule: Any, passes: int) -> None:
+    """From sigma_0 = 10, rho = sum of 1 / (2 sigma_t^2) <= 0.78125: how many passes over the data that allows."""
+    method = Zcdp(schedule=schedule)
+    rho = np.cumsum([1 / (2 * (method.multiplier * method.factor(t)) ** 2) for t in range(200)])
+    assert int((rho <= 0.78125).sum()) == passes
+    assert set(AUTHORS) >= {schedule}
+
+
+def test_the_paper_tier_is_60_passes_of_the_exponential_schedule() -> None:
+    method = Zcdp()
+    f = method.scheduled(600 / 60_000)
+    z = Plan(0.01, method.steps, method.multiplier, f).multipliers()
+    assert len(z) == 6000 and len(set(z)) == 60
+    assert z[99] == 10 and z[100] == pytest.approx(10 * math.exp(-0.0138)) and z[-1] > LEAST * z[0]
+
+
+def test_time_counts_passes_over_the_data_or_equal_parts_of_the_training() -> None:
+    by_pass = Zcdp(schedule="step", k=0.5, period=1).scheduled(0.24)
+    assert [by_pass(step, 9) for step in range(9)] == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25]
+    by_part = Zcdp(schedule="step", k=0.5, period=1, epochs=2).scheduled(0.24)
+    assert [by_part(step, 5) for step in range(5)] == [1, 1, 1, 0.5, 0.5]
+
+
+def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
+    quick, paper = (configure(Zcdp, tier, {}, "method") for tier in ("quick", "paper"))
+    assert quick.factor(quick.epochs - 1) == pytest.approx(paper.factor(59), rel=0.05)
+
+
+@pytest.mark.parametrize(("epochs", "sigma"), [(30, 4.38), (60, 6.19), (100, 8.00)])
+def test_plain_zcdp_has_the_cards_values(epochs: int, sigma: float) -> None:
+    """rho = 0.78197 gives 6.783; at q = 1 a pass is one Gaussian."""
+    assert sampled_zcdp_epsilon([sigma] * epochs, 1.0, 1e-5) == pytest.approx(6.783, rel=2e-3)
+    assert epsilon(Plan(1.0, epochs, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(5.68, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "q"),
+    [([6.0] * 40_000, 0.01), ([1.0] * 5, 0.01), ([2.0, 1.0] * 400, 0.005), ([0.7] * 2000, 0.02)],
+)
+def test_the_theorem_is_the_best_order_it_covers(multipliers: list[float], q: float) -> None:
+    """By a search: min of rho alpha + log(1/delta) / (alpha - 1), alpha <= 1 + min sigma^2 ln(1/(q sigma))."""
+    rho = sum(q * q / (s * s) for s in multipliers)
+    excess = min(s * s * math.log(1 / (q * s)) for s in multipliers)
+    alpha = 1 + np.linspace(1e-3, excess, 200_001)
+    expected = float(np.min(rho * alpha - math.log(1e-5) / (alpha - 1)))
+    assert sampled_zcdp_epsilon(multipliers, q, 1e-5) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_two_branches_by_hand() -> None:
+    """rho = 40,000 * 0.01^2 / 36 = 0.1111: 0.1111 + 2 sqrt(0.1111 * 11.513) = 2.373. One step of sigma 1: rho = 1e-4,
+    u - 1 = ln 100 = 4.605, and 1e-4 * 5.605 + 11.513 / 4.605 = 2.5006."""
+    assert sampled_zcdp_epsilon([6.0] * 40_000, 0.01, 1e-5) == pytest.approx(2.3730, abs=2e-4)
+    assert sampled_zcdp_epsilon([1.0], 0.01, 1e-5) == pytest.approx(2.5006, abs=2e-4)
+
+
+@pytest.mark.parametrize("q", [0.001, 0.05, 0.5, 1.0])
+def test_more_noise_never_claims_more(q: float) -> None:
+    claimed = [sampled_zcdp_epsilon([float(s)] * 100, q, 1e-5) for s in np.geomspace(0.05, 5000, 120)]
+    assert all(a >= b for a, b in pairwise(claimed)) and claimed[-1] < 0.5
+
+
+@pytest.mark.parametrize("z", [0.0, 1e-12, 1e-320])
+def test_without_noise_nothing_is_claimed(z: float) -> None:
+    assert math.isinf(sampled_zcdp_epsilon([1.0, z], 0.01, 1e-5))
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps", "holds"),
+    [(0.01, 6.0, 2000, True), (0.1, 6.0, 500, True), (0.02, 1.0, 500, True), (0.01, 0.6, 10_000, False)],
+)
+def test_the_claim_is_above_the_account_but_for_small_noise(q: float, sigma: float, steps: int, holds: bool) -> None:
+    """Why the ledger, and not the theorem, is what is proved."""
+    accounted = epsilon(Plan(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert (sampled_zcdp_epsilon([sigma] * steps, q, 1e-5) >= accounted) == holds
+
+
+def planned(budget: Budget, **given: Any) -> Plan:
+    """With full batches where the account is asked for: Gaussians alone are accounted in closed form, fast."""
+    batch = 10_000 if budget.account == "accounted" else 100
+    method = Zcdp(**{"batch": batch, "steps": 200, "epochs": 4, "k": 0.3, **given})
+    return method._plan(method._settings("mnist"), 10_000, budget)
+
+
+def cost(plan: Plan, account: str) -> float:
+    if account == "claimed":
+        return sampled_zcdp_epsilon(plan.multipliers(), plan.sampling, 1e-5)
+    return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("asked", [1.0, 3.0])
+def test_zcdp_solves_for_the_number_asked_for(account: Any, asked: float) -> None:
+    plan = planned(Budget(asked, account=account))
+    assert plan.steps == 200 and plan.sampling == (0.01 if account == "claimed" else 1.0)
+    assert 0.97 * asked < cost(plan, account) <= asked
+    assert cost(replace(plan, multiplier=plan.multiplier / 1.05), account) > asked
+
+
+def test_the_account_needs_less_noise_than_the_claim() -> None:
+    plan = planned(Budget(1.0), epochs=2)
+    assert cost(replace(plan, multiplier=0.9 * plan.multiplier), "accounted") < 1.0
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_zcdp_stops_when_the_budget_is_spent(account: Any) -> None:
+    multiplier = 4.0 if account == "claimed" else 40.0
+    plan = planned(Budget(1.0, account=account, solve="steps"), multiplier=multiplier, epochs=0, k=0.05)
+    assert plan.multiplier == multiplier and plan.steps > 1
+    assert cost(plan, account) <= 1.0 < cost(replace(plan, steps=plan.steps + 1), account)
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_a_schedule_that_vanishes_ends_the_training_and_breaks_nothing(account: Any) -> None:
+    """Full batches: a pass is a step, and the noise falls to nothing within any number of steps that is tried."""
+    plan = planned(Budget(1.0, account=account, solve="steps"), batch=10_000, multiplier=100.0, epochs=0, k=1.0)
+    assert 1 <= plan.steps < 10
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_a_budget_without_steps_is_refused_in_one_line(account: Any) -> None:
+    with pytest.raises(BenchError, match="--solve steps") as caught:
+        planned(Budget(0.01, account=account, solve="steps"), multiplier=0.5)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("budget", "z"), [(FREE, 10.0), (Budget(3.0, solve="none"), 10.0), (NO_NOISE, 0.0)])
+def test_nothing_to_solve(budget: Budget, z: float) -> None:
+    assert planned(budget).multiplier == z
+
+
+def test_zcdps_release_claims_its_theorem_and_stays_within_either_number() -> None:
+    for account in ("claimed", "accounted"):
+        budget = Budget(3.0, account=account)  # type: ignore[arg-type]
+        release = convert("zcdp", budget)
+        assert release.claim is not None and "Yu et al." in release.claim.source
+        check_budget(release.ledger, release.claim, budget)
+
+
+@every_method
+@pytest.mark.slow
+def test_without_noise_digits_are_learnt(tmp_path: Path, name: str) -> None:
+    settings = runner.Settings(
+        method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),)
+    )
+    record = runner.run(runner.prepare(settings), 0).record
+    assert record.metrics["accuracy"] >= record.metrics["teacher_accuracy"] - 0.1  # type: ignore[operator]
