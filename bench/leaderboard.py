@@ -240,13 +240,21 @@ def _rounded(value: float) -> float:
 
 
 def flags(record: Record) -> list[str]:
-    """What a reader must know before using a row: `claim!=accounted` where the paper's number is not what is proved."""
+    """What a reader must know before using a row.
+
+    `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
+    another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does.
+    """
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is None:
         return []
-    a, b = claim["epsilon"], accounted["epsilon"]
+    found = [f"disputed:{claim['disputed']}"] if claim.get("disputed") else []
+    if claim["unit"] != accounted["unit"]:
+        found.append("other-unit")
+    proved = record.privacy["accounted_units"].get(claim["unit"])
+    a, b = claim["epsilon"], proved and proved["epsilon"]
     same = a == b if a is None or b is None else math.isclose(a, b, rel_tol=1e-6)
-    return [] if same and claim["unit"] == accounted["unit"] else ["claim!=accounted"]
+    return [*found, "claim!=accounted"] if proved is None or not same else found
 
 
 def _mean(values: list[float | None]) -> float | None:

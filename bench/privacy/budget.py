@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -65,26 +66,32 @@ class Claim:
         delta: in [0, 1).
         unit: what the paper's proof covers.
         source: paper and theorem.
+        disputed: why the proof does not cover what the algorithm does, in a few words joined by "-", such as
+            "per-image-composition"; boards flag it. "" where nothing is known against it.
 
     Raises:
-        BenchError: a value outside these ranges, NaN included.
+        BenchError: a value outside these ranges, NaN included, or a reason that is not such words.
     """
 
     epsilon: float
     delta: float
     unit: Unit
     source: str
+    disputed: str = ""
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
             raise BenchError(f"the claimed epsilon is {self.epsilon}; expected a number >= 0 or inf")
         if not 0 <= self.delta < 1:
             raise BenchError(f"the claimed delta is {self.delta}; expected 0 <= delta < 1")
+        if not re.fullmatch(r"([a-z0-9]+(-[a-z0-9]+)*)?", self.disputed):
+            raise BenchError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; an infinite epsilon is null with "finite": false."""
-        return {**finite_or_null(self.epsilon), "delta": self.delta, "unit": self.unit.value, "source": self.source}
+        plain = {**finite_or_null(self.epsilon), "delta": self.delta, "unit": self.unit.value, "source": self.source}
+        return plain | ({"disputed": self.disputed} if self.disputed else {})
 
 
 def finite_or_null(epsilon: float) -> dict[str, Any]:

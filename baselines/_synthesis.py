@@ -1,0 +1,199 @@
+"""Private generators as the bench runs them: a labelled synthetic set, and a classifier trained on nothing else.
+
+A baseline of this family makes a source of labelled images from the private records, once and privately; all that
+follows is post-processing:
+
+1. a set of `samples` images is drawn, classes as even as they come;
+2. the run's `--student` is trained on it from scratch, and released. It sees pixels in [0, 1].
+
+Protocol `faithful` is DataLens' (Wang et al., CCS 2021; G-PATE's too): 100,000 images, 600 passes of plain SGD, 2e-3,
+batches of 512. `fast` is 30,000 images, 8 passes of Adam, 1e-3 falling to 0, batches of 128. The student is the one of
+the last pass: no epoch is chosen, on test images or others, where DataLens and G-PATE print the best of 600 epochs on
+the test set.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench import nets
+from bench.api import Context, Release, Teacher
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.privacy import Budget, Claim, Ledger, Unit
+
+CHUNK, SHOWN = 1000, 60
+
+Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+"""(n, generator) to (n, c, h, w) images in [0, 1] and their (n,) int64 labels; at most CHUNK are asked for at once."""
+
+
+class Protocol(NamedTuple):
+    """How the student is trained on a synthetic set."""
+
+    samples: int
+    passes: int
+    batch: int
+    rate: float
+    adam: bool
+
+
+PROTOCOLS = {"faithful": Protocol(100_000, 600, 512, 2e-3, False), "fast": Protocol(30_000, 8, 128, 1e-3, True)}
+SMOKE: dict[str, Any] = {"evaluation": "fast", "samples": 40, "passes": 1}
+
+
+@dataclass
+class Synthesis:
+    """A private source of labelled images.
+
+    Attributes:
+        draw: makes images and labels from what was released; never looks at private data.
+        ledger, claim, solved: as of a `Release`.
+        generator: the network behind `draw`, released with the student.
+        fixed: (images, labels) that are all there is to draw, where a method makes a set and no source.
+    """
+
+    draw: Draw | None
+    ledger: Ledger
+    claim: Claim
+    solved: dict[str, float] = field(default_factory=dict)
+    generator: nn.Module | None = None
+    fixed: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class PrivateGenerator(ABC):
+    """Options of the downstream classifier, and the conversion; a baseline adds `synthesise`."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    unit: ClassVar[str] = str(Unit.EXAMPLE)
+
+    evaluation: Literal["faithful", "fast"] = "faithful"
+    """The student's training: faithful = 100,000 images, 600 passes of SGD; fast = 30,000 images, 8 passes of Adam."""
+    samples: int = 0
+    """Images drawn for the student; 0 = the protocol's."""
+    passes: int = 0
+    """Passes of the student over the synthetic images; 0 = the protocol's."""
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "passes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse another unit than one record, before anything is trained."""
+        if budget.unit != Unit.EXAMPLE:
+            raise BenchError(f"--unit {budget.unit}: a private generator is accounted per example; use --unit example")
+
+    @abstractmethod
+    def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
+        """Make the source within `budget` from the private records.
+
+        Args:
+            images: (n, c, h, w) uint8 on the context's device; n is public.
+            labels: (n,) int64.
+            teacher: for its shape, classes and dataset; its model is not asked.
+        """
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Make the source, then train the student; `teacher.model` is used for nothing."""
+        if teacher.private is None:
+            raise RuntimeError('the private records are used; the method\'s `needs` must name "private_data"')
+        images, labels = (part.to(ctx.device) for part in teacher.private)
+        made = self.synthesise(images, labels, teacher, budget, ctx)
+        protocol = self.protocol()
+        x, y = made.fixed or sample(made.draw, protocol.samples, ctx.generator("synthetic set"))
+        network = seeing_pixels(nets.build(student, teacher.shape, teacher.classes))
+        fit(network, x, y, protocol, ctx, "training on synthetic images")
+        shown = by_class(x, y, teacher.classes)[:SHOWN]
+        return Release(network, student, made.ledger, made.claim, made.generator, shown, made.solved)
+
+    def protocol(self) -> Protocol:
+        """The student's training with what the options change of it."""
+        chosen = PROTOCOLS[self.evaluation]
+        return chosen._replace(samples=self.samples or chosen.samples, passes=self.passes or chosen.passes)
+
+
+@torch.no_grad()
+def sample(draw: Draw | None, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(count, c, h, w) float32 images in [0, 1], (count,) labels. Raises RuntimeError if a pixel is not in [0, 1]."""
+    if draw is None:
+        raise RuntimeError("a Synthesis has either `draw` or a `fixed` set")
+    parts = [draw(min(CHUNK, count - start), rng) for start in range(0, count, CHUNK)]
+    images, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    if not bool(((images >= 0) & (images <= 1)).all()):
+        raise RuntimeError("the generator made pixels outside [0, 1], or NaN: its training diverged")
+    return images, labels
+
+
+def conditional(generator: nn.Module, classes: int, latents: Callable[[int, torch.Generator], Tensor]) -> Draw:
+    """Draw from `generator(z, y)`, (n, latent) and (n,) int64 to images, with labels in turn: public and even."""
+
+    def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(count, device=rng.device) % classes
+        return generator(latents(count, rng), labels), labels
+
+    return draw
+
+
+def gaussian_latents(length: int) -> Callable[[int, torch.Generator], Tensor]:
+    """z ~ N(0, I), (n, length)."""
+    return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
+
+
+def seeing_pixels(network: Classifier) -> Classifier:
+    """The classifier with pixels in [0, 1] put to it as they are, in place."""
+    network.mean.fill_(0.0)
+    network.std.fill_(1.0)
+    return network
+
+
+def fit(network: Classifier, images: Tensor, labels: Tensor, by: Protocol, ctx: Context, stage: str) -> None:
+    """Train in place by cross-entropy; ends on the context's device in eval mode. Passes are shuffled; the incomplete
+    last batch of a pass is left out where there is a complete one.
+
+    Raises:
+        RuntimeError: the weights became NaN or infinite.
+    """
+    network = ctx.prepared(network).train()
+    ask, rng = ctx.compiled(network), ctx.generator(stage)
+    images, labels = images.to(ctx.device), labels.to(ctx.device)
+    batch = min(by.batch, len(images))
+    per_pass = len(images) // batch
+    total = by.passes * per_pass
+    make = torch.optim.Adam if by.adam else torch.optim.SGD
+    optimizer = make(network.parameters(), lr=by.rate)
+    with ctx.track(stage, total) as advance:
+        for step in range(total):
+            if step % per_pass == 0:
+                order = torch.randperm(len(images), generator=rng, device=ctx.device)
+            chosen = order[step % per_pass * batch :][:batch]
+            if by.adam:
+                for group in optimizer.param_groups:
+                    group["lr"] = by.rate * (1 - step / total)
+            with ctx.precision():
+                logits = ask(images[chosen])
+            optimizer.zero_grad(set_to_none=True)
+            F.cross_entropy(logits.float(), labels[chosen]).backward()
+            optimizer.step()
+            advance(1)
+    optimizer.zero_grad(set_to_none=True)
+    network.eval()
+    if not all(bool(p.isfinite().all()) for p in network.parameters()):
+        raise RuntimeError(f"{stage}: the weights became NaN or infinite")
+
+
+def by_class(images: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Rows of up to 10 images, a class each column where there are 10 classes: the first images of every class."""
+    firsts = [(labels == c).nonzero().flatten()[: SHOWN // min(classes, 10)] for c in range(min(classes, 10))]
+    rows = min((len(found) for found in firsts), default=0)
+    if rows == 0:
+        return images[:SHOWN]
+    return images[torch.stack([found[:rows] for found in firsts], 1).flatten()]
