@@ -34,17 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks._gan import build_gan, fingerprint, pack, train_wgan_gp, unpack
-from bench.api import Access, Advance, AttackResult, Context, Target, Tensors
-from bench.errors import BenchError
-from bench.nets.generators import check_square
-from bench.seeds import derive
-
-GAN_BETAS = (0.5, 0.999)
+from attacks._prior import QUICK, SMOKE, GanPrior
+from bench.api import Access, Advance, AttackResult, Context, Target
 
 
 @dataclass(frozen=True)
-class Gmi:
+class Gmi(GanPrior):
     """Generative model inversion; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 1
@@ -52,26 +47,10 @@ class Gmi:
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {"gan_steps": 4, "gan_batch": 8, "n_critic": 2, "latent": 8, "width": 4,
-                  "iterations": 3, "draws": 2, "images_per_class": 1},
-        "quick": {"gan_steps": 400, "n_critic": 2, "gan_lr": 1e-3, "width": 16,
-                  "iterations": 50, "lr": 0.05, "images_per_class": 4},
-    }  # fmt: skip
+        "smoke": {**SMOKE, "iterations": 3, "draws": 2, "images_per_class": 1},
+        "quick": {**QUICK, "iterations": 50, "lr": 0.05, "images_per_class": 4},
+    }
 
-    gan_steps: int = 53_000
-    """Critic updates of the GAN (100 epochs over half of MNIST, about 34,000 images, in batches of 64)."""
-    gan_batch: int = 64
-    """Images per update of the GAN."""
-    gan_lr: float = 2e-4
-    """Adam step size of generator G and critic D; betas 0.5 and 0.999."""
-    n_critic: int = 5
-    """Critic updates per generator update."""
-    penalty: float = 10.0
-    """Weight of the gradient penalty in L_D."""
-    latent: int = 100
-    """Length of the latent vector z."""
-    width: int = 64
-    """Channels d of the narrowest hidden maps of G and D."""
     iterations: int = 1500
     """Steps of the latent search."""
     lr: float = 0.01
@@ -94,35 +73,24 @@ class Gmi:
     """Keep, per target, only the draw with the largest target score (the paper's step 5); false keeps all images."""
 
     def __post_init__(self) -> None:
-        counts = ("gan_steps", "gan_batch", "n_critic", "latent", "width", "iterations", "draws", "images_per_class")
-        for name in (*counts, "ref_batch", "batch"):
+        super().__post_init__()
+        for name in ("iterations", "draws", "images_per_class", "ref_batch", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
-        for name in ("gan_lr", "lr", "latent_clip"):
+        for name in ("lr", "latent_clip"):
             if not (0 < getattr(self, name) < math.inf):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
-        for name in ("penalty", "identity_weight"):
-            if not (0 <= getattr(self, name) < math.inf):
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 or more")
+        if not 0 <= self.identity_weight < math.inf:
+            raise ValueError(f"identity_weight is {self.identity_weight}, expected 0 or more")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}, expected 0 or more and less than 1")
-
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
-        try:
-            check_square(shape)
-        except BenchError as error:
-            return str(error)
-        if aux < 2 * self.gan_batch:
-            return f"{aux} auxiliary images: the GAN needs at least {2 * self.gan_batch} (two batches of gan_batch)"
-        return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct `draws` x `images_per_class` images of every class (draws = 1 in effect if `keep_best`).
 
         The GAN depends on `aux` and on its own fields only; it is trained once for all targets and seeds.
         """
-        generator, critic = self._gan(aux, ctx)
+        generator, critic = self.gan(aux, ctx)
         starts = torch.randn(
             self.draws * target.classes * self.images_per_class,
             self.latent,
@@ -144,34 +112,6 @@ class Gmi:
             best = best_draws(scores.view(self.draws, -1))
             images, targets, draws = images[best], targets[best], draws[best]
         return AttackResult(images, targets, draws)
-
-    def _gan(self, aux: Tensor, ctx: Context) -> tuple[nn.Module, nn.Module]:
-        """Generator and critic, frozen; from the store if these images and settings have been trained before."""
-        names = ("gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "latent", "width")
-        key = {"version": self.version, "aux": fingerprint(aux), **{name: getattr(self, name) for name in names}}
-        seed = derive("gmi-gan", *key.values())
-        c, h, w = aux.shape[1:]
-        generator, critic = build_gan((c, h, w), self.latent, self.width, seed, ctx.device)
-
-        def make() -> Tensors:
-            with ctx.track("GMI: training the GAN", self.gan_steps) as advance:
-                train_wgan_gp(
-                    aux,
-                    generator,
-                    critic,
-                    steps=self.gan_steps,
-                    batch=self.gan_batch,
-                    n_critic=self.n_critic,
-                    lr=self.gan_lr,
-                    betas=GAN_BETAS,
-                    penalty=self.penalty,
-                    rng=torch.Generator(ctx.device).manual_seed(derive(seed, "training")),
-                    advance=advance,
-                )
-            return pack(generator=generator, critic=critic)
-
-        unpack(ctx.artifacts.get("gmi-gan", key, make), generator=generator, critic=critic)
-        return generator, critic
 
     def _search(
         self,

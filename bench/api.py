@@ -130,11 +130,25 @@ class AttackResult:
         images: (n, c, h, w) float32 in [0, 1].
         targets: (n,) int64, the class each image was aimed at.
         draws: (n,) int64, which independent attack seed made the image.
+        victims: (n,) int64, which of the victims (`Target.observed`) each image is a reconstruction of; None for an
+            attack on classes.
     """
 
     images: Tensor
     targets: Tensor
     draws: Tensor
+    victims: Tensor | None = None
+
+
+@dataclass
+class MembershipResult:
+    """What a membership attack thinks of its suspects. It never learns who is a member.
+
+    Attributes:
+        scores: (n,) one finite number per suspect, in their order; larger = more likely a member.
+    """
+
+    scores: Tensor
 
 
 class AccessDenied(Exception):
@@ -146,14 +160,27 @@ class Target:
 
     One query is one image put through the model. `label` answers class indices, `scores` adds softmax probabilities,
     `weights` adds logits that gradients flow through and the module itself.
+
+    Args:
+        model: in eval mode, frozen.
+        victims: (m, c, h, w) images that somebody else puts to the model; an attack may watch the answers
+            (`observed`), never the images.
     """
 
-    def __init__(self, model: nn.Module, access: Access, shape: tuple[int, int, int], classes: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        access: Access,
+        shape: tuple[int, int, int],
+        classes: int,
+        victims: Tensor | None = None,
+    ) -> None:
         self.access: Access = access
         self.shape = shape
         self.classes = classes
         self.queries = 0
         self.__model = model
+        self.__victims = victims
 
     def labels(self, images: Tensor) -> Tensor:
         """(n,) int64 argmax classes."""
@@ -162,6 +189,18 @@ class Target:
     def scores(self, images: Tensor) -> Tensor:
         """(n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
         return self.__ask(images, "scores").softmax(1)
+
+    def observed(self) -> Tensor:
+        """(m, classes) softmax probabilities that the victims' images are answered with; not the attacker's queries.
+
+        Raises:
+            AccessDenied: access `label`, or a target that nobody else uses.
+        """
+        self.__require("scores")
+        if self.__victims is None:
+            raise AccessDenied("the target has no victims; the attack's `observes` must be True")
+        with torch.no_grad():
+            return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
     def logits(self, images: Tensor) -> Tensor:
         """(n, classes), differentiable in `images`. Raises AccessDenied below access `weights`."""
@@ -270,14 +309,46 @@ class Method(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A model that the attacker had made as the target was, on records that the attacker knows.
+
+    Attributes:
+        target: with the attack's own access.
+        members: (n,) bool, the suspects among its training records.
+    """
+
+    target: Target
+    members: Tensor
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a membership attacker holds besides the target.
+
+    Attributes:
+        images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
+        labels: (n,) int64, their true classes.
+        population: (images, labels) of the same distribution, in nobody's training records, references' included.
+        references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
+            "teacher": networks trained like the undefended teacher; "student": those converted as the target was.
+    """
+
+    images: Tensor
+    labels: Tensor
+    population: tuple[Tensor, Tensor]
+    references: Callable[[int, Literal["teacher", "student"]], list[Reference]]
+
+
 @runtime_checkable
 class Attack(Protocol):
-    """An attack on one target.
+    """An inversion attack on one target: images of its classes, or of its victims, are brought back.
 
     Class variables:
         version, reference, tiers: as for a method.
-        goal: "inversion" or "membership".
-        access: the least access the attack needs.
+        goal: "inversion".
+        access: the least access the attack needs; what it is given.
+        observes: whether it watches the target answer victims (`Target.observed`); may be absent, meaning False.
     """
 
     version: ClassVar[int]
@@ -292,4 +363,29 @@ class Attack(Protocol):
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Attack `target` with the help of `aux`, (n, c, h, w) unlabelled images in [0, 1] on the context's device."""
+        ...
+
+
+@runtime_checkable
+class MembershipAttack(Protocol):
+    """An attack that tells the target's private training records from others.
+
+    Class variables:
+        version, reference, tiers: as for a method.
+        goal: "membership".
+        access: the least access the attack needs; what it is given.
+    """
+
+    version: ClassVar[int]
+    reference: ClassVar[str]
+    goal: ClassVar[Literal["inversion", "membership"]]
+    access: ClassVar[Access]
+    tiers: ClassVar[dict[str, dict[str, Any]]]
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run with `aux` labelled images that are nobody's training records, or None."""
+        ...
+
+    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+        """Score every suspect."""
         ...

@@ -22,10 +22,10 @@ from bench import data, leaderboard, nets, provenance, registry, steps, teachers
 from bench.api import Teacher
 from bench.config import plain
 from bench.errors import BenchError, RunFailed
+from bench.job import Job, run_spec, shards_of
 from bench.privacy.accountant import Overspent
 from bench.privacy.one_run import CONFIDENCE, ceiling, comparable, correct_guesses, one_run_epsilon, refutes
 from bench.records import AUDIT, Audit, AuditSpec, AuditTeacherSpec, EnsembleSpec, ReleaseSpec
-from bench.runner import Job, run_spec, shards_of
 from bench.seeds import derive
 from bench.store import Step, publish
 

@@ -2,89 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from bench import console, data, leaderboard, nets, pictures, provenance, registry, scoring, steps, teachers
-from bench.api import AttackResult, Context, Shards, Teacher
-from bench.config import configure, plain
-from bench.errors import BenchError, RunFailed
+from bench import data, leaderboard, nets, pictures, provenance, registry, scoring, steps
+from bench.api import AttackResult, Teacher
+from bench.errors import RunFailed
+from bench.job import Job, Settings, prepare, run_spec, setting, shards_of
 from bench.metrics.inversion import nearest_private
 from bench.metrics.power import Power, power
-from bench.privacy import Budget
 from bench.privacy.accountant import Overspent
-from bench.records import (
-    RECORD,
-    AttackSpec,
-    DataSpec,
-    EnsembleSpec,
-    EvaluatorSpec,
-    RandomSpec,
-    Record,
-    ReleaseSpec,
-    RunSpec,
-    TeacherSpec,
-    canonical,
-)
+from bench.records import RECORD, RandomSpec, Record, RunSpec, canonical
 from bench.scoring import Scored
-from bench.store import Step, Store, publish
+from bench.store import Step, publish
 
-EVALUATOR_SEED = 2020
+__all__ = ["Job", "Outcome", "Settings", "prepare", "run", "run_spec"]
+
 MOST_COLUMNS = 20
 NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a user asks for; every field is an option of `bench run`."""
-
-    method: str
-    attack: str | None
-    dataset: str = "digits"
-    split: str = "iid"
-    data_root: Path | None = None
-    download: bool = False
-    teacher: str = "resnet18"
-    teacher_weights: Path | None = None
-    teacher_normalise: tuple[float, float] | None = None
-    student: str = "datalens"
-    tier: str = "quick"
-    budget: Budget = field(default_factory=Budget)
-    device: str = "auto"
-    precision: Literal["fp32", "bf16"] = "fp32"
-    compile: bool = False
-    noise: Literal["seeded", "os"] = "seeded"
-    out: Path = Path("runs")
-    fresh: bool = False
-    method_options: tuple[tuple[str, str], ...] = ()
-    attack_options: tuple[tuple[str, str], ...] = ()
-    teacher_options: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Job:
-    """Settings with everything checked and loaded that can be checked before anything is trained."""
-
-    settings: Settings
-    device: torch.device
-    store: Store
-    method: Any
-    attack: Any | None
-    recipe: teachers.Recipe
-    evaluator_recipe: teachers.Recipe
-    weights_sha256: str | None
-    material: steps.Material
-
-    def context(self, seed: int) -> Context:
-        """The context of a step with its own seed."""
-        s = self.settings
-        return Context(self.device, seed, console.track, self.store, s.noise, s.precision == "bf16", s.compile)
 
 
 @dataclass(frozen=True)
@@ -94,127 +34,6 @@ class Outcome:
     record: Record
     path: Path
     cached: bool
-
-
-def prepare(settings: Settings) -> Job:
-    """Check all that a user can get wrong, then load the data.
-
-    Raises:
-        BenchError: one line saying what was given, what is expected and what to do.
-    """
-    data.check(settings.dataset)
-    for arch in (settings.teacher, settings.student):
-        nets.check(arch)
-    method = configure(registry.load("method", settings.method), settings.tier, dict(settings.method_options), "method")
-    attack = _attack(settings)
-    recipe = configure(teachers.Recipe, settings.tier, dict(settings.teacher_options), "teacher")
-    sha = _weights_sha256(settings.teacher_weights)
-    device = pick_device(settings.device)
-    store = Store(settings.out, settings.fresh, console.say)
-    material = _material(settings)
-    method.check(settings.budget, material.data.name, material.data.classes)
-    if "teacher_ensemble" in method.needs:
-        _check_shards(method.shards(settings.teacher, material.data.name), len(material.private[0]))
-    return Job(settings, device, store, method, attack, recipe, teachers.recipe_for(settings.tier), sha, material)
-
-
-def _check_shards(shards: Shards, records: int) -> None:
-    for arch in shards.archs:
-        nets.check(arch)
-    if shards.count > records:
-        raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
-
-
-def _attack(settings: Settings) -> Any | None:
-    if settings.attack is None:
-        if settings.attack_options:
-            raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
-        return None
-    plugin = configure(registry.load("attack", settings.attack), settings.tier, dict(settings.attack_options), "attack")
-    if plugin.goal != "inversion":
-        raise BenchError(f"--attack {settings.attack}: its goal '{plugin.goal}' has no scorer; expected 'inversion'")
-    return plugin
-
-
-def _weights_sha256(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    if not path.is_file():
-        raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
-    return steps.file_sha256(path)
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device called `name`: auto, cpu, cuda or cuda:N. Raises BenchError if it is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
-        raise BenchError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise BenchError(
-            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu or auto"
-        )
-    return torch.device(name)
-
-
-def _material(settings: Settings) -> steps.Material:
-    images = data.load(settings.dataset, settings.data_root, settings.download)
-    split = data.split(images, settings.split)
-    load_other = partial(data.load, root=settings.data_root, download=settings.download)
-    aux = data.aux_part(images, split, load_other)
-    return steps.Material(data.private_domain(images, split), data.private_part(images, split), aux)
-
-
-def run_spec(job: Job, seed: int) -> RunSpec:
-    """The spec of the run that `job` asks for, with one seed."""
-    s, m = job.settings, job.material.data
-    where = DataSpec(m.name, m.fingerprint, s.split)
-    recipe = {} if job.weights_sha256 else plain(job.recipe)
-    teacher = TeacherSpec(
-        where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed, s.teacher_normalise
-    )
-    method = job.method
-    budget = steps.budget_plain(s.budget)
-    shards = shards_of(job)
-    ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
-    release = ReleaseSpec(teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed, ensemble)
-    evaluator = EvaluatorSpec(
-        replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
-    )
-    return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
-
-
-def shards_of(job: Job) -> Shards | None:
-    """The ensemble that the method asks for at its settings, if any."""
-    if "teacher_ensemble" not in job.method.needs:
-        return None
-    return job.method.shards(job.settings.teacher, job.material.data.name)
-
-
-def setting(job: Job) -> str:
-    """What differs from the tier's defaults, as options in a line, such as "mode=label epsilon=1"."""
-    s, usual = job.settings, Budget()
-    parts = _changed(registry.load("method", s.method), job.method, s.tier, "")
-    if s.attack is not None:
-        parts += _changed(registry.load("attack", s.attack), job.attack, s.tier, "attack.")
-    for name in ("epsilon", "delta", "account", "solve", "unit"):
-        if getattr(s.budget, name) != getattr(usual, name):
-            parts.append(f"{name}={getattr(s.budget, name)}")
-    return " ".join(parts + ([f"noise={s.noise}"] if s.noise != "seeded" else []))
-
-
-def _changed(cls: type[Any], plugin: Any, tier: str, prefix: str) -> list[str]:
-    default, now = plain(configure(cls, tier, {}, "plugin")), plain(plugin)
-    return [f"{prefix}{name}={now[name]}" for name in now if now[name] != default[name]]
-
-
-def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None:
-    name, plugin = job.settings.attack, job.attack
-    if name is None or plugin is None:
-        return None
-    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
-    return AttackSpec(release, aux, name, plugin.version, plugin.access, plain(plugin), seed)
 
 
 def run(job: Job, seed: int) -> Outcome:

@@ -16,7 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import ACCESS_LEVELS, Attack, AttackResult, Context, Method, Release, Target, Teacher
+from bench.api import (
+    ACCESS_LEVELS,
+    Access,
+    Attack,
+    AttackResult,
+    Context,
+    Evidence,
+    MembershipAttack,
+    Method,
+    Reference,
+    Release,
+    Target,
+    Teacher,
+)
 from bench.config import TIERS, configure, options
 from bench.privacy import Budget, Unit, accountant
 
@@ -150,31 +163,102 @@ class MethodContract(PluginContract):
 class AttackContract(PluginContract):
     """What the runner relies on in an inversion attack."""
 
-    def attack(self, seed: int = 0, model: nn.Module | None = None) -> tuple[AttackResult, Target]:
-        """One smoke attack on the toy teacher."""
+    def attack(self, seed: int = 0, model: nn.Module | None = None, **changes: Any) -> tuple[AttackResult, Target]:
+        """One smoke attack on the toy teacher, some of its fields changed."""
         torch.manual_seed(seed)
-        target = Target(model or toy_teacher().model, self.plugin.access, SHAPE, CLASSES)
+        victims = toy_images(6) if getattr(self.plugin, "observes", False) else None
+        target = Target(model or toy_teacher().model, self.plugin.access, SHAPE, CLASSES, victims)
         aux = torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
-        return self.smoke().run(target, aux, context(seed)), target
+        return dataclasses.replace(self.smoke(), **changes).run(target, aux, context(seed)), target
 
     def test_is_an_attack(self) -> None:
         assert isinstance(self.smoke(), Attack) and self.plugin.access in ACCESS_LEVELS
+        assert self.plugin.goal == "inversion"
 
-    def test_brings_back_images_for_every_class(self) -> None:
+    def test_brings_back_images(self) -> None:
         found, target = self.attack()
         assert found.images.shape[1:] == SHAPE and found.images.dtype == torch.float32
         assert float(found.images.min()) >= 0 and float(found.images.max()) <= 1
         assert len(found.images) == len(found.targets) == len(found.draws)
-        assert sorted(set(found.targets.tolist())) == list(range(CLASSES))
         assert target.queries > 0
+        if found.victims is None:
+            assert sorted(set(found.targets.tolist())) == list(range(CLASSES))
+        else:
+            assert sorted(set(found.victims.tolist())) == list(range(6)) and len(found.victims) == len(found.images)
 
     def test_same_seed_same_images(self) -> None:
         assert torch.equal(self.attack(3)[0].images, self.attack(3)[0].images)
+
+    def test_another_target_other_images(self) -> None:
+        other = toy_teacher(1).model
+        assert not torch.equal(self.attack(3)[0].images, self.attack(3, other)[0].images)
+
+    def test_images_do_not_depend_on_how_they_are_batched(self) -> None:
+        if "batch" not in {field.name for field in dataclasses.fields(self.plugin)}:
+            return
+        together, apart = self.attack(batch=200)[0], self.attack(batch=3)[0]
+        assert torch.equal(together.targets, apart.targets)
+        assert torch.allclose(together.images, apart.images, atol=1e-3)
+
+    def test_target_is_left_alone(self) -> None:
+        model = toy_teacher().model
+        before = [w.clone() for w in weights(model)]
+        self.attack(model=model)
+        assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
+        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
     def test_applicable_answers_none_or_a_sentence(self) -> None:
         assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
         reason = self.smoke().applicable(SHAPE, CLASSES, 0)
         assert reason is None or len(reason) > 10
+
+
+class MembershipContract(PluginContract):
+    """What the runner relies on in a membership attack."""
+
+    def infer(self, seed: int = 0) -> tuple[Tensor, Target]:
+        """The scores of 40 toy suspects."""
+        torch.manual_seed(seed)
+        target = Target(toy_teacher().model, self.plugin.access, SHAPE, CLASSES)
+        found = self.smoke().infer(target, toy_evidence(self.plugin.access), context(seed))
+        return found.scores, target
+
+    def test_is_a_membership_attack(self) -> None:
+        assert isinstance(self.smoke(), MembershipAttack) and self.plugin.access in ACCESS_LEVELS
+        assert self.plugin.goal == "membership"
+
+    def test_scores_every_suspect(self) -> None:
+        scores, target = self.infer()
+        assert scores.shape == (40,) and torch.isfinite(scores).all()
+        assert len(scores.unique()) > 1 and target.queries >= 40
+
+    def test_same_seed_same_scores(self) -> None:
+        assert torch.equal(self.infer(3)[0], self.infer(3)[0])
+
+    def test_applicable_answers_none_or_a_sentence(self) -> None:
+        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
+        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
+        assert reason is None or len(reason) > 10
+
+
+def toy_images(n: int, seed: int = 0) -> Tensor:
+    """(n, c, h, w) float32 of `toy_private`, in [0, 1]."""
+    return toy_private(seed, n)[0].float() / 255
+
+
+def toy_evidence(access: Access) -> Evidence:
+    """40 suspects, a population of 24, and untrained networks as references."""
+    images, labels = toy_private(5, 40)
+    others, classes = toy_private(6, 24)
+
+    def references(count: int, kind: str) -> list[Reference]:
+        inside = torch.rand(count, 40, generator=torch.Generator().manual_seed(7)).argsort(0) < count // 2
+        return [
+            Reference(Target(toy_teacher(10 + i).model, access, SHAPE, CLASSES), members)
+            for i, members in enumerate(inside)
+        ]
+
+    return Evidence(images.float() / 255, labels, (others.float() / 255, classes), references)
 
 
 def weights(module: nn.Module) -> list[Tensor]:

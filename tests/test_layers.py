@@ -33,9 +33,10 @@ BELOW: dict[str, set[str]] = {
     "leaderboard": {"errors", "registry", "records", "store", "privacy"},
     "testing": LEAVES | {"api", "config"},
 }
-BELOW["runner"] = set(BELOW) - {"testing"}
-BELOW["audit"] = BELOW["runner"] | {"runner"}
-BELOW["cli"] = BELOW["audit"] | {"audit"}
+BELOW["job"] = set(BELOW) - {"testing"}
+BELOW["runner"] = BELOW["job"] | {"job"}
+BELOW["audit"] = BELOW["job"] | {"job"}
+BELOW["cli"] = BELOW["audit"] | {"audit", "runner"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """
 import sys

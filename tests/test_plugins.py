@@ -12,9 +12,13 @@ NOT_RANDOM = {"no-defence"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
-    """One test class per plug-in of a kind."""
+    """One test class per plug-in of a kind, attacks by their goal."""
     made = []
     for name in registry.entries(kind):
+        if kind == "attack" and (registry.load(kind, name).goal == "membership") != (
+            contract is testing.MembershipContract
+        ):
+            continue
         members = {"plugin": registry.load(kind, name)} | ({"uses_randomness": False} if name in NOT_RANDOM else {})
         made.append(pytest.param(type(f"Test_{name}", (contract,), members)(), id=name))
     return made
@@ -33,4 +37,10 @@ def test_methods(plugin: testing.MethodContract, check: str) -> None:
 @pytest.mark.parametrize("check", checks(testing.AttackContract))
 @pytest.mark.parametrize("plugin", contracts("attack", testing.AttackContract))
 def test_attacks(plugin: testing.AttackContract, check: str) -> None:
+    getattr(plugin, check)()
+
+
+@pytest.mark.parametrize("check", checks(testing.MembershipContract))
+@pytest.mark.parametrize("plugin", contracts("attack", testing.MembershipContract))
+def test_membership_attacks(plugin: testing.MembershipContract, check: str) -> None:
     getattr(plugin, check)()

@@ -91,7 +91,7 @@ def quadrant_images(n: int = 32) -> Tensor:
 @pytest.fixture
 def smooth(monkeypatch: pytest.MonkeyPatch) -> Linear:
     generator = Linear(6)
-    monkeypatch.setattr(Gmi, "_gan", lambda *_: (generator, Brightness()))
+    monkeypatch.setattr(Gmi, "gan", lambda *_: (generator, Brightness()))
     return generator
 
 
