@@ -103,8 +103,6 @@ def _attack(settings: Settings) -> Any | None:
             raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
         return None
     plugin = configure(registry.load("attack", settings.attack), settings.tier, dict(settings.attack_options), "attack")
-    if plugin.goal != "inversion":
-        raise BenchError(f"--attack {settings.attack}: its goal '{plugin.goal}' has no scorer; expected 'inversion'")
     return plugin
 
 
@@ -134,8 +132,8 @@ def _material(settings: Settings) -> steps.Material:
     images = data.load(settings.dataset, settings.data_root, settings.download)
     split = data.split(images, settings.split)
     load_other = partial(data.load, root=settings.data_root, download=settings.download)
-    aux = data.aux_part(images, split, load_other)
-    return steps.Material(data.private_domain(images, split), data.private_part(images, split), aux)
+    aux, labels = data.aux_part(images, split, load_other), data.aux_labels(images, split)
+    return steps.Material(data.private_domain(images, split), data.private_part(images, split), aux, labels)
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:

@@ -43,12 +43,22 @@ COLUMNS = [
     "attack_accuracy",
     "attack_accuracy_std",
     "teacher_attack_accuracy",
+    "target_accuracy",
     "power",
     "inception_score",
     "inception_e6",
     "inception_within_class",
     "knn_distance",
+    "knn_gap",
     "fid",
+    "density",
+    "coverage",
+    "ssim",
+    "ssim_gap",
+    "auc",
+    "teacher_auc",
+    "tpr_at_1pct",
+    "tpr_at_01pct",
     "queries",
     "seeds",
     "failed",
@@ -59,6 +69,16 @@ COLUMNS = [
     "flags",
     "runs",
 ]
+AVERAGED = [*COLUMNS[COLUMNS.index("inception_score") : COLUMNS.index("queries") + 1], "target_accuracy"]
+"""Columns that are the mean of the metric of the same name."""
+REFERENCE = "reference"
+REFERENCES = {
+    "aux": "the attacker's images",
+    "class_mean": "class means",
+    "held_out": "unseen images",
+    "prior": "random latents",
+}
+"""Images that no target was asked about, as records and boards name them."""
 SORT = ["tier", "split", "method", "setting", "teacher", "student", "attack", "delta", "runs"]
 
 
@@ -111,12 +131,30 @@ def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFra
     known: dict[str, list[Audit]] = defaultdict(list)
     for audit in sorted(audits, key=lambda audit: audit.hash):
         known[audited_release(audit.spec)].append(audit)
+    records = sorted(records, key=lambda r: r.hash)
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         groups[canonical(without_seeds(record.spec))].append(record)
     rows = [_row(sorted(group, key=lambda r: (seed(r), r.hash)), known) for group in groups.values()]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame = pd.DataFrame(rows + list(_references(records)), columns=COLUMNS)
     return frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
+
+
+def _references(records: list[Record]) -> Iterable[dict[str, Any]]:
+    """A row per kind of reference images in each tier and split; those of random latents for each attack."""
+    groups: dict[tuple[str, str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        where = (record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"])
+        for name in REFERENCES:
+            if f"{REFERENCE}_{name}_attack_accuracy" in record.metrics:
+                attack = record.spec["attack"]["attack"] if name == "prior" else ""
+                groups[*where, name, attack].append(record)
+    for (tier, split, name, attack), group in groups.items():
+        row: dict[str, Any] = {"tier": tier, "split": split, "method": REFERENCE, "kind": REFERENCE}
+        row |= {"setting": REFERENCES[name], "attack": attack or None}
+        for key in ("attack_accuracy", *AVERAGED):
+            row[key] = _mean([r.metrics.get(f"{REFERENCE}_{name}_{key}") for r in group])
+        yield row
 
 
 def _row(group: list[Record], known: dict[str, list[Audit]]) -> dict[str, Any]:
@@ -157,10 +195,7 @@ def _numbers(done: list[Record]) -> dict[str, Any]:
         "attack_accuracy_std": _std([r.metrics.get("attack_accuracy") for r in done]),
         "teacher_attack_accuracy": mean("teacher_attack_accuracy"),
         "power": _power(done),
-        **{
-            key: mean(key)
-            for key in ("inception_score", "inception_e6", "inception_within_class", "knn_distance", "fid", "queries")
-        },
+        **{key: mean(key) for key in AVERAGED},
         "seconds": _mean([sum(r.provenance.get("seconds", {}).values()) for r in done]),
         "device": " | ".join(sorted({r.provenance["device"] for r in done})),
     }
@@ -170,7 +205,7 @@ def _power(done: list[Record]) -> str | None:
     states = {r.status for r in done}
     if "inconclusive" in states:
         return "inconclusive"
-    return "pass" if any("attack_accuracy" in r.metrics for r in done) else None
+    return "pass" if any("attack_accuracy" in r.metrics or "auc" in r.metrics for r in done) else None
 
 
 def _privacy(done: list[Record], audits: list[Audit]) -> dict[str, Any]:
@@ -243,8 +278,14 @@ def flags(record: Record) -> list[str]:
     """What a reader must know before using a row.
 
     `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
-    another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does.
+    another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
+    `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
+    `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone.
     """
+    return _flags_of_claim(record) + _flags_of_membership(record)
+
+
+def _flags_of_claim(record: Record) -> list[str]:
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is None:
         return []
@@ -255,6 +296,17 @@ def flags(record: Record) -> list[str]:
     a, b = claim["epsilon"], proved and proved["epsilon"]
     same = a == b if a is None or b is None else math.isclose(a, b, rel_tol=1e-6)
     return [*found, "claim!=accounted"] if proved is None or not same else found
+
+
+def _flags_of_membership(record: Record) -> list[str]:
+    if "auc" not in record.metrics:
+        return []
+    found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
+    proved = record.privacy["accounted_units"].get("example")
+    seen = record.metrics["membership_epsilon_lower"]
+    if proved is not None and proved["finite"] and seen is not None and seen > proved["epsilon"]:
+        found.append("membership>accounted")
+    return found
 
 
 def _mean(values: list[float | None]) -> float | None:

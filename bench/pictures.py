@@ -1,8 +1,8 @@
-"""Image grids as PNG files: labelled, readable, the same bytes for the same images."""
+"""Image grids and curves as PNG files: labelled, readable, the same bytes for the same images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +11,7 @@ from torch import Tensor
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
+from sklearn.metrics import roc_curve
 
 CELL, LABELS, TITLE, HEADS, EDGE = 0.62, 1.6, 0.4, 0.35, 0.12
 
@@ -45,6 +46,30 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
             axes = figure.add_axes(place)
             axes.imshow(_pixels(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             axes.set_axis_off()
+    figure.savefig(path, metadata={"Software": None})
+
+
+def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+    """Write receiver operating characteristics on logarithmic axes, where membership attacks must be read.
+
+    Args:
+        path: the PNG file.
+        title: one line above.
+        lines: label to (n,) scores and (n,) bool, who is a member; at least one of either.
+    """
+    figure = Figure(figsize=(5.2, 4.6), dpi=150, facecolor="white")
+    axes = figure.add_axes((0.14, 0.12, 0.83, 0.78))
+    figure.text(0.02, 0.95, title, fontsize=9, weight="bold", va="center")
+    least = min(1 / int((~members).sum()) for _, members in lines.values()) / 2
+    for label, (scores, members) in lines.items():
+        false, true, _ = roc_curve(members.numpy(), scores.numpy(), drop_intermediate=False)
+        axes.step(np.maximum(false, least), np.maximum(true, least), where="post", label=label)
+    axes.plot([least, 1], [least, 1], color="grey", linestyle=":", linewidth=1, label="guessing")
+    axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
+    axes.set_xlabel("false positive rate")
+    axes.set_ylabel("true positive rate")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", fontsize=8)
     figure.savefig(path, metadata={"Software": None})
 
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench import data, leaderboard, nets, pictures, provenance, registry, scoring, steps
-from bench.api import AttackResult, Teacher
+from bench import inversion, leaderboard, membership, pictures, provenance, registry, scoring, steps
+from bench.api import Teacher
 from bench.errors import RunFailed
 from bench.job import Job, Settings, prepare, run_spec, setting, shards_of
-from bench.metrics.inversion import nearest_private
-from bench.metrics.power import Power, power
 from bench.privacy.accountant import Overspent
-from bench.records import RECORD, RandomSpec, Record, RunSpec, canonical
-from bench.scoring import Scored
-from bench.store import Step, publish
+from bench.records import RECORD, Record, RunSpec, canonical
+from bench.stage import Artists
+from bench.store import publish
 
-__all__ = ["Job", "Outcome", "Settings", "prepare", "run", "run_spec"]
-
-MOST_COLUMNS = 20
-NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
+__all__ = ["Job", "Outcome", "RunFailed", "Settings", "prepare", "run", "run_spec"]
 
 
 @dataclass(frozen=True)
@@ -70,10 +64,7 @@ def _published(final: Path) -> Record | None:
     return record if complete and record.status != "failed" else None
 
 
-Artist = Callable[[Path], None]
-
-
-def _walk(job: Job, spec: RunSpec) -> tuple[Record, dict[str, tuple[str, Artist]]]:
+def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
     s, m = job.settings, job.material
     taught, teacher_net = steps.teacher(job.store, spec.release.teacher, job.recipe, m, s.teacher_weights, job.context)
     judged, evaluator_net = steps.evaluator(job.store, spec.evaluator, job.evaluator_recipe, m, job.context)
@@ -99,61 +90,19 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, dict[str, tuple[str, Artist]
         record.metrics |= scoring.with_interval("control_accuracy", control["correct"], control["tested"])
     record.student = result["arch"]
     record.privacy = result["privacy"] | {"noise": s.noise, "solved": result["solved"]}
-    artists: dict[str, tuple[str, Artist]] = {}
+    artists: Artists = {}
     if (shown := steps.synthetic(released)) is not None:
         artists["synthetic"] = (
             "synthetic.png",
             partial(_draw_synthetic, title=f"{s.method}: synthetic images", images=shown),
         )
     if spec.attack is not None:
-        targets = {"student": student_net, "teacher": teacher_net}
-        artists |= _attack_all(job, spec, record, targets, evaluator_net, seconds)
+        if job.attack is not None and job.attack.goal == "membership":
+            artists |= membership.play(job, spec, record, student_net, teacher_net, seconds)
+        else:
+            artists |= inversion.play(job, spec, record, student_net, teacher_net, evaluator_net, seconds)
     record.provenance = _provenance(job, seconds)
     return record, artists
-
-
-def _attack_all(
-    job: Job,
-    spec: RunSpec,
-    record: Record,
-    nets_by_target: dict[str, nets.Classifier],
-    evaluator: nets.Classifier,
-    seconds: dict[str, float],
-) -> dict[str, tuple[str, Artist]]:
-    """Attack student, teacher and random net; fill metrics and the power gate; return the picture to draw."""
-    m, aim = job.material, spec.attack
-    assert aim is not None and job.attack is not None
-    reason = job.attack.applicable(m.data.shape, m.data.classes, len(m.aux))
-    if reason is not None:
-        record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
-        return {}
-    random_spec = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, aim.seed)
-    nets_by_target = nets_by_target | {"random": steps.random_network(random_spec, m, job.device)}
-    specs = {
-        "student": aim,
-        "teacher": replace(aim, target=spec.release.teacher),
-        "random": replace(aim, target=random_spec),
-    }
-    made: dict[str, Step] = {}
-    for name, target_spec in specs.items():
-        made[name] = steps.attack(job.store, target_spec, job.attack, nets_by_target[name], m, job.context)
-        seconds[f"attack_{name}"] = made[name].seconds
-    found = {name: steps.reconstructions(step) for name, step in made.items()}
-    by = scoring.appoint(evaluator, m.private, job.device)
-    scored = {name: scoring.judge(images, by) for name, images in found.items()}
-    gate = power(scored["teacher"].confusion, scored["random"].confusion)
-    _fill(record, scored, gate, made["student"].json("result.json")["queries"])
-    title = f"{aim.attack} against {spec.release.method} on {m.data.name} (first image of the first draw per class)"
-    return {"reconstructions": ("reconstructions.png", partial(_draw_attack, title=title, found=found, material=m))}
-
-
-def _fill(record: Record, scored: dict[str, Scored], gate: Power, queries: int) -> None:
-    for name, prefix in (("student", ""), ("teacher", "teacher_"), ("random", "random_")):
-        record.metrics |= {f"{prefix}{key}": value for key, value in scored[name].metrics.items()}
-        record.missing |= {f"{prefix}{key}": reason for key, reason in scored[name].missing.items()}
-    record.metrics |= {"queries": queries, "power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
-    if not gate.passed:
-        record.status, record.reason = "inconclusive", gate.reason
 
 
 def _draw_synthetic(path: Path, title: str, images: torch.Tensor) -> None:
@@ -161,22 +110,11 @@ def _draw_synthetic(path: Path, title: str, images: torch.Tensor) -> None:
     pictures.grid(path, title, [""] * 10, [row for row in rows if len(row[1]) == 10])
 
 
-def _draw_attack(path: Path, title: str, found: dict[str, AttackResult], material: steps.Material) -> None:
-    images, labels = data.to_float(material.private[0]), material.private[1]
-    classes = found["student"].targets.unique()[:MOST_COLUMNS]
-    rows = []
-    for name, result in found.items():
-        first = [int((result.targets == c).nonzero()[0]) for c in classes]
-        near = nearest_private(result.images[first], result.targets[first], images, labels)
-        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", images[near])]
-    pictures.grid(path, title, [material.data.class_names[int(c)] for c in classes], rows)
-
-
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
     return provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
 
 
-def _publish(job: Job, record: Record, final: Path, artists: dict[str, tuple[str, Artist]]) -> None:
+def _publish(job: Job, record: Record, final: Path, artists: Artists) -> None:
     """Write the record with its pictures into its own directory, then the data set's board."""
     with job.store.exclusive(final) as work:
         for key, (file, draw) in artists.items():

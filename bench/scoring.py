@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.api import AttackResult
+from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset, prdc, too_few_images
 from bench.metrics.inception import inception, splits_for
 from bench.metrics.intervals import clopper_pearson
 from bench.metrics.inversion import confusion, feature_distance, knn_distance
+from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
 from bench.nets import Classifier
 from bench.teachers import features, predict
 
 Metrics = dict[str, float | None]
+
+SEED = 2020
+DIRECTIONS = 32
+"""Principal components of the private features in which the Frechet distance is taken."""
 
 
 @dataclass(frozen=True)
@@ -27,47 +34,141 @@ class Scored:
     confusion: Tensor
 
 
+@dataclass(frozen=True)
+class Seen:
+    """Labelled images as the evaluator sees them: uint8 images (m, c, h, w), labels (m,), features (m, d)."""
+
+    images: Tensor
+    labels: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator."""
+
+    evaluator: Classifier
+    private: Seen
+    held_out: Seen
+    device: torch.device
+    directions: Tensor
+    """(d, k) leading principal directions of the private features."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The victims' images, uint8, with their labels; `private` (m,) bool tells the private ones from unseen ones."""
+
+    images: Tensor
+    labels: Tensor
+    private: Tensor
+
+
 def with_interval(name: str, successes: int, trials: int) -> Metrics:
     """A share with its 95 % Clopper-Pearson interval, as `name`, `name.lo`, `name.hi`."""
     low, high = clopper_pearson(successes, trials)
     return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}
 
 
-@dataclass(frozen=True)
-class Judge:
-    """The evaluator network with what it sees in the private images: features (m, d) and labels (m,)."""
-
-    evaluator: Classifier
-    features: Tensor
-    labels: Tensor
-    device: torch.device
-
-
-def appoint(evaluator: Classifier, private: tuple[Tensor, Tensor], device: torch.device) -> Judge:
-    """A judge; looks at all private images (uint8) once."""
-    return Judge(evaluator, features(evaluator, private[0], device), private[1], device)
+def appoint(
+    evaluator: Classifier, private: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], device: torch.device
+) -> Judge:
+    """A judge; looks at all private and held-out images (uint8) once."""
+    ours, theirs = (Seen(*part, features(evaluator, part[0], device)) for part in (private, held_out))
+    centred = (ours.features - ours.features.mean(0)).double()
+    _, vectors = torch.linalg.eigh(centred.T @ centred)
+    return Judge(evaluator, ours, theirs, device, vectors[:, -DIRECTIONS:].float())
 
 
-def judge(found: AttackResult, by: Judge) -> Scored:
-    """Score reconstructions, images in [0, 1], with a network that the attack never saw."""
+def judge(found: AttackResult, by: Judge, target: nn.Module | None, pairs: Pairs | None) -> Scored:
+    """Score reconstructions, images in [0, 1], with a network that the attack never saw.
+
+    Args:
+        target: what was attacked, on the judge's device; None for images that no target was asked about.
+        pairs: the victims, where the images are reconstructions of victims.
+    """
     images = (found.images * 255).round().to(torch.uint8)
     logits = predict(by.evaluator, images, by.device).double()
     hits = logits.argmax(1) == found.targets
     metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
     metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
+    if target is not None:
+        agreed = predict(target, images, by.device).argmax(1) == found.targets
+        metrics["target_accuracy"] = float(agreed.double().mean())
+    seen = Seen(images, found.targets, features(by.evaluator, images, by.device))
+    private = by.private
+    metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
+    metrics["feature_distance"] = feature_distance(seen.features, seen.labels, private.features, private.labels)
     missing: dict[str, str] = {}
-    try:
-        score = inception(logits, found.targets, splits=splits_for(len(logits)))
-        metrics |= {"inception_score": score.score_mean, "inception_score_std": score.score_std}
-        metrics |= {"inception_e6": score.e6_mean, "inception_within_class": score.within_class}
-    except ValueError as error:
-        names = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
-        metrics |= dict.fromkeys(names)
-        missing |= dict.fromkeys(names, str(error))
-    ours = features(by.evaluator, images, by.device)
-    metrics["knn_distance"] = knn_distance(ours, found.targets, by.features, by.labels)
-    metrics["feature_distance"] = feature_distance(ours, found.targets, by.features, by.labels)
+    for names, measure in _measures(found, seen, logits, by, pairs):
+        try:
+            metrics |= dict(zip(names, measure(), strict=True))
+        except ValueError as error:
+            metrics |= dict.fromkeys(names)
+            missing |= dict.fromkeys(names, str(error))
     return Scored(metrics, missing, confusion(logits, found.targets))
+
+
+Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
+
+
+def _measures(found: AttackResult, seen: Seen, logits: Tensor, by: Judge, pairs: Pairs | None) -> list[Measure]:
+    """What may be impossible to compute, for a reason that ValueError gives: names, and what computes them."""
+    inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
+    likeness: Measure
+    if pairs is None:
+        likeness = (("ssim", "psnr", "ssim_class_mean"), lambda: _best(seen, by))
+    else:
+        likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), lambda: _paired(found, seen, pairs))
+    return [
+        (inceptions, lambda: _inception(logits, found.targets)),
+        (("fid",), lambda: (_frechet(seen, by),)),
+        (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, by)),
+        (("knn_gap",), lambda: (_gap(seen, by),)),
+        likeness,
+    ]
+
+
+def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
+    score = inception(logits, targets, splits=splits_for(len(logits)))
+    return score.score_mean, score.score_std, score.e6_mean, score.within_class
+
+
+def _frechet(seen: Seen, by: Judge) -> float:
+    """In the leading principal directions of the private features, against as many private images of each class."""
+    directions = by.directions
+    reason = too_few_images(len(seen.images), directions.shape[1])
+    if reason is not None:
+        raise ValueError(reason)
+    chosen = matched_subset(by.private.labels, seen.labels, SEED)
+    return frechet_distance(seen.features @ directions, by.private.features[chosen] @ directions)
+
+
+def _prdc(seen: Seen, by: Judge) -> tuple[float, ...]:
+    """Against as many private images of each class as there are reconstructions."""
+    chosen = matched_subset(by.private.labels, seen.labels, SEED)
+    found = prdc(seen.features, seen.labels, by.private.features[chosen], by.private.labels[chosen])
+    return found.precision, found.recall, found.density, found.coverage
+
+
+def _gap(seen: Seen, by: Judge) -> float:
+    private, unseen = by.private, by.held_out
+    return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
+
+
+def _best(seen: Seen, by: Judge) -> tuple[float, ...]:
+    """The private image of the class that is most alike, and the class's mean image."""
+    best = best_match(seen.images, seen.labels, by.private.images, by.private.labels)
+    return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
+
+
+def _paired(found: AttackResult, seen: Seen, pairs: Pairs) -> tuple[float, ...]:
+    """Of private victims, and by how much more than of victims that were in nobody's training records."""
+    assert found.victims is not None
+    private = pairs.private[found.victims]
+    ssim, psnr = (f(seen.images, pairs.images[found.victims]) for f in (ssim_pairs, psnr_pairs))
+    means = [(float(x[private].mean()), float(x[~private].mean())) for x in (ssim, psnr)]
+    return means[0][0], means[1][0], means[0][0] - means[0][1], means[1][0] - means[1][1]
 
 
 def _spread_over_draws(hits: Tensor, draws: Tensor) -> float | None:

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench import nets, teachers
-from bench.api import AttackResult, Context, Release, Shards, Target, Teacher
+from bench.api import AttackResult, Context, Evidence, MembershipResult, Release, Shards, Target, Teacher
 from bench.data import ImageData, to_float
 from bench.data.partition import partition
-from bench.errors import BenchError
+from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Claim, Ledger, accountant
 from bench.records import (
     AttackSpec,
@@ -37,11 +37,13 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Material:
-    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's unlabelled part."""
+    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, and the latter's
+    labels where its classes are the private ones."""
 
     data: ImageData
     private: tuple[Tensor, Tensor]
     aux: Tensor
+    aux_labels: Tensor | None = None
 
 
 def _new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
@@ -222,17 +224,31 @@ def budget_plain(budget: Budget) -> dict[str, Any]:
     }
 
 
-def attack(
-    store: Store, spec: AttackSpec, plugin: Any, model: nn.Module, material: Material, make_ctx: ContextFor
+def invert(
+    store: Store,
+    spec: AttackSpec,
+    plugin: Any,
+    model: nn.Module,
+    material: Material,
+    make_ctx: ContextFor,
+    victims: Tensor | None = None,
 ) -> Step:
-    """The images an attack brings back from one target. The attack's randomness does not depend on the target."""
+    """The images an attack brings back from one target. The attack's randomness does not depend on the target.
+
+    Args:
+        victims: (m, c, h, w) uint8 images that the target is seen to answer, for attacks that watch.
+    """
     ctx = make_ctx(derive(spec.seed, "attack", spec.attack))
+    shape, classes = material.data.shape, material.data.classes
 
     def make(path: Path) -> None:
         torch.manual_seed(ctx.seed)
-        target = Target(model, plugin.access, material.data.shape, material.data.classes)
+        watched = None if victims is None else to_float(victims).to(ctx.device)
+        target = Target(model, plugin.access, shape, classes, watched)
         found: AttackResult = plugin.run(target, to_float(material.aux).to(ctx.device), ctx)
         tensors = {"images": _quantise(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
+        if found.victims is not None:
+            tensors["victims"] = found.victims.cpu()
         save_file({name: t.contiguous() for name, t in tensors.items()}, path / "images.safetensors")
         (path / "result.json").write_text(canonical({"queries": target.queries}), encoding="utf-8")
 
@@ -242,7 +258,40 @@ def attack(
 def reconstructions(step: Step) -> AttackResult:
     """The images of an attack step, as every scorer sees them: quantised to 8 bits and back."""
     tensors = load_file(step.path / "images.safetensors")
-    return AttackResult(to_float(tensors["images"]), tensors["targets"], tensors["draws"])
+    return AttackResult(to_float(tensors["images"]), tensors["targets"], tensors["draws"], tensors.get("victims"))
+
+
+def infer(
+    store: Store,
+    spec: AttackSpec,
+    plugin: Any,
+    model: nn.Module,
+    evidence: Evidence,
+    material: Material,
+    make_ctx: ContextFor,
+) -> tuple[Step, Tensor]:
+    """What a membership attack thinks of every suspect: (n,) float64. Its randomness does not depend on the target.
+
+    Raises:
+        RunFailed: scores that are not one finite number for each suspect.
+    """
+    ctx = make_ctx(derive(spec.seed, "attack", spec.attack))
+
+    def make(path: Path) -> None:
+        torch.manual_seed(ctx.seed)
+        target = Target(model, plugin.access, material.data.shape, material.data.classes)
+        found: MembershipResult = plugin.infer(target, evidence, ctx)
+        scores = found.scores.detach().double().cpu().contiguous()
+        if scores.shape != evidence.labels.shape or not bool(scores.isfinite().all()):
+            raise RunFailed(
+                f"{spec.attack} gave scores of shape {tuple(scores.shape)} for {len(evidence.labels)} suspects, or "
+                "some that are not finite"
+            )
+        save_file({"scores": scores}, path / "scores.safetensors")
+        (path / "result.json").write_text(canonical({"queries": target.queries}), encoding="utf-8")
+
+    step = store.step("membership", asdict(spec), make)
+    return step, load_file(step.path / "scores.safetensors")["scores"]
 
 
 def synthetic(step: Step) -> Tensor | None:

@@ -34,8 +34,9 @@ BELOW: dict[str, set[str]] = {
     "testing": LEAVES | {"api", "config"},
 }
 BELOW["job"] = set(BELOW) - {"testing"}
-BELOW["runner"] = BELOW["job"] | {"job"}
-BELOW["audit"] = BELOW["job"] | {"job"}
+BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["job"] | {"job"}
+BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects"}
+BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
 BELOW["cli"] = BELOW["audit"] | {"audit", "runner"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """

@@ -30,8 +30,9 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
     accounted = {"epsilon": changes.get("accounted", 7639.0), "unit": "example", "relation": "add-or-remove"}
     result.privacy = {
-        "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": "query"},
+        "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
         "accounted": accounted | {"delta": 1e-5},
+        "accounted_units": {"example": {"finite": accounted["epsilon"] is not None, **accounted}},
     }
     result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
     return result
@@ -79,9 +80,46 @@ def test_infinite_epsilon_is_empty_and_the_difference_is_flagged() -> None:
 
 def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     same = record(0, 0.5, accounted=10.0)
-    assert leaderboard.flags(same) == ["claim!=accounted"]
-    same.privacy["claimed"]["unit"] = "example"
     assert leaderboard.flags(same) == []
+    same.privacy["claimed"]["disputed"] = "noise-too-small"
+    assert leaderboard.flags(same) == ["disputed:noise-too-small"]
+    other = record(0, 0.5, accounted=None, claim_unit="label")
+    assert leaderboard.flags(other) == ["other-unit", "claim!=accounted"]
+    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "finite": True}
+    assert leaderboard.flags(other) == ["other-unit"]
+
+
+def member_record(seen: float, **changes: Any) -> Record:
+    """A membership attack's record."""
+    found = record(0, 0.5, **changes)
+    found.spec["attack"]["options"] = {"reference_kind": changes.get("reference", "student")}
+    found.metrics |= {"auc": 0.6, "tpr_at_1pct": 0.02, "membership_epsilon_lower": seen}
+    return found
+
+
+def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_account() -> None:
+    assert leaderboard.flags(member_record(9.0, accounted=10.0)) == []
+    assert leaderboard.flags(member_record(11.0, accounted=10.0)) == ["membership>accounted"]
+    assert leaderboard.flags(member_record(11.0, accounted=None)) == ["claim!=accounted"]
+    assert leaderboard.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
+    (row,) = rows([member_record(9.0, accounted=10.0)])
+    assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
+
+
+def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:
+    records = [record(0, 0.5), record(1, 0.5), record(0, 0.5, tier="paper")]
+    for r in records:
+        r.metrics |= {"reference_held_out_attack_accuracy": 0.98, "reference_held_out_knn_distance": 3.0}
+        r.metrics |= {"reference_prior_attack_accuracy": 0.1}
+    found = [row for row in rows(records) if row["kind"] == "reference"]
+    assert [(row["tier"], row["setting"], row["attack"]) for row in found] == [
+        ("paper", "random latents", "gmi"),
+        ("paper", "unseen images", ""),
+        ("quick", "random latents", "gmi"),
+        ("quick", "unseen images", ""),
+    ]
+    assert [row["attack_accuracy"] for row in found] == ["0.1", "0.98", "0.1", "0.98"]
+    assert found[1]["knn_distance"] == "3.0" and found[0]["knn_distance"] == ""
 
 
 def test_same_records_same_bytes_in_any_order() -> None:

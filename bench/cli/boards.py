@@ -16,7 +16,7 @@ DESCRIPTION = (
     "Without options: print the boards of your runs. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
-WIDTH = 205
+WIDTH = 215
 SHOWN = {
     "tier": "tier",
     "method": "method",
@@ -33,6 +33,7 @@ SHOWN = {
     "teacher_attack_accuracy": "on teacher",
     "power": "power",
     "inception_score": "IS",
+    "auc": "AUC",
     "seeds": "seeds",
     "flags": "flags",
 }

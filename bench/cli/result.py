@@ -23,8 +23,9 @@ def show(outcome: Outcome, settings: Settings) -> None:
     out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
     out.print(_utility(record, settings))
     out.print(_privacy(record.privacy))
-    if "attack_accuracy" in record.metrics:
-        out.print(_attack(record.metrics, settings))
+    if "attack_accuracy" in record.metrics or "auc" in record.metrics:
+        attacked = _membership if "auc" in record.metrics else _attack
+        out.print(attacked(record.metrics, settings))
         out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
     elif record.status == "skipped":
         out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
@@ -72,18 +73,65 @@ def _epsilon(found: dict[str, Any]) -> str:
     return f"{found['epsilon']:.4g}" if found["finite"] else "infinite"
 
 
+REFERENCES = {
+    "held_out": "unseen image",
+    "class_mean": "class mean",
+    "prior": "random latent",
+    "aux": "attacker's image",
+}
+INVERSION = {
+    "target accuracy": "target_accuracy",
+    "inception score": "inception_score",
+    "  (IS-1) x 10^6": "inception_e6",
+    "  within class": "inception_within_class",
+    "KNN distance": "knn_distance",
+    "  nearer to private": "knn_gap",
+    "FID": "fid",
+    "density": "density",
+    "coverage": "coverage",
+    "SSIM": "ssim",
+    "  more on private": "ssim_gap",
+}
+
+
 def _attack(metrics: dict[str, Any], settings: Settings) -> Table:
+    """Student, teacher and random net, then the references that no target was asked about."""
+    shown = {name: label for name, label in REFERENCES.items() if f"reference_{name}_attack_accuracy" in metrics}
+    prefixes = [prefix for _, prefix in COLUMNS] + [f"reference_{name}_" for name in shown]
     table = Table(box=None, header_style="bold")
-    for column in (f"attack {settings.attack} on", *(name for name, _ in COLUMNS)):
+    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS), *shown.values()):
         table.add_column(column)
-    table.add_row("attack accuracy", *[_share(metrics, f"{prefix}attack_accuracy") for _, prefix in COLUMNS])
-    for label, key in (
-        ("inception score", "inception_score"),
-        ("  (IS-1) x 10^6", "inception_e6"),
-        ("  within class", "inception_within_class"),
-        ("KNN distance", "knn_distance"),
-    ):
-        table.add_row(label, *[_plain(metrics.get(prefix + key)) for _, prefix in COLUMNS])
+    shares = [f"{metrics[f'{p}attack_accuracy']:.2%}" for p in prefixes]
+    table.add_row("attack accuracy", *shares)
+    intervals = [
+        f"[{100 * metrics[f'{p}attack_accuracy.lo']:.1f}, {100 * metrics[f'{p}attack_accuracy.hi']:.1f}]"
+        for _, p in COLUMNS
+    ]
+    table.add_row("  95 % interval", *intervals, *("" for _ in shown))
+    for label, key in INVERSION.items():
+        if any(metrics.get(prefix + key) is not None for prefix in prefixes):
+            table.add_row(label, *[_plain(metrics.get(prefix + key)) for prefix in prefixes])
+    table.add_row("queries", _plain(metrics["queries"]))
+    return table
+
+
+MEMBERSHIP = {
+    "AUC": "auc",
+    "TPR at FPR 1 %": "tpr_at_1pct",
+    "TPR at FPR 0.1 %": "tpr_at_01pct",
+    "balanced accuracy": "balanced_accuracy",
+}
+
+
+def _membership(metrics: dict[str, Any], settings: Settings) -> Table:
+    """Student, teacher and random net, shares with their 95 % intervals."""
+    table = Table(box=None, header_style="bold")
+    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS)):
+        table.add_column(column)
+    for label, key in MEMBERSHIP.items():
+        table.add_row(label, *[_share(metrics, prefix + key) for _, prefix in COLUMNS])
+    lower = [_plain(metrics[f"{prefix}membership_epsilon_lower"]) for _, prefix in COLUMNS]
+    table.add_row("epsilon seen (no proof)", *lower)
     table.add_row("queries", _plain(metrics["queries"]), "", "")
     return table
 

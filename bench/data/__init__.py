@@ -6,11 +6,12 @@ readers are imported by `load`.
 
 from bench.data.catalog import check, load, names, slug
 from bench.data.images import ImageData, to_float
-from bench.data.splits import Split, aux_part, private_domain, private_part, split, split_names
+from bench.data.splits import Split, aux_labels, aux_part, private_domain, private_part, split, split_names
 
 __all__ = [
     "ImageData",
     "Split",
+    "aux_labels",
     "aux_part",
     "check",
     "load",

@@ -131,6 +131,17 @@ def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageDat
     return _fit(load_other(split.aux_dataset).train_images, data.shape)
 
 
+def aux_labels(data: ImageData, split: Split) -> Tensor | None:
+    """(m,) int64 labels of `aux_part`, numbered as in `private_domain`: for attackers who know them.
+
+    None where the attacker's images are of other classes, or of another data set.
+    """
+    if split.aux_dataset is not None:
+        return None
+    numbers = _renumbered(data, split)[data.train_labels[split.aux]]
+    return numbers if bool((numbers >= 0).all()) else None
+
+
 def _hashed(name: str, total: int) -> Tensor:
     import torch
 

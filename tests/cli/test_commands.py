@@ -100,7 +100,7 @@ def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.C
         "gmi",
         "example",
     )
-    assert row["flags"] == "claim!=accounted"
+    assert row["flags"] == "claim!=accounted other-unit"
 
 
 def test_the_second_run_is_a_cache_hit(

@@ -1,0 +1,163 @@
+"""The stage of a run in which an inversion attack is played: on the student, the teacher and a random net."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench import data, pictures, scoring, steps
+from bench.api import AttackResult
+from bench.job import Job
+from bench.metrics.inversion import nearest_private
+from bench.metrics.power import power
+from bench.nets import Classifier
+from bench.records import Record, RunSpec
+from bench.scoring import Judge, Scored
+from bench.stage import NAMES, PREFIXES, Artists, aims
+
+MOST_COLUMNS, SEED = 20, 2020
+VICTIMS, REFERENCES = 10, 20
+"""Images of each class: victims of either kind, and images of each reference."""
+REFERENCE_METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
+
+
+@dataclass(frozen=True)
+class Victims:
+    """Images that the target is seen to answer: private ones, and as many that it was never taught.
+
+    Attributes:
+        images: (m, c, h, w) uint8.
+        labels: (m,) int64.
+        private: (m,) bool.
+    """
+
+    images: Tensor
+    labels: Tensor
+    private: Tensor
+
+
+def victims(material: steps.Material) -> Victims:
+    """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
+    test = (material.data.test_images, material.data.test_labels)
+    count = min(VICTIMS, *(int(np.bincount(labels).min()) for _, labels in (material.private, test)))
+    inside, outside = (_some(labels, count) for _, labels in (material.private, test))
+    return Victims(
+        torch.cat([material.private[0][inside], test[0][outside]]),
+        torch.cat([material.private[1][inside], test[1][outside]]),
+        torch.arange(len(inside) + len(outside)) < len(inside),
+    )
+
+
+def play(
+    job: Job,
+    spec: RunSpec,
+    record: Record,
+    student: Classifier,
+    teacher: Classifier,
+    evaluator: Classifier,
+    seconds: dict[str, float],
+) -> Artists:
+    """Fill the record's metrics and its power gate; returns the picture to draw."""
+    m, aim = job.material, spec.attack
+    assert aim is not None and job.attack is not None
+    reason = job.attack.applicable(m.data.shape, m.data.classes, len(m.aux))
+    if reason is not None:
+        record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
+        return {}
+    seen = victims(m) if getattr(job.attack, "observes", False) else None
+    by = scoring.appoint(evaluator, m.private, (m.data.test_images, m.data.test_labels), job.device)
+    found: dict[str, AttackResult] = {}
+    scored: dict[str, Scored] = {}
+    for name, (aimed, network) in aims(job, spec, student, teacher).items():
+        watched = None if seen is None else seen.images
+        step = steps.invert(job.store, aimed, job.attack, network, m, job.context, watched)
+        seconds[f"attack_{name}"] = step.seconds
+        found[name] = steps.reconstructions(step)
+        pairs = None if seen is None else scoring.Pairs(seen.images, seen.labels, seen.private)
+        scored[name] = scoring.judge(found[name], by, network, pairs)
+        record.metrics |= {f"{PREFIXES[name]}{key}": value for key, value in scored[name].metrics.items()}
+        record.missing |= {f"{PREFIXES[name]}{key}": text for key, text in scored[name].missing.items()}
+        if name == "student":
+            record.metrics["queries"] = step.json("result.json")["queries"]
+    gate = power(scored["teacher"].confusion, scored["random"].confusion)
+    record.metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
+    if not gate.passed:
+        record.status, record.reason = "inconclusive", gate.reason
+    record.metrics |= references(job, by)
+    title = f"{aim.attack} against {spec.release.method} on {m.data.name}"
+    draw = partial(_draw, title=title, found=found, material=m, seen=seen)
+    return {"reconstructions": ("reconstructions.png", draw)}
+
+
+def references(job: Job, by: Judge) -> scoring.Metrics:
+    """What images that no target was asked about score; every row needs these to be read.
+
+    The attacker's own images, class means, unseen images of the class, and where the attack has a generator, its images
+    of random latent vectors.
+    """
+    assert job.attack is not None
+    m, classes = job.material, job.material.data.classes
+    test_images, test_labels = m.data.test_images, m.data.test_labels
+    rng = np.random.RandomState(SEED)
+    targets = torch.arange(classes).repeat_interleave(REFERENCES)
+    means = torch.stack([data.to_float(m.private[0][m.private[1] == c]).mean(0) for c in range(classes)])
+    unseen = _some(test_labels, min(REFERENCES, int(np.bincount(test_labels).min())))
+    sets = {
+        "aux": (data.to_float(m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]), targets),
+        "class_mean": (means, torch.arange(classes)),
+        "held_out": (data.to_float(test_images[unseen]), test_labels[unseen]),
+    }
+    if hasattr(job.attack, "prior"):
+        ctx = job.context(SEED)
+        drawn = job.attack.prior(len(targets), data.to_float(m.aux).to(ctx.device), ctx)
+        sets["prior"] = (drawn.cpu(), targets)
+    found: scoring.Metrics = {}
+    for name, (images, aimed) in sets.items():
+        scored = scoring.judge(AttackResult(images, aimed, torch.zeros_like(aimed)), by, None, None)
+        found |= {f"reference_{name}_{key}": scored.metrics[key] for key in REFERENCE_METRICS}
+    return found
+
+
+def _some(labels: Tensor, count: int) -> Tensor:
+    """Indices of `count` records of each class, class by class, chosen by a seed of their own."""
+    rng = np.random.RandomState(SEED)
+    by_class = [(labels == c).nonzero().flatten() for c in labels.unique()]
+    return torch.cat([rows[torch.from_numpy(rng.permutation(len(rows))[:count])] for rows in by_class])
+
+
+def _draw(
+    path: Path, title: str, found: dict[str, AttackResult], material: steps.Material, seen: Victims | None
+) -> None:
+    if seen is not None:
+        _draw_victims(path, title, found, material, seen)
+        return
+    images, labels = data.to_float(material.private[0]), material.private[1]
+    classes = found["student"].targets.unique()[:MOST_COLUMNS]
+    rows = []
+    for name, result in found.items():
+        first = [int((result.targets == c).nonzero()[0]) for c in classes]
+        near = nearest_private(result.images[first], result.targets[first], images, labels)
+        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", images[near])]
+    title += " (first image of the first draw per class)"
+    pictures.grid(path, title, [material.data.class_names[int(c)] for c in classes], rows)
+
+
+def _draw_victims(
+    path: Path, title: str, found: dict[str, AttackResult], material: steps.Material, seen: Victims
+) -> None:
+    """One victim of each class: a private one and one never seen, with what was made of the answers to it."""
+    columns = seen.labels.unique()[:MOST_COLUMNS]
+    rows = []
+    for private, what in ((True, "a private image"), (False, "an unseen image")):
+        numbers = [int(((seen.labels == c) & (seen.private == private)).nonzero()[0]) for c in columns]
+        rows.append((what, data.to_float(seen.images[numbers])))
+        for name, result in found.items():
+            assert result.victims is not None
+            made = [int((result.victims == number).nonzero()[0]) for number in numbers]
+            rows.append((f"from the {NAMES[name]}", result.images[made]))
+    pictures.grid(path, title, [material.data.class_names[int(c)] for c in columns], rows)

@@ -1,0 +1,255 @@
+"""How alike reconstructions and private images are as distributions, in features of the evaluator (card 0.4).
+
+The Fréchet distance (Heusel et al., 2017) compares two Gaussians that are fitted to the features. Precision and recall
+(Kynkäänniemi et al., 2019) and density and coverage (Naeem et al., 2020) ask which features lie in balls around the
+others. All depend on the number of images: compare numbers from equal counts only. `matched_subset` and `equal_parts`
+draw them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bench.metrics.inversion import _check, knn_distance
+from bench.seeds import derive
+
+_CHUNK = 512
+_PER_DIMENSION = 2
+_TIE = 1e-13
+
+
+@dataclass(frozen=True)
+class Prdc:
+    """Means over the target classes.
+
+    Attributes:
+        precision: share of reconstructions that lie in the ball of a private image, in [0, 1].
+        recall: share of private images that lie in the ball of a reconstruction, in [0, 1].
+        density: number of private images' balls a reconstruction lies in, divided by k; >= 0, 1 where both
+            distributions are the same, and above 1 for reconstructions in dense places.
+        coverage: share of private images whose ball has a reconstruction in it, in [0, 1].
+    """
+
+    precision: float
+    recall: float
+    density: float
+    coverage: float
+
+
+def images_needed(dimension: int) -> int:
+    """Images on each side that a Fréchet distance of so many features asks for: two per feature (card 0.4).
+
+    >>> images_needed(256)
+    512
+    """
+    return _PER_DIMENSION * dimension
+
+
+def too_few_images(images: int, dimension: int) -> str | None:
+    """A reason not to report the Fréchet distance of so many images on each side, or None."""
+    needed = images_needed(dimension)
+    if images >= needed:
+        return None
+    return f"{images} images are too few for the Fréchet distance of {dimension} features: at least {needed} are needed"
+
+
+def frechet_distance(features: Tensor, private_features: Tensor) -> float:
+    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1.
+
+    With S1 = R1' R1 and S2 = R2' R2 from QR decompositions of the centred features, the trace of (S1 S2)^(1/2) is the
+    sum of the singular values of R1 R2'. So no matrix has a square root taken, and covariances of low rank lose no
+    digits. Whether there are enough images for a number that means something, `too_few_images` tells.
+
+    Args:
+        features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; take m = n, see `matched_subset`.
+
+    Raises:
+        ValueError: shapes that do not belong together, or a value that is NaN or infinite.
+    """
+    for rows in (features, private_features):
+        if rows.ndim != 2 or len(rows) < 2 or rows.shape[1] != features.shape[1]:
+            raise ValueError(
+                f"features {tuple(features.shape)} and private {tuple(private_features.shape)}: "
+                "expected (n, f) and (m, f), n and m at least 2"
+            )
+        if not rows.isfinite().all():
+            raise ValueError("a feature is NaN or infinite")
+    x, y = features.double(), private_features.double()
+    first, second = _factor(x), _factor(y)
+    shift = (x.mean(0) - y.mean(0)).square().sum()
+    shared = torch.linalg.svdvals(first @ second.T).sum()
+    return max(0.0, float(shift + first.square().sum() + second.square().sum() - 2 * shared))
+
+
+def _factor(x: Tensor) -> Tensor:
+    """R with R' R = the covariance of (n, f) rows over n - 1."""
+    return torch.linalg.qr((x - x.mean(0)) / (len(x) - 1) ** 0.5, mode="r").R
+
+
+def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor, k: int = 5) -> Prdc:
+    """Precision, recall, density and coverage within each target class, averaged over the classes with equal weight.
+
+    With N private images r_i and M reconstructions f_j of a class, and NN_k(x) the distance from x to its k-th
+    neighbour on its own side, itself left out:
+
+        precision = mean_j [some i has |r_i - f_j| < NN_k(r_i)]
+        recall = mean_i [some j has |r_i - f_j| < NN_k(f_j)]
+        density = 1/(k M) sum_ij [|r_i - f_j| < NN_k(r_i)]
+        coverage = mean_i [some j has |r_i - f_j| < NN_k(r_i)]
+
+    The time grows with (N + M)^2 per class, the memory with N + M.
+
+    Args:
+        features: (n, f) of the reconstructions. targets: (n,) int64.
+        private_features: (m, f). private_labels: (m,) int64.
+        k: at least 1.
+
+    Raises:
+        ValueError: a target class with k + 1 or fewer images on a side, shapes that do not belong together, or a value
+            not finite.
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}; expected at least 1")
+    _check(features, targets, private_features, private_labels)
+    found = []
+    for c in targets.unique():
+        real, fake = private_features[private_labels == c], features[targets == c]
+        if min(len(real), len(fake)) <= k + 1:
+            raise ValueError(
+                f"class {int(c)} has {len(fake)} reconstructions and {len(real)} private images: "
+                f"with k = {k}, more than {k + 1} of each are needed"
+            )
+        centre = real.double().mean(0)
+        found.append(_of_class(real.double() - centre, fake.double() - centre, k))
+    return Prdc(*torch.stack(found).mean(0).tolist())
+
+
+def _of_class(real: Tensor, fake: Tensor, k: int) -> Tensor:
+    """(4,) precision, recall, density and coverage of one class."""
+    n, m = len(real), len(fake)
+    tie = _TIE * max(float(real.square().sum(1).max()), float(fake.square().sum(1).max()))
+    real_radii, fake_radii = _radii(real, k) - tie, _radii(fake, k) - tie
+    balls = torch.zeros(m, dtype=torch.int64, device=fake.device)
+    covered = recalled = torch.zeros((), dtype=torch.int64, device=fake.device)
+    for start, gaps in _squared(real, fake):
+        inside = gaps < real_radii[start : start + len(gaps), None]
+        balls += inside.sum(0)
+        covered = covered + inside.any(1).sum()
+        recalled = recalled + (gaps < fake_radii).any(1).sum()
+    return torch.stack([(balls > 0).double().mean(), recalled / n, balls.sum() / (k * m), covered / n])
+
+
+def _radii(x: Tensor, k: int) -> Tensor:
+    """(n,) squared distance of each row to its k-th neighbour among the other rows."""
+    radii = []
+    for start, gaps in _squared(x, x):
+        rows = torch.arange(len(gaps), device=x.device)
+        gaps[rows, start + rows] = torch.inf
+        radii.append(gaps.kthvalue(k, dim=1).values)
+    return torch.cat(radii)
+
+
+def _squared(x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Squared distances of the rows of x, a chunk at a time with the chunk's first row, to all rows of y."""
+    lengths = y.square().sum(1)
+    for start in range(0, len(x), _CHUNK):
+        rows = x[start : start + _CHUNK]
+        yield start, torch.addmm(rows.square().sum(1, keepdim=True) + lengths, rows, y.T, alpha=-2)
+
+
+def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
+    """(n,) int64 ascending indices of private images, of each class as many as reconstructions are aimed at it.
+
+    What is drawn of a class depends on the seed, on the order of that class's images, and on nothing else.
+
+    Args:
+        labels: (m,) int64 of the private images. targets: (n,) int64 of the reconstructions, n >= 1.
+
+    Raises:
+        ValueError: a class with fewer private images than reconstructions, or labels or targets of another shape.
+    """
+    if labels.ndim != 1 or targets.ndim != 1 or not len(targets):
+        raise ValueError(
+            f"labels {tuple(labels.shape)} and targets {tuple(targets.shape)}: expected (m,), (n,), n >= 1"
+        )
+    wanted = _counts(targets)
+    held = _counts(labels)
+    for c, count in wanted.items():
+        if held.get(c, 0) < count:
+            raise ValueError(f"class {c} has {held.get(c, 0)} private images for {count} reconstructions; use fewer")
+    return _draw(labels, wanted, seed, "matched-subset")
+
+
+def equal_parts(private_labels: Tensor, held_out_labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Ascending int64 indices of private and of held-out images, with the same number of each class in both.
+
+    Of each class as many are drawn as the side with fewer has; a class that one side lacks is left out.
+
+    Args:
+        private_labels: (m,) int64. held_out_labels: (h,) int64.
+
+    Raises:
+        ValueError: no class is on both sides, or labels of another shape.
+    """
+    if private_labels.ndim != 1 or held_out_labels.ndim != 1:
+        raise ValueError(
+            f"labels {tuple(private_labels.shape)} and {tuple(held_out_labels.shape)}: expected (m,) and (h,)"
+        )
+    private, held_out = _counts(private_labels), _counts(held_out_labels)
+    counts = {c: min(private[c], held_out[c]) for c in private.keys() & held_out.keys()}
+    if not counts:
+        raise ValueError("private and held-out images have no class in common")
+    return _draw(private_labels, counts, seed, "private"), _draw(held_out_labels, counts, seed, "held-out")
+
+
+def knn_gap(
+    features: Tensor,
+    targets: Tensor,
+    private_features: Tensor,
+    private_labels: Tensor,
+    held_out_features: Tensor,
+    held_out_labels: Tensor,
+    seed: int,
+) -> float:
+    """`knn_distance` to held-out images minus `knn_distance` to private images, from `equal_parts` of both.
+
+    Above 0: the reconstructions are nearer to what the model was trained on than to unseen images of the same classes.
+    More images have a nearer one among them, whence the equal counts.
+
+    Args:
+        features: (n, f) of the reconstructions. targets: (n,) int64.
+        private_features: (m, f). private_labels: (m,) int64.
+        held_out_features: (h, f), of images that trained nothing. held_out_labels: (h,) int64.
+        seed: of the draw from the side with more images of a class.
+
+    Raises:
+        ValueError: a target class without private or without held-out images, shapes that do not belong together, or a
+            value not finite.
+    """
+    _check(features, targets, private_features, private_labels)
+    absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))
+    if absent:
+        raise ValueError(f"no held-out image of class {absent[0]}, which an attack aimed at")
+    _check(features, targets, held_out_features, held_out_labels)
+    private, held_out = equal_parts(private_labels, held_out_labels, seed)
+    unseen = knn_distance(features, targets, held_out_features[held_out], held_out_labels[held_out])
+    return unseen - knn_distance(features, targets, private_features[private], private_labels[private])
+
+
+def _counts(labels: Tensor) -> dict[int, int]:
+    classes, counts = labels.unique(return_counts=True)
+    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
+
+
+def _draw(labels: Tensor, counts: dict[int, int], seed: int, name: str) -> Tensor:
+    """Ascending indices of `counts[c]` rows of each class c, from a generator for each class."""
+    drawn = []
+    for c, count in counts.items():
+        members = (labels == c).nonzero().squeeze(1)
+        generator = torch.Generator().manual_seed(derive(seed, name, c))
+        drawn.append(members[torch.randperm(len(members), generator=generator)[:count].to(labels.device)])
+    return torch.cat(drawn).sort().values

@@ -1,0 +1,162 @@
+"""Structural similarity and peak signal-to-noise ratio of images in pairs (card 0.4).
+
+They mean something where an image has a counterpart: the input that an attack tries to bring back. For attacks aimed
+at a class, `best_match` looks for the counterpart among the private images of the class.
+
+SSIM (Wang et al., 2004) here: Gaussian window of standard deviation 1.5, cut at 11x11 or, on smaller images, at the
+largest odd side that fits, with weights that sum to 1; only windows that lie wholly in the image; C1 = 0.01^2,
+C2 = 0.03^2; variances over the window's weights; mean over windows, then channels. SSIMs from windows of different
+sizes do not compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.metrics.inversion import _check
+
+PSNR_CAP = 100.0
+"""dB that stand for identical images, whose ratio is infinite; an error of 1e-5 in each pixel has as much."""
+
+WINDOW = 11
+_SIGMA = 1.5
+_C1, _C2 = 0.01**2, 0.03**2
+_PIXELS = 2**21
+_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class BestMatch:
+    """Of each reconstruction, (n,) float64.
+
+    Attributes:
+        ssim: largest SSIM to one of the `count` private images of the class that are nearest in pixels: a lower bound
+            on the largest over all of them.
+        psnr: largest PSNR to a private image of the class, in dB, at most PSNR_CAP; whatever the `count`, since the
+            nearest image in pixels has the largest.
+        ssim_mean_image: SSIM to the mean of all private images of the class.
+    """
+
+    ssim: Tensor
+    psnr: Tensor
+    ssim_mean_image: Tensor
+
+
+def window_side(height: int, width: int) -> int:
+    """Side of the SSIM window on images of this size: the largest odd number that fits, at most 11.
+
+    >>> [window_side(side, side) for side in (8, 16, 28)]
+    [7, 11, 11]
+    """
+    side = min(WINDOW, height, width)
+    return side - 1 + side % 2
+
+
+def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
+    """(n,) float64 SSIM of image i with original i, in [-1, 1], on the images' device; 1 for identical images.
+
+    Args:
+        images, originals: (n, c, h, w), n >= 1, each uint8, or float in [0, 1].
+
+    Raises:
+        ValueError: shapes that differ, another type, or a pixel outside [0, 1].
+    """
+    x, y = _in_pairs(images, originals)
+    rows = max(1, _PIXELS // x[0].numel())
+    return torch.cat([_ssim(_unit(a), _unit(b)) for a, b in zip(x.split(rows), y.split(rows), strict=True)])
+
+
+def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
+    """(n,) float64: -10 log10 of the mean squared error of image i against original i, in dB, at most PSNR_CAP.
+
+    Arguments and errors as for `ssim_pairs`.
+    """
+    x, y = _in_pairs(images, originals)
+    error = (_unit(x) - _unit(y)).square().flatten(1).mean(1)
+    return (-10 * error.log10()).clamp(max=PSNR_CAP)
+
+
+def best_match(
+    images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor, count: int = 10
+) -> BestMatch:
+    """Best SSIM and PSNR of each reconstruction over private images of its class, and SSIM to the class-mean image.
+
+    Args:
+        images: (n, c, h, w), n >= 1, uint8, or float in [0, 1]. targets: (n,) int64.
+        private_images: (m, c, h, w), uint8, or float in [0, 1]. private_labels: (m,) int64.
+        count: at least 1: how many private images, those nearest in pixels (L2), the SSIM is looked for in. All of the
+            class where it has fewer.
+
+    Raises:
+        ValueError: a target class without private images, shapes that do not belong together, another type, a pixel
+            outside [0, 1], or a count below 1.
+    """
+    if count < 1:
+        raise ValueError(f"count is {count}; expected at least 1")
+    _check(images, targets, private_images, private_labels)
+    _check_pixels(images)
+    _check_pixels(private_images)
+    ssim, psnr, mean_image = (torch.empty(len(images), dtype=torch.float64, device=images.device) for _ in range(3))
+    for c in targets.unique():
+        private = private_images[private_labels == c]
+        pixels, centre = _unit(private).flatten(1), _mean(private)
+        for rows in (targets == c).nonzero().squeeze(1).split(_CHUNK):
+            mine = images[rows]
+            order = torch.cdist(_unit(mine).flatten(1), pixels).topk(min(count, len(private)), largest=False).indices
+            repeated, near = mine.repeat_interleave(order.shape[1], 0), private[order.flatten()]
+            ssim[rows] = ssim_pairs(repeated, near).view(order.shape).amax(1)
+            psnr[rows] = psnr_pairs(repeated, near).view(order.shape).amax(1)
+            mean_image[rows] = ssim_pairs(mine, centre.expand_as(mine))
+    return BestMatch(ssim, psnr, mean_image)
+
+
+def _mean(images: Tensor) -> Tensor:
+    """(c, h, w) float64 in [0, 1]."""
+    total = images.sum(0, dtype=torch.float64) / len(images)
+    return (total / 255 if images.dtype == torch.uint8 else total).clamp(0, 1)
+
+
+def _ssim(x: Tensor, y: Tensor) -> Tensor:
+    """(n,) of float64 (n, c, h, w) in [0, 1]."""
+    mean_x, mean_y, mean_xx, mean_yy, mean_xy = _windowed(torch.stack([x, y, x * x, y * y, x * y]))
+    var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
+    covariance = mean_xy - mean_x * mean_y
+    likeness = (2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)
+    return (likeness / ((mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2))).flatten(1).mean(1)
+
+
+def _windowed(maps: Tensor) -> Tensor:
+    """(5, n, c, h', w') means of (5, n, c, h, w) over every window that lies in the image."""
+    h, w = maps.shape[-2:]
+    side = window_side(h, w)
+    steps = torch.arange(side, dtype=maps.dtype, device=maps.device) - side // 2
+    weights = (-(steps**2) / (2 * _SIGMA**2)).softmax(0)
+    across = functional.conv2d(maps.reshape(-1, 1, h, w), weights.view(1, 1, 1, side))
+    means = functional.conv2d(across, weights.view(1, 1, side, 1))
+    return means.view(*maps.shape[:-2], *means.shape[-2:])
+
+
+def _unit(images: Tensor) -> Tensor:
+    """Float64 in [0, 1]."""
+    return images.double() / 255 if images.dtype == torch.uint8 else images.double()
+
+
+def _in_pairs(images: Tensor, originals: Tensor) -> tuple[Tensor, Tensor]:
+    if images.ndim != 4 or images.shape != originals.shape or not images.numel():
+        raise ValueError(
+            f"images {tuple(images.shape)} and originals {tuple(originals.shape)}: expected (n, c, h, w) twice, n >= 1"
+        )
+    _check_pixels(images)
+    _check_pixels(originals)
+    return images, originals
+
+
+def _check_pixels(images: Tensor) -> None:
+    if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
+        raise ValueError(f"images {tuple(images.shape)} of {images.dtype}: expected (n, c, h, w), uint8 or float")
+    if images.is_floating_point() and not ((images >= 0) & (images <= 1)).all():
+        raise ValueError("a pixel is NaN or outside 0 to 1")

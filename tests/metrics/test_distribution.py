@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor, nn
+
+from bench.metrics import distribution
+from bench.metrics.distribution import (
+    Prdc,
+    equal_parts,
+    frechet_distance,
+    images_needed,
+    knn_gap,
+    matched_subset,
+    prdc,
+    too_few_images,
+)
+
+
+def gaussian(n: int, f: int, seed: int = 0) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(n, f, generator=rng, dtype=torch.float64) @ torch.randn(f, f, generator=rng).double() + seed
+
+
+def exactly(n: int, mean: Sequence[float], deviations: Sequence[float], seed: int) -> Tensor:
+    """Rows whose mean and covariance over n - 1 are exactly as said."""
+    x = gaussian(n, len(mean), seed)
+    white = torch.linalg.qr(x - x.mean(0)).Q * (n - 1) ** 0.5
+    return white * torch.tensor(deviations, dtype=torch.float64) + torch.tensor(mean, dtype=torch.float64)
+
+
+def by_sqrtm(x: np.ndarray, y: np.ndarray) -> float:
+    s1, s2 = np.cov(x.T), np.cov(y.T)
+    root = scipy.linalg.sqrtm(s1 @ s2)
+    return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s1 + s2 - 2 * root.real))
+
+
+def by_eigh(x: np.ndarray, y: np.ndarray) -> float:
+    s1, s2 = np.cov(x.T), np.cov(y.T)
+    values, vectors = np.linalg.eigh(s1)
+    root = vectors @ np.diag(np.sqrt(values.clip(0))) @ vectors.T
+    cross = np.sqrt(np.linalg.eigvalsh(root @ s2 @ root).clip(0)).sum()
+    return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s1) + np.trace(s2) - 2 * cross)
+
+
+def test_frechet_by_hand_divides_by_n_minus_one() -> None:
+    """Variances 2 and 8, means 1 and 2: 1 + 2 + 8 - 2 * 4."""
+    assert frechet_distance(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]])) == pytest.approx(3)
+
+
+def test_frechet_of_gaussians_in_closed_form() -> None:
+    """With covariances that commute: |mu1 - mu2|^2 + the squared differences of the standard deviations."""
+    x = exactly(50, (1, 0, -2, 5), (1, 2, 0.1, 30), seed=1)
+    y = exactly(90, (1, 3, -2, 1), (2, 2, 0.4, 10), seed=2)
+    turn = torch.linalg.qr(gaussian(4, 4, 3)).Q
+    expected = 9 + 16 + 1 + 0.3**2 + 400
+    assert frechet_distance(x, y) == pytest.approx(expected, rel=1e-12)
+    assert frechet_distance(x @ turn + 7, y @ turn + 7) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m", "f"), [(40, 30, 5), (200, 200, 16), (3, 2, 1)])
+def test_frechet_agrees_with_the_matrix_square_root(n: int, m: int, f: int) -> None:
+    x, y = gaussian(n, f, 1), gaussian(m, f, 2)
+    if f == 1:
+        s1, s2 = float(x.var()), float(y.var())
+        expected = float((x.mean() - y.mean()) ** 2) + (s1**0.5 - s2**0.5) ** 2
+    else:
+        expected = by_sqrtm(x.numpy(), y.numpy())
+    assert frechet_distance(x, y) == pytest.approx(expected, rel=1e-9)
+
+
+def test_frechet_survives_fewer_images_than_features() -> None:
+    x, y = gaussian(12, 40, 1), gaussian(25, 40, 2)
+    assert frechet_distance(x, y) == pytest.approx(by_eigh(x.numpy(), y.numpy()), rel=1e-6)
+    assert frechet_distance(x, x.flip(0)) == pytest.approx(0, abs=1e-9)
+    dead = torch.cat([x, torch.zeros(12, 3)], 1), torch.cat([y, torch.zeros(25, 3)], 1)
+    assert frechet_distance(*dead) == pytest.approx(frechet_distance(x, y), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_frechet_agrees_with_torchmetrics() -> None:
+    from torchmetrics.image.fid import FrechetInceptionDistance
+
+    class Pixels(nn.Module):
+        num_features = 16
+
+        def forward(self, images: Tensor) -> Tensor:
+            return images.flatten(1)
+
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.rand(64, 1, 4, 4, generator=rng), torch.rand(48, 1, 4, 4, generator=rng) ** 2
+    oracle = FrechetInceptionDistance(Pixels(), normalize=True, input_img_size=(1, 4, 4))
+    oracle.update(x, real=True)
+    oracle.update(y, real=False)
+    assert frechet_distance(y.flatten(1), x.flatten(1)) == pytest.approx(float(oracle.compute()), rel=1e-4)
+
+
+def test_frechet_is_symmetric_and_blind_to_order() -> None:
+    x, y = gaussian(40, 6, 1), gaussian(30, 6, 2)
+    assert frechet_distance(x, y) == pytest.approx(frechet_distance(y, x), rel=1e-12)
+    assert frechet_distance(x.flip(0), y) == pytest.approx(frechet_distance(x, y), rel=1e-12)
+    assert frechet_distance(x.float(), y) == pytest.approx(frechet_distance(x, y), rel=1e-5)
+
+
+def test_frechet_refuses_what_has_no_covariance() -> None:
+    x = gaussian(5, 3)
+    for pair in ((x[:1], x), (x, x[:1]), (x, x[:, :2]), (x[0], x)):
+        with pytest.raises(ValueError, match="n and m at least 2"):
+            frechet_distance(*pair)
+    broken = x.clone()
+    broken[1, 1] = float("nan")
+    for pair in ((x, broken), (broken, x)):
+        with pytest.raises(ValueError, match="NaN"):
+            frechet_distance(*pair)
+
+
+def test_how_many_images_a_frechet_distance_needs() -> None:
+    assert images_needed(84) == 168
+    assert too_few_images(168, 84) is None
+    reason = too_few_images(167, 84)
+    assert reason is not None and "167 images" in reason and "at least 168" in reason
+
+
+def slow_prdc(real: np.ndarray, fake: np.ndarray, k: int) -> list[float]:
+    """The definition, pair by pair, with squared distances (whole numbers have them exactly)."""
+    n, m = len(real), len(fake)
+    gap = [[sum((a - b) ** 2 for a, b in zip(r, f, strict=True)) for f in fake] for r in real]
+
+    def radius(rows: np.ndarray, i: int) -> float:
+        others = [sum((a - b) ** 2 for a, b in zip(rows[i], rows[j], strict=True)) for j in range(len(rows)) if j != i]
+        return sorted(others)[k - 1]
+
+    real_radii, fake_radii = [radius(real, i) for i in range(n)], [radius(fake, j) for j in range(m)]
+    precise = sum(any(gap[i][j] < real_radii[i] for i in range(n)) for j in range(m)) / m
+    recalled = sum(any(gap[i][j] < fake_radii[j] for j in range(m)) for i in range(n)) / n
+    dense = sum(gap[i][j] < real_radii[i] for i in range(n) for j in range(m)) / (k * m)
+    covered = sum(min(gap[i]) < real_radii[i] for i in range(n)) / n
+    return [precise, recalled, dense, covered]
+
+
+def prdc_case(whole: bool, f: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    fake, real = torch.randn(37, f, generator=rng) * 1.5 + 0.4, torch.randn(61, f, generator=rng)
+    if whole:
+        fake, real = fake.round(), real.round()
+    return fake, torch.arange(37) % 3, real, torch.arange(61) % 4
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["spread", "tied"])
+@pytest.mark.parametrize(("chunk", "k"), [(4, 1), (512, 3), (5, 5)])
+def test_prdc_against_a_slow_reference(whole: bool, chunk: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sides of unequal size, and whole numbers with many equal distances and copies."""
+    monkeypatch.setattr(distribution, "_CHUNK", chunk)
+    fake, targets, real, labels = prdc_case(whole)
+    slow = [slow_prdc(real[labels == c].double().numpy(), fake[targets == c].double().numpy(), k) for c in range(3)]
+    found = prdc(fake, targets, real, labels, k)
+    assert list(vars(found).values()) == pytest.approx(np.mean(slow, 0))
+    assert len({round(value, 6) for value in vars(found).values()}) >= 3
+
+
+def test_prdc_by_hand() -> None:
+    """k = 1. Radii of 0, 1, 3, 10: 1, 1, 2, 7. Radii of 0.5, 2.5, 20, 21: 2, 2, 1, 1.
+
+    0.5 is in the balls of 0 and 1; 2.5 of 3; 20 and 21 of none. 10 is in no ball of a reconstruction and has none.
+    """
+    real, fake = torch.tensor([[0.0], [1.0], [3.0], [10.0]]), torch.tensor([[0.5], [2.5], [20.0], [21.0]])
+    one = torch.zeros(4, dtype=torch.int64)
+    assert vars(prdc(fake, one, real, one, k=1)) == pytest.approx(
+        {"precision": 2 / 4, "recall": 3 / 4, "density": 3 / 4, "coverage": 3 / 4}
+    )
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_prdc_of_the_private_images_themselves_is_one(k: int) -> None:
+    """Each ball holds its centre and k - 1 others; the k-th lies on its edge, which is outside."""
+    real, labels = gaussian(80, 300).float() + 1000, torch.arange(80) % 2
+    assert prdc(real, labels, real, labels, k) == Prdc(1, 1, 1, 1)
+
+
+def test_prdc_sees_collapse_and_noise() -> None:
+    real, labels = gaussian(60, 4), torch.zeros(60, dtype=torch.int64)
+    collapsed = prdc(real[:1].expand(20, -1), labels[:20], real, labels)
+    assert collapsed.precision == 1
+    assert collapsed.recall == 0
+    assert collapsed.coverage < 0.5
+    assert prdc(real + 1e4, labels, real, labels) == Prdc(0, 0, 0, 0)
+
+
+def test_prdc_does_not_depend_on_where_the_features_are() -> None:
+    fake, targets, real, labels = (x.double() if x.is_floating_point() else x for x in prdc_case(False))
+    assert prdc(fake + 1e5, targets, real + 1e5, labels) == prdc(fake, targets, real, labels)
+    order = torch.randperm(len(fake), generator=torch.Generator().manual_seed(1))
+    assert prdc(fake[order], targets[order], real, labels) == prdc(fake, targets, real, labels)
+
+
+@pytest.mark.parametrize("side", ["private", "reconstructions"])
+def test_prdc_needs_more_than_k_plus_one_images_on_both_sides(side: str) -> None:
+    real, few, enough = gaussian(30, 4), torch.zeros(6, dtype=torch.int64), torch.zeros(30, dtype=torch.int64)
+    six, thirty = (real[:6], few), (real, enough)
+    with pytest.raises(ValueError, match=r"class 0 has .* with k = 5, more than 6 of each are needed"):
+        prdc(*six, *thirty) if side == "reconstructions" else prdc(*thirty, *six)
+    seven = real[:7], enough[:7]
+    assert prdc(*seven, *seven) == Prdc(1, 1, 1, 1)
+
+
+def test_prdc_refuses_misfits() -> None:
+    fake, targets, real, labels = prdc_case(False)
+    with pytest.raises(ValueError, match="k is 0"):
+        prdc(fake, targets, real, labels, k=0)
+    with pytest.raises(ValueError, match="no private image of class 2"):
+        prdc(fake, targets, real[labels != 2], labels[labels != 2])
+    real[0, 0] = float("inf")
+    with pytest.raises(ValueError, match="infinite"):
+        prdc(fake, targets, real, labels)
+
+
+def test_matched_subset_has_the_classes_of_the_reconstructions() -> None:
+    labels, targets = torch.arange(100) % 4, torch.tensor([2, 0, 0, 3, 0, 3])
+    drawn = matched_subset(labels, targets, seed=0)
+    assert labels[drawn].bincount(minlength=4).tolist() == [3, 0, 1, 2]
+    assert drawn.tolist() == sorted(set(drawn.tolist()))
+    assert matched_subset(labels, targets.flip(0), seed=0).tolist() == drawn.tolist()
+    assert matched_subset(labels, targets, seed=1).tolist() != drawn.tolist()
+
+
+def test_matched_subset_of_a_class_ignores_the_others() -> None:
+    labels = torch.arange(100) % 4
+    alone = matched_subset(labels, torch.zeros(5, dtype=torch.int64), seed=0)
+    drawn = matched_subset(labels, torch.arange(4).repeat(5), seed=0)
+    assert drawn[labels[drawn] == 0].tolist() == alone.tolist()
+
+
+def test_matched_subset_draws_each_image_as_often() -> None:
+    labels, targets = torch.zeros(10, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    counts = torch.stack([matched_subset(labels, targets, seed) for seed in range(1000)]).flatten().bincount()
+    assert counts.tolist() == pytest.approx([300] * 10, abs=4.5 * (1000 * 0.3 * 0.7) ** 0.5)
+
+
+def test_matched_subset_refuses_too_few() -> None:
+    with pytest.raises(ValueError, match="class 1 has 2 private images for 3 reconstructions"):
+        matched_subset(torch.tensor([0, 1, 1]), torch.tensor([1, 1, 1]), seed=0)
+    with pytest.raises(ValueError, match="class 7 has 0 private"):
+        matched_subset(torch.tensor([0, 1, 1]), torch.tensor([7]), seed=0)
+    with pytest.raises(ValueError, match="n >= 1"):
+        matched_subset(torch.tensor([0]), torch.zeros(0, dtype=torch.int64), seed=0)
+
+
+def test_equal_parts_by_hand() -> None:
+    private, held_out = torch.tensor([0, 0, 0, 1, 2, 2, 4]), torch.tensor([2, 2, 2, 0, 1, 1, 3])
+    mine, theirs = equal_parts(private, held_out, seed=0)
+    assert private[mine].tolist() == [0, 1, 2, 2]
+    assert sorted(held_out[theirs].tolist()) == [0, 1, 2, 2]
+    assert {*mine.tolist()} >= {3, 4, 5} and {*theirs.tolist()} >= {3}
+    with pytest.raises(ValueError, match="no class in common"):
+        equal_parts(torch.tensor([0]), torch.tensor([1]), seed=0)
+    with pytest.raises(ValueError, match="expected"):
+        equal_parts(torch.zeros(2, 2), torch.tensor([1]), seed=0)
+
+
+def test_knn_gap_by_hand() -> None:
+    one = torch.zeros(1, dtype=torch.int64)
+    private, held_out = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 3.0]])
+    assert knn_gap(torch.zeros(1, 2), one, private, one, held_out, one, seed=0) == pytest.approx(9 - 1)
+    assert knn_gap(torch.zeros(1, 2), one, held_out, one, private, one, seed=0) == pytest.approx(1 - 9)
+
+
+def test_knn_gap_is_no_larger_for_having_more_private_images() -> None:
+    rng = torch.Generator().manual_seed(0)
+    gaps, naive = [], []
+    for seed in range(40):
+        fake, private, held_out = (torch.randn(n, 8, generator=rng) for n in (20, 500, 25))
+        labels = [torch.arange(len(x)) % 2 for x in (fake, private, held_out)]
+        gaps.append(knn_gap(fake, labels[0], private, labels[1], held_out, labels[2], seed))
+        near = [
+            distribution.knn_distance(fake, labels[0], x, y) for x, y in ((held_out, labels[2]), (private, labels[1]))
+        ]
+        naive.append(near[0] - near[1])
+    error = float(np.std(gaps, ddof=1)) / 40**0.5
+    assert abs(np.mean(gaps)) < 4 * error
+    assert np.mean(naive) > 10 * error
+
+
+def test_knn_gap_sees_copies_of_private_images() -> None:
+    private, held_out, labels = gaussian(40, 6, 1), gaussian(80, 6, 1)[40:], torch.arange(40) % 4
+    assert knn_gap(private, labels, private, labels, held_out, labels, seed=0) > 1
+    assert knn_gap(held_out, labels, private, labels, held_out, labels, seed=0) < -1
+
+
+def test_knn_gap_refuses_a_class_that_one_side_lacks() -> None:
+    features, labels = gaussian(20, 3), torch.arange(20) % 2
+    zeros = labels == 0
+    with pytest.raises(ValueError, match="no held-out image of class 1"):
+        knn_gap(features, labels, features, labels, features[zeros], labels[zeros], seed=0)
+    with pytest.raises(ValueError, match="no private image of class 1"):
+        knn_gap(features, labels, features[zeros], labels[zeros], features, labels, seed=0)
+    with pytest.raises(ValueError, match="one target or label per row"):
+        knn_gap(features, labels, features, labels, features, labels[1:], seed=0)

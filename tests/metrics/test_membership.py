@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+from sklearn.metrics import roc_auc_score, roc_curve
+from torch import Tensor
+
+from bench.metrics.intervals import clopper_pearson
+from bench.metrics.membership import (
+    Membership,
+    _divergence_interval,
+    auc_interval,
+    balanced_accuracy,
+    epsilon_lower,
+    membership,
+    membership_power,
+    tpr_at,
+)
+
+
+def together(members: np.ndarray, others: np.ndarray) -> tuple[Tensor, Tensor]:
+    scores = torch.from_numpy(np.concatenate([members, others]).astype(np.float64))
+    return scores, torch.arange(len(scores)) < len(members)
+
+
+def gaussian(m: int, n: int, shift: float = 1.0, seed: int = 0, digits: int = 16) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(seed)
+    return together(rng.normal(shift, 1, m).round(digits), rng.normal(0, 1, n).round(digits))
+
+
+def coins(p_member: float, p_other: float, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(seed)
+    return together(rng.random(n) < p_member, rng.random(n) < p_other)
+
+
+@pytest.mark.parametrize("digits", [16, 1, 0], ids=["distinct", "tied", "very tied"])
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (30, 50), (200, 20)])
+def test_auc_agrees_with_scikit_learn(digits: int, m: int, n: int) -> None:
+    scores, is_member = gaussian(m, n, digits=digits)
+    assert auc_interval(scores, is_member)[0] == pytest.approx(roc_auc_score(is_member, scores), abs=1e-12)
+
+
+def test_auc_by_hand_counts_ties_as_one_half() -> None:
+    """Members 1, 2; others 0, 1, 3: wins 1 + 2, ties 1, of 6."""
+    scores, is_member = together(np.array([1, 2]), np.array([0, 1, 3]))
+    assert auc_interval(scores, is_member)[0] == pytest.approx(3.5 / 6)
+
+
+@pytest.mark.parametrize("digits", [16, 0])
+def test_interval_is_delongs_on_the_logit_scale(digits: int) -> None:
+    scores, is_member = gaussian(23, 31, digits=digits)
+    x, y = scores[is_member].tolist(), scores[~is_member].tolist()
+    wins = np.array([[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x])
+    auc, variance = wins.mean(), wins.mean(1).var(ddof=1) / 23 + wins.mean(0).var(ddof=1) / 31
+    reach = norm.ppf(0.95) * math.sqrt(variance) / (auc * (1 - auc))
+    logit = math.log(auc / (1 - auc))
+    expected = auc, 1 / (1 + math.exp(reach - logit)), 1 / (1 + math.exp(-reach - logit))
+    assert auc_interval(scores, is_member, 0.9) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize(("m", "n"), [(20, 20), (40, 120)])
+def test_interval_covers(auc: float, m: int, n: int) -> None:
+    """Two normal distributions with this AUC: at least 92 of 100 intervals at 95 %, where the plain scale has 77."""
+    shift = math.sqrt(2) * norm.ppf(auc)
+    bounds = np.array([auc_interval(*gaussian(m, n, shift, seed))[1:] for seed in range(400)])
+    covered = ((bounds[:, 0] <= auc) & (auc <= bounds[:, 1])).mean()
+    assert 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5 <= covered
+    assert (bounds[:, 0] > auc).mean() <= 0.025 + 3 * (0.025 * 0.975 / 400) ** 0.5 + 0.02
+    assert ((bounds >= 0) & (bounds <= 1)).all()
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (20, 50), (500, 100)])
+def test_perfect_separation_has_clopper_pearsons_width(m: int, n: int) -> None:
+    scores, is_member = together(np.arange(m) + 10.0, -np.arange(n))
+    k = min(m, n)
+    auc, low, high = auc_interval(scores, is_member)
+    assert (auc, low, high) == pytest.approx((1, *clopper_pearson(k, k)), abs=1e-12)
+    assert auc_interval(-scores, is_member) == pytest.approx((0, *clopper_pearson(0, k)), abs=1e-12)
+    assert low < 1
+
+
+def test_scores_that_are_all_the_same_say_little() -> None:
+    auc, low, high = auc_interval(torch.zeros(80), torch.arange(80) < 40)
+    assert auc == 0.5
+    assert low < 0.4 < 0.6 < high
+    assert low == pytest.approx(1 - high)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_divergence_interval_inverts_the_divergence(share: float) -> None:
+    low, high = _divergence_interval(share, 30, 0.9)
+    for end in {low, high} - {0.0, 1.0}:
+        p = np.array([share, 1 - share])
+        q = np.array([end, 1 - end])
+        kl = float((p[p > 0] * np.log(p[p > 0] / q[p > 0])).sum())
+        assert kl == pytest.approx(math.log(20) / 30, rel=1e-9)
+    assert low <= share <= high
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+def test_divergence_interval_covers_coins(share: float) -> None:
+    """k pairs drawn independently are the worst case of the bound."""
+    k = 25
+    bounds = [_divergence_interval(i / k, k, 0.95) for i in range(k + 1)]
+    covered = np.array([low <= share <= high for low, high in bounds])
+    assert binom.pmf(np.arange(k + 1), k, share)[covered].sum() >= 0.95
+
+
+def test_rates_by_hand() -> None:
+    """Others 9, 8, 8, 7 and six below: 10 % allow one of them above the threshold, 20 % one (8 is tied), 30 % three."""
+    others = np.array([9, 8, 8, 7, 1, 1, 1, 1, 1, 1.0])
+    scores, is_member = together(np.array([10, 9, 8.5, 8, 7.5]), others)
+    found = {limit: tpr_at(scores, is_member, limit) for limit in (0.05, 0.1, 0.2, 0.3)}
+    assert [(x.tpr, x.fpr, x.resolved) for x in found.values()] == [
+        (0.2, 0.0, False),
+        (0.6, 0.1, True),
+        (0.6, 0.1, True),
+        (1.0, 0.3, True),
+    ]
+    assert (found[0.1].low, found[0.1].high) == clopper_pearson(3, 5)
+    assert found[0.1].limit == 0.1
+
+
+@pytest.mark.parametrize("digits", [16, 1, 0])
+@pytest.mark.parametrize("n", [7, 100, 1000])
+def test_rates_are_the_largest_within_the_limit(digits: int, n: int) -> None:
+    scores, is_member = gaussian(60, n, digits=digits)
+    fpr, tpr, _ = roc_curve(is_member, scores, drop_intermediate=False)
+    for limit in (0.001, 0.01, 0.1, 0.29, 0.3, 0.9):
+        found = tpr_at(scores, is_member, limit)
+        assert found.tpr == pytest.approx(tpr[fpr <= limit + 1e-12].max())
+        assert found.fpr <= limit + 1e-12
+        assert found.resolved == (n * limit >= 1 - 1e-9)
+
+
+def test_rate_intervals_cover_the_rate_at_their_threshold() -> None:
+    covered = []
+    for seed in range(400):
+        scores, is_member = gaussian(40, 100, seed=seed)
+        found = tpr_at(scores, is_member, 0.1)
+        threshold = scores[~is_member].sort().values[-11]
+        covered.append(found.low <= norm.sf(float(threshold) - 1) <= found.high)
+    assert np.mean(covered) >= 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
+
+
+def test_a_limit_just_below_one_is_still_a_threshold() -> None:
+    scores, is_member = together(np.array([0.0, 3.0]), np.array([1.0, 2.0]))
+    assert tpr_at(scores, is_member, 1 - 1e-12).fpr == 0.5
+
+
+def test_balanced_accuracy_of_separated_and_of_equal_scores() -> None:
+    scores, is_member = together(np.arange(2000) + 10.0, -np.arange(2000))
+    found = balanced_accuracy(scores, is_member)
+    assert found.accuracy > 0.99
+    assert found.fpr == 0
+    assert found.advantage == pytest.approx(found.tpr - found.fpr)
+    assert balanced_accuracy(torch.zeros(80), is_member[1960:2040]).accuracy == 0.5
+    assert balanced_accuracy(-scores, is_member).accuracy == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.7, 0.3), (0.9, 0.5), (0.95, 0.02)])
+def test_balanced_accuracy_interval_covers(p: float, q: float) -> None:
+    found = [balanced_accuracy(*coins(p, q, 60, seed), seed=seed) for seed in range(300)]
+    true = (p + 1 - q) / 2
+    assert np.mean([x.low <= true <= x.high for x in found]) >= 0.95 - 3 * (0.95 * 0.05 / 300) ** 0.5
+    assert np.mean([x.accuracy for x in found]) == pytest.approx(true, abs=0.02)
+    for x in found[:5]:
+        assert x.accuracy == pytest.approx((x.tpr + 1 - x.fpr) / 2)
+        assert x.advantage == pytest.approx(2 * x.accuracy - 1)
+        assert 0 <= x.low <= x.accuracy <= x.high <= 1
+
+
+def test_no_signal_no_advantage() -> None:
+    """The best threshold of 40 scores, on the same scores, would have an advantage of about 0.2."""
+    found = [balanced_accuracy(*gaussian(20, 20, 0.0, seed), seed=seed) for seed in range(400)]
+    advantages = np.array([x.advantage for x in found])
+    assert abs(advantages.mean()) < 4 * advantages.std() / 20
+    assert np.mean([x.low > 0.5 for x in found]) <= 0.05
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_epsilon_lower_is_below_randomised_responses_epsilon(epsilon: float) -> None:
+    p = math.exp(epsilon) / (1 + math.exp(epsilon))
+    bounds = [epsilon_lower(*coins(p, 1 - p, 400, seed), delta=0.0, seed=seed) for seed in range(200)]
+    assert np.mean(np.array(bounds) > epsilon) <= 0.05
+    assert 0.0 <= min(bounds)
+    assert epsilon_lower(*coins(p, 1 - p, 100_000, 0), delta=0.0) == pytest.approx(epsilon, abs=0.08)
+
+
+def test_epsilon_lower_without_signal_is_hardly_ever_above_zero() -> None:
+    bounds = [epsilon_lower(*gaussian(100, 100, 0.0, seed), delta=0.0, seed=seed) for seed in range(200)]
+    assert np.mean(np.array(bounds) > 0) <= 0.05
+
+
+@pytest.mark.parametrize("other_way", [False, True])
+def test_epsilon_lower_looks_both_ways(other_way: bool) -> None:
+    """Members are 1 half of the time, others never: log(TPR / FPR) is large, log(TNR / FNR) at most log 2."""
+    scores, is_member = coins(1.0, 0.5, 1000, 0) if other_way else coins(0.5, 0.0, 1000, 0)
+    half = 500
+    reach = math.log((0.5 - 0.07) / clopper_pearson(0, half, 0.975)[1])
+    assert epsilon_lower(scores, is_member, delta=0.0) > reach > math.log(2) + 1
+
+
+def test_epsilon_lower_by_hand() -> None:
+    """Separated, 10 on each side of the half that tests: Clopper-Pearson at 97.5 % of 10 in 10 and of 0 in 10."""
+    scores, is_member = together(np.ones(20), np.zeros(20))
+    low, _ = clopper_pearson(10, 10, 0.975)
+    _, high = clopper_pearson(0, 10, 0.975)
+    assert epsilon_lower(scores, is_member, delta=0.0) == pytest.approx(math.log(low / high))
+    assert epsilon_lower(scores, is_member, delta=0.2) == pytest.approx(math.log((low - 0.2) / high))
+    assert epsilon_lower(scores, is_member, delta=0.7) == 0
+    assert epsilon_lower(scores, is_member, delta=0.0, confidence=0.5) > math.log(low / high)
+
+
+@pytest.mark.parametrize("digits", [16, 1])
+def test_only_the_order_of_the_scores_counts(digits: int) -> None:
+    scores, is_member = gaussian(90, 130, digits=digits)
+    whole, epsilon = membership(scores, is_member), epsilon_lower(scores, is_member, 1e-5)
+    order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(1))
+    assert membership(scores[order], is_member[order]) == whole
+    assert epsilon_lower(scores[order], is_member[order], 1e-5) == epsilon
+    for transformed in (scores * 1000 - 7, scores.exp(), scores**3):
+        assert len(transformed.unique()) == len(scores.unique())
+        assert membership(transformed, is_member) == whole
+        assert epsilon_lower(transformed, is_member, 1e-5) == epsilon
+
+
+def test_membership_holds_what_its_parts_say() -> None:
+    scores, is_member = gaussian(90, 1300)
+    found = membership(scores, is_member, seed=3, confidence=0.9)
+    assert (found.members, found.non_members) == (90, 1300)
+    assert (found.auc, found.auc_low, found.auc_high) == auc_interval(scores, is_member, 0.9)
+    assert found.at_1_percent == tpr_at(scores, is_member, 0.01, 0.9)
+    assert found.at_01_percent == tpr_at(scores, is_member, 0.001, 0.9)
+    assert found.balanced == balanced_accuracy(scores, is_member, 3, 0.9)
+    assert found.balanced != balanced_accuracy(scores, is_member, 4, 0.9)
+    assert found.at_01_percent.resolved
+    assert not membership(*gaussian(90, 999)).at_01_percent.resolved
+    assert all(isinstance(x, float) for x in asdict(found.balanced).values())
+
+
+def verdict_on(auc: float, low: float, high: float) -> Membership:
+    return replace(membership(*gaussian(10, 10)), auc=auc, auc_low=low, auc_high=high)
+
+
+def test_power_gate() -> None:
+    strong, chance = verdict_on(0.8, 0.7, 0.9), verdict_on(0.51, 0.45, 0.57)
+    weak, inverted = verdict_on(0.56, 0.5, 0.62), verdict_on(0.3, 0.2, 0.4)
+    assert membership_power(strong, chance).passed
+    assert membership_power(strong, inverted).passed
+    assert "The attack works: AUC 0.800 [0.700, 0.900]" in membership_power(strong, chance).reason
+    for teacher in (weak, chance, inverted):
+        found = membership_power(teacher, chance)
+        assert not found.passed and "does not beat chance on the undefended teacher" in found.reason
+    found = membership_power(strong, verdict_on(0.6, 0.51, 0.7))
+    assert not found.passed and "network that knows nothing" in found.reason
+
+
+def test_refuses_what_cannot_be_measured() -> None:
+    scores, is_member = gaussian(10, 10)
+    for call in (membership, auc_interval, balanced_accuracy):
+        for bad in (scores[1:], scores.view(4, 5)):
+            with pytest.raises(ValueError, match="expected"):
+                call(bad, is_member)
+        with pytest.raises(ValueError, match=r"torch\.bool"):
+            call(scores, is_member.long())
+        with pytest.raises(ValueError, match="1 members and 10 non-members: expected at least 2 of each"):
+            call(scores[9:], is_member[9:])
+        with pytest.raises(ValueError, match="confidence 1"):
+            call(scores, is_member, confidence=1.0)
+        for bad_score in (float("nan"), float("inf")):
+            broken = scores.clone()
+            broken[4] = bad_score
+            with pytest.raises(ValueError, match="NaN or infinite"):
+                call(broken, is_member)
+    for limit in (0.0, 1.0):
+        with pytest.raises(ValueError, match="fpr"):
+            tpr_at(scores, is_member, limit)
+    for delta in (-0.1, 1.0):
+        with pytest.raises(ValueError, match="delta"):
+            epsilon_lower(scores, is_member, delta)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
+
+from bench.metrics import pairs
+from bench.metrics.pairs import PSNR_CAP, best_match, psnr_pairs, ssim_pairs, window_side
+
+
+def random_pairs(n: int, c: int, h: int, w: int, noise: float = 0.2) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    smooth = torch.rand(n, c, 4, 4, generator=rng, dtype=torch.float64)
+    images = torch.nn.functional.interpolate(smooth, (h, w), mode="bilinear")
+    return images, (images + noise * torch.randn(n, c, h, w, generator=rng)).clamp(0, 1)
+
+
+def slow_ssim(x: np.ndarray, y: np.ndarray) -> float:
+    """The definition of (c, h, w), window by window, each with its own two-dimensional weights."""
+    c, h, w = x.shape
+    side = window_side(h, w)
+    weights = np.array(
+        [
+            [math.exp(-((i - side // 2) ** 2 + (j - side // 2) ** 2) / (2 * 1.5**2)) for j in range(side)]
+            for i in range(side)
+        ]
+    )
+    weights /= weights.sum()
+    found = []
+    for channel in range(c):
+        for i in range(h - side + 1):
+            for j in range(w - side + 1):
+                a, b = (image[channel, i : i + side, j : j + side] for image in (x, y))
+                mean_a, mean_b = (weights * a).sum(), (weights * b).sum()
+                var_a, var_b = (weights * (a - mean_a) ** 2).sum(), (weights * (b - mean_b) ** 2).sum()
+                both = (weights * (a - mean_a) * (b - mean_b)).sum()
+                top = (2 * mean_a * mean_b + 1e-4) * (2 * both + 9e-4)
+                found.append(top / ((mean_a**2 + mean_b**2 + 1e-4) * (var_a + var_b + 9e-4)))
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize(("n", "c", "h", "w"), [(5, 1, 16, 16), (3, 3, 32, 32), (4, 1, 28, 28), (3, 3, 12, 17)])
+def test_ssim_agrees_with_torchmetrics(n: int, c: int, h: int, w: int) -> None:
+    x, y = random_pairs(n, c, h, w)
+    oracle = structural_similarity_index_measure(x, y, data_range=1.0, reduction="none")
+    assert ssim_pairs(x, y).tolist() == pytest.approx(oracle.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize(("c", "h", "w"), [(1, 8, 8), (2, 7, 10), (1, 13, 12), (1, 1, 1)])
+def test_ssim_agrees_with_the_definition_on_small_images(c: int, h: int, w: int) -> None:
+    x, y = random_pairs(2, c, h, w)
+    slow = [slow_ssim(a, b) for a, b in zip(x.numpy(), y.numpy(), strict=True)]
+    assert ssim_pairs(x, y).tolist() == pytest.approx(slow, abs=1e-9)
+
+
+def test_the_window_is_the_largest_odd_one_that_fits() -> None:
+    sizes = {(1, 1): 1, (2, 9): 1, (8, 8): 7, (9, 9): 9, (10, 28): 9, (11, 11): 11, (16, 16): 11, (224, 224): 11}
+    assert {size: window_side(*size) for size in sizes} == sizes
+
+
+def test_ssim_of_constant_images_by_hand() -> None:
+    """No variance: (2 a b + 1e-4) / (a^2 + b^2 + 1e-4)."""
+    x, y = torch.full((1, 1, 16, 16), 0.25), torch.full((1, 1, 16, 16), 0.75)
+    assert float(ssim_pairs(x, y)) == pytest.approx((0.375 + 1e-4) / (0.0625 + 0.5625 + 1e-4), abs=1e-9)
+
+
+def test_ssim_of_identical_and_of_inverted_images() -> None:
+    x, _ = random_pairs(4, 1, 16, 16)
+    assert ssim_pairs(x, x).tolist() == pytest.approx([1] * 4, abs=1e-12)
+    checks = ((torch.arange(16)[:, None] + torch.arange(16)) % 2).double().view(1, 1, 16, 16)
+    assert float(ssim_pairs(checks, 1 - checks)) < -0.99
+
+
+def test_pairs_do_not_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = random_pairs(7, 1, 16, 16)
+    whole = ssim_pairs(x, y)
+    monkeypatch.setattr(pairs, "_PIXELS", 600)
+    assert ssim_pairs(x, y).tolist() == pytest.approx(whole.tolist(), abs=1e-12)
+    for i in range(7):
+        assert float(ssim_pairs(x[i : i + 1], y[i : i + 1])) == pytest.approx(float(whole[i]), abs=1e-12)
+    assert ssim_pairs(y, x).tolist() == pytest.approx(whole.tolist(), abs=1e-12)
+
+
+def test_psnr_by_hand_and_against_torchmetrics() -> None:
+    x, y = random_pairs(5, 3, 9, 9)
+    oracle = peak_signal_noise_ratio(x, y, data_range=1.0, reduction="none", dim=(1, 2, 3))
+    assert psnr_pairs(x, y).tolist() == pytest.approx(oracle.tolist(), rel=1e-6)
+    assert float(psnr_pairs(torch.full((1, 1, 4, 4), 0.6), torch.full((1, 1, 4, 4), 0.5))) == pytest.approx(
+        20, abs=1e-5
+    )
+
+
+def test_identical_images_have_a_finite_psnr() -> None:
+    x, _ = random_pairs(3, 1, 8, 8)
+    assert psnr_pairs(x, x).tolist() == [PSNR_CAP] * 3 == [100.0] * 3
+    assert float(psnr_pairs(x[:1], (x[:1] * 0.5 + 0.25))) < 60
+
+
+@pytest.mark.parametrize("measure", [ssim_pairs, psnr_pairs])
+def test_bytes_and_floats_are_the_same_image(measure: object) -> None:
+    assert callable(measure)
+    rng = torch.Generator().manual_seed(0)
+    x, y = (torch.randint(256, (4, 1, 16, 16), generator=rng, dtype=torch.uint8) for _ in range(2))
+    expected = measure(x.double() / 255, y.double() / 255).tolist()
+    assert measure(x, y).tolist() == pytest.approx(expected, abs=1e-12)
+    assert measure(x.float() / 255, y).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def match_case() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    private = torch.randint(256, (40, 1, 12, 12), generator=rng, dtype=torch.uint8)
+    return torch.rand(9, 1, 12, 12, generator=rng), torch.arange(9) % 3, private, torch.arange(40) % 4
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_best_match_against_a_slow_reference(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "_CHUNK", 2)
+    images, targets, private, labels = match_case()
+    found = best_match(images, targets, private, labels, count)
+    for i, (image, c) in enumerate(zip(images.double().numpy(), targets, strict=True)):
+        members = (private[labels == c].double() / 255).numpy()
+        errors = [float(((image - other) ** 2).mean()) for other in members]
+        near = np.argsort(errors)[:count]
+        assert float(found.ssim[i]) == pytest.approx(max(slow_ssim(image, members[j]) for j in near), abs=1e-6)
+        assert float(found.psnr[i]) == pytest.approx(-10 * math.log10(min(errors)), abs=1e-6)
+        assert float(found.ssim_mean_image[i]) == pytest.approx(slow_ssim(image, members.mean(0)), abs=1e-6)
+
+
+def test_a_wider_search_finds_no_less() -> None:
+    case = match_case()
+    narrow, wide, all_of_them = (best_match(*case, count) for count in (1, 4, 10))
+    assert (narrow.ssim <= wide.ssim).all() and (wide.ssim <= all_of_them.ssim).all()
+    assert (narrow.ssim < all_of_them.ssim).any()
+    assert narrow.psnr.tolist() == pytest.approx(all_of_them.psnr.tolist())
+
+
+def test_best_match_finds_the_copy_in_its_own_class_only() -> None:
+    _, _, private, labels = match_case()
+    found = best_match(private, labels, private, labels, count=1)
+    assert found.ssim.tolist() == pytest.approx([1] * 40)
+    assert found.psnr.tolist() == [PSNR_CAP] * 40
+    elsewhere = best_match(private, (labels + 1) % 4, private, labels, count=10)
+    assert float(elsewhere.ssim.max()) < 0.9
+    mean = private[labels == 0].double().mean(0, keepdim=True) / 255
+    assert float(best_match(mean, labels[:1], private, labels).ssim_mean_image) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("measure", [ssim_pairs, psnr_pairs])
+def test_pairs_refuse_what_would_flatter(measure: object) -> None:
+    assert callable(measure)
+    x = torch.rand(2, 1, 12, 12)
+    for y in (x[:1], x[0], x[:, :, :5]):
+        with pytest.raises(ValueError, match="expected"):
+            measure(x, y)
+    with pytest.raises(ValueError, match="n >= 1"):
+        measure(x[:0], x[:0])
+    with pytest.raises(ValueError, match="uint8 or float"):
+        measure(x.long(), x)
+    for bad in (-0.01, 1.01, float("nan"), float("inf")):
+        y = x.clone()
+        y[0, 0, 3, 3] = bad
+        for pair in ((x, y), (y, x)):
+            with pytest.raises(ValueError, match="NaN or outside 0 to 1"):
+                measure(*pair)
+
+
+def test_best_match_refuses_misfits() -> None:
+    images, targets, private, labels = match_case()
+    with pytest.raises(ValueError, match="count is 0"):
+        best_match(images, targets, private, labels, count=0)
+    with pytest.raises(ValueError, match="no private image of class 1"):
+        best_match(images, targets, private[labels != 1], labels[labels != 1])
+    with pytest.raises(ValueError, match="differ in shape"):
+        best_match(images[..., :5], targets, private, labels)
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        best_match(images * 2, targets, private, labels)
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        best_match(images, targets, private.float(), labels)

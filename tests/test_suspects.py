@@ -1,0 +1,119 @@
+"""Who is asked about in membership attacks, and how reference models are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import write_toy
+
+from bench import runner, steps, suspects
+from bench.api import Evidence, MembershipResult, Target
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("toy"), 240)
+
+
+def job(toy: Path, **changes: Any) -> runner.Job:
+    settings = runner.Settings(
+        method="no-defence", attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
+    )
+    return runner.prepare(replace(settings, **{"out": toy / "runs", **changes}))
+
+
+def rows_of(images: torch.Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in images}
+
+
+def test_half_of_the_suspects_are_private_and_half_are_test_images(toy: Path) -> None:
+    m = job(toy).material
+    found = suspects.assemble(m)
+    assert len(found.labels) == 80 and int(found.members.sum()) == 40
+    assert rows_of(found.images[found.members]) <= rows_of(m.private[0])
+    assert rows_of(found.images[~found.members]) == rows_of(m.data.test_images)
+    assert rows_of(found.population[0]) | rows_of(found.reserve[0]) == rows_of(m.aux)
+    assert not rows_of(found.population[0]) & rows_of(found.reserve[0])
+    order = found.members.float()
+    assert 0.25 < float((order[1:] != order[:-1]).float().mean()) < 0.75, "members must not come in one block"
+
+
+def test_every_suspect_trains_exactly_half_of_the_references() -> None:
+    found = suspects.halves(6, 500)
+    assert found.shape == (6, 500) and found.sum(0).eq(3).all()
+    assert 200 < int(found[0].sum()) < 300
+    for count in (0, 1, 3):
+        with pytest.raises(ValueError, match="even number"):
+            suspects.halves(count, 10)
+
+
+def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = job(toy, out=toy / "seen")
+    seen: list[torch.Tensor] = []
+
+    def teacher(store: Any, spec: Any, recipe: Any, material: steps.Material, *_: Any) -> Any:
+        seen.append(material.private[0])
+        raise StopIteration
+
+    monkeypatch.setattr(steps, "teacher", teacher)
+    spec = runner.run_spec(given, 0)
+    asked = suspects.assemble(given.material)
+    held = suspects.evidence(given, spec.release, asked, "teacher", {})
+    with pytest.raises(StopIteration):
+        held.references(2, "teacher")
+    mask = suspects.halves(2, 80)[0]
+    assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0])
+    assert not rows_of(seen[0]) & rows_of(asked.images[~mask])
+    assert not rows_of(seen[0]) & rows_of(asked.population[0])
+
+
+@pytest.mark.parametrize("method", ["no-defence", "label-smoothing", "pate"])
+def test_students_references_are_converted_like_the_student(toy: Path, method: str) -> None:
+    given = job(toy, method=method, out=toy / "students")
+    spec = runner.run_spec(given, 0)
+    asked, seconds = suspects.assemble(given.material), dict[str, float]()
+    held = suspects.evidence(given, spec.release, asked, "student", seconds)
+    first, second = held.references(2, "student")
+    assert torch.equal(first.members, ~second.members) and first.target.access == "scores"
+    assert not torch.equal(first.target.scores(held.images), second.target.scores(held.images))
+    made = list((toy / "students" / "steps" / "release").glob("[0-9a-f]*"))
+    assert len(made) >= 2 and seconds["references"] > 0
+    again = held.references(2, "student")
+    assert torch.equal(again[0].target.scores(held.images), first.target.scores(held.images))
+
+
+def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None:
+    given = job(toy, out=toy / "whole")
+    outcome = runner.run(given, 0)
+    record = outcome.record
+    assert record.status in ("ok", "inconclusive")
+    for prefix in ("", "teacher_", "random_"):
+        for name in ("auc", "tpr_at_1pct", "tpr_at_01pct", "balanced_accuracy"):
+            low, value, high = (record.metrics[f"{prefix}{name}{end}"] for end in (".lo", "", ".hi"))
+            assert 0 <= low <= value <= high <= 1  # type: ignore[operator]
+        assert record.metrics[f"{prefix}membership_epsilon_lower"] >= 0  # type: ignore[operator]
+    assert record.metrics["auc"] == record.metrics["teacher_auc"], "no-defence releases the teacher"
+    assert "too few for 0.1 %" in record.missing["tpr_at_01pct"]
+    assert (outcome.path / record.artifacts["roc"]).stat().st_size > 1000
+
+
+def test_a_split_without_labelled_attacker_images_is_skipped_with_the_reason(toy: Path) -> None:
+    outcome = runner.run(job(toy, split="disjoint-low", out=toy / "disjoint"), 0)
+    assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
+
+
+def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = job(toy, out=toy / "bad")
+
+    def infer(self: Any, target: Target, evidence: Evidence, ctx: Any) -> MembershipResult:
+        return MembershipResult(torch.full((3,), float("nan")))
+
+    monkeypatch.setattr(type(given.attack), "infer", infer)
+    with pytest.raises(runner.RunFailed, match="for 80 suspects"):
+        runner.run(given, 0)
