@@ -13,12 +13,13 @@ from bench import inversion, leaderboard, membership, pictures, provenance, regi
 from bench.api import Teacher
 from bench.errors import RunFailed
 from bench.job import Job, Settings, prepare, run_spec, setting, shards_of
+from bench.nets import Classifier
 from bench.privacy.accountant import Overspent
 from bench.records import RECORD, Record, RunSpec, canonical
 from bench.stage import Artists
-from bench.store import publish
+from bench.store import Step, publish
 
-__all__ = ["Job", "Outcome", "RunFailed", "Settings", "prepare", "run", "run_spec"]
+__all__ = ["Job", "Outcome", "RunFailed", "Settings", "begin", "prepare", "run", "run_spec"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,24 @@ def run(job: Job, seed: int) -> Outcome:
     return Outcome(record, final, cached=False)
 
 
+def begin(job: Job, seed: int) -> None:
+    """Make what runs on the same data share, teacher and evaluator, unless it is there. Raises RunFailed."""
+    spec = run_spec(job, seed)
+    try:
+        _begin(job, spec)
+    except (RuntimeError, ArithmeticError, ValueError) as error:
+        raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+
+
+def _begin(job: Job, spec: RunSpec) -> tuple[tuple[Step, Classifier], tuple[Step, Classifier]]:
+    """Teacher and evaluator."""
+    s, m = job.settings, job.material
+    return (
+        steps.teacher(job.store, spec.release.teacher, job.recipe, m, s.teacher_weights, job.context),
+        steps.evaluator(job.store, spec.evaluator, job.evaluator_recipe, m, job.context),
+    )
+
+
 def _published(final: Path) -> Record | None:
     """The finished record in `final`, unless it failed, is damaged or lacks a picture."""
     try:
@@ -66,8 +85,7 @@ def _published(final: Path) -> Record | None:
 
 def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
     s, m = job.settings, job.material
-    taught, teacher_net = steps.teacher(job.store, spec.release.teacher, job.recipe, m, s.teacher_weights, job.context)
-    judged, evaluator_net = steps.evaluator(job.store, spec.evaluator, job.evaluator_recipe, m, job.context)
+    (taught, teacher_net), (judged, evaluator_net) = _begin(job, spec)
     seconds = {"teacher": taught.seconds, "evaluator": judged.seconds}
     record = Record(spec.hash, "ok", "", asdict(spec), setting(job))
     members = None

@@ -37,7 +37,8 @@ BELOW["job"] = set(BELOW) - {"testing"}
 BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["job"] | {"job"}
 BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
-BELOW["cli"] = BELOW["audit"] | {"audit", "runner"}
+BELOW["sweeps"] = BELOW["runner"] | {"runner"}
+BELOW["cli"] = BELOW["sweeps"] | {"audit", "sweeps"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """
 import sys
@@ -98,6 +99,7 @@ def test_plugins_import_only_the_api_and_the_toolboxes(path: Path) -> None:
         ["--help"],
         ["list"],
         ["run", "--help"],
+        ["sweep", "--help"],
         ["audit", "--help"],
         ["audit", "release", "--help"],
         ["list", "datasets"],

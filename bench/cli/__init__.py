@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, doctor, listing, run
+from bench.cli import audit, boards, doctor, listing, run, sweep
 from bench.errors import BenchError, RunFailed
 
 COMMANDS: dict[str, Any] = {
     "run": run,
+    "sweep": sweep,
+    "prepare": run.PREPARE,
     "audit": audit,
     "list": listing.LIST,
     "show": listing.SHOW,
     "leaderboard": boards,
     "doctor": doctor,
 }
-PLUGGABLE: dict[str, Any] = {"run": run, "audit": audit}
+PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,16 +73,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _execute(arguments: list[str]) -> int:
-    top, commands = parser()
     if not arguments:
-        top.print_help()
+        parser()[0].print_help()
         return 2
+    given = read(arguments)
+    return given.execute(given)
+
+
+def read(arguments: list[str]) -> argparse.Namespace:
+    """What arguments say, with the options of the plug-ins they name. Raises BenchError."""
+    top, commands = parser()
     if arguments[0] in PLUGGABLE:
         PLUGGABLE[arguments[0]].add_plugin_arguments(commands[arguments[0]], arguments)
     given, extra = top.parse_known_args(arguments)
     if extra:
         raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0])
-    return given.execute(given)
+    return given
 
 
 def _complain(prefix: str, error: Exception, debug: bool, status: int) -> int:

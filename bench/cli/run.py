@@ -173,6 +173,18 @@ def _add_options(parser: argparse.ArgumentParser, prefix: str, cls: type[Any], t
 
 def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
+    settings, seeds = settle(given)
+    from bench import runner
+    from bench.cli import result
+
+    job = runner.prepare(settings)
+    for seed in seeds:
+        result.show(runner.run(job, seed), settings)
+    return 0
+
+
+def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
+    """The settings and the seeds that the options ask for. Raises BenchError."""
     if given.method is None:
         raise BenchError(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
@@ -182,13 +194,27 @@ def execute(given: argparse.Namespace) -> int:
     settings = read_settings(
         given, attack=attack, teacher_normalise=normalise, attack_options=read_options(given, "attack")
     )
-    from bench import runner
-    from bench.cli import result
+    return settings, seeds
 
-    job = runner.prepare(settings)
-    for seed in seeds:
-        result.show(runner.run(job, seed), settings)
-    return 0
+
+class PREPARE:
+    """The sub-command `prepare`: what several runs share, made before them."""
+
+    HELP = "make what runs share: the teacher and the evaluator of a run, and nothing else"
+    DESCRIPTION = "Takes the options of `bench run`; `bench sweep` begins with it, so that no run waits for another."
+    add_arguments = staticmethod(add_arguments)
+    add_plugin_arguments = staticmethod(add_plugin_arguments)
+
+    @staticmethod
+    def execute(given: argparse.Namespace) -> int:
+        """Train teacher and evaluator of every seed, unless they are there."""
+        settings, seeds = settle(given)
+        from bench import runner
+
+        job = runner.prepare(settings)
+        for seed in seeds:
+            runner.begin(job, seed)
+        return 0
 
 
 COPIED = [

@@ -3,10 +3,10 @@
 They mean something where an image has a counterpart: the input that an attack tries to bring back. For attacks aimed
 at a class, `best_match` looks for the counterpart among the private images of the class.
 
-SSIM (Wang et al., 2004) here: Gaussian window of standard deviation 1.5, cut at 11x11 or, on smaller images, at the
-largest odd side that fits, with weights that sum to 1; only windows that lie wholly in the image; C1 = 0.01^2,
-C2 = 0.03^2; variances over the window's weights; mean over windows, then channels. SSIMs from windows of different
-sizes do not compare.
+SSIM (Wang et al., 2004) with C1 = 0.01^2 and C2 = 0.03^2, in a Gaussian window of standard deviation 1.5 around every
+pixel, averaged over pixels and channels. The window is cut at 11x11 or, on smaller images, at the largest odd side that
+fits, and its weights sum to 1; SSIMs from windows of different sizes do not compare. Images go on by reflection beyond
+their edges, as in torchmetrics since 1.5, which has the same values; the paper leaves out windows that meet an edge.
 """
 
 from __future__ import annotations
@@ -130,14 +130,15 @@ def _ssim(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _windowed(maps: Tensor) -> Tensor:
-    """(5, n, c, h', w') means of (5, n, c, h, w) over every window that lies in the image."""
+    """(5, n, c, h, w) means of (5, n, c, h, w) in the window around every pixel."""
     h, w = maps.shape[-2:]
     side = window_side(h, w)
-    steps = torch.arange(side, dtype=maps.dtype, device=maps.device) - side // 2
+    reach = side // 2
+    steps = torch.arange(-reach, reach + 1, dtype=maps.dtype, device=maps.device)
     weights = (-(steps**2) / (2 * _SIGMA**2)).softmax(0)
-    across = functional.conv2d(maps.reshape(-1, 1, h, w), weights.view(1, 1, 1, side))
-    means = functional.conv2d(across, weights.view(1, 1, side, 1))
-    return means.view(*maps.shape[:-2], *means.shape[-2:])
+    wider = functional.pad(maps.reshape(-1, 1, h, w), (reach,) * 4, mode="reflect")
+    across = functional.conv2d(wider, weights.view(1, 1, 1, side))
+    return functional.conv2d(across, weights.view(1, 1, side, 1)).view_as(maps)
 
 
 def _unit(images: Tensor) -> Tensor:

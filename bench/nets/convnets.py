@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor, nn
+from torch import nn
 
 from bench.errors import BenchError
 from bench.nets.students import SmallNet
@@ -18,7 +18,7 @@ class ConvNet(SmallNet):
     """`depth` times [3x3 convolution, group normalisation of one channel a group, ReLU, 2x2 average-pooling]; linear.
 
     The first convolution pads the image so that every pooling halves it without a rest: 28x28 becomes 32x32 for three
-    blocks. 320,010 parameters for 1x28x28 and 10 classes.
+    blocks. 317,706 parameters for 1x28x28 and 10 classes.
 
     Args:
         shape: (c, h, w), sides of at least 2^depth.
@@ -56,7 +56,3 @@ class ConvNet(SmallNet):
             channels = width
         self.trunk = nn.Sequential(*layers, nn.Flatten())
         self.head = nn.Linear(width * cells[0] * cells[1], classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, classes) logits of (n, c, h, w) images."""
-        return self.head(self.features(x))

@@ -19,6 +19,7 @@ from bench.metrics.distribution import (
     prdc,
     too_few_images,
 )
+from bench.metrics.inversion import knn_distance
 
 
 def gaussian(n: int, f: int, seed: int = 0) -> Tensor:
@@ -268,20 +269,20 @@ def test_knn_gap_by_hand() -> None:
     assert knn_gap(torch.zeros(1, 2), one, held_out, one, private, one, seed=0) == pytest.approx(1 - 9)
 
 
-def test_knn_gap_is_no_larger_for_having_more_private_images() -> None:
+@pytest.mark.parametrize(("m", "h"), [(500, 25), (25, 500)])
+def test_knn_gap_takes_no_notice_of_who_has_more_images(m: int, h: int) -> None:
     rng = torch.Generator().manual_seed(0)
     gaps, naive = [], []
     for seed in range(40):
-        fake, private, held_out = (torch.randn(n, 8, generator=rng) for n in (20, 500, 25))
-        labels = [torch.arange(len(x)) % 2 for x in (fake, private, held_out)]
-        gaps.append(knn_gap(fake, labels[0], private, labels[1], held_out, labels[2], seed))
-        near = [
-            distribution.knn_distance(fake, labels[0], x, y) for x, y in ((held_out, labels[2]), (private, labels[1]))
-        ]
-        naive.append(near[0] - near[1])
+        fake, private, held_out = (torch.randn(n, 8, generator=rng) for n in (20, m, h))
+        targets, labels, others = (torch.arange(len(x)) % 2 for x in (fake, private, held_out))
+        gaps.append(knn_gap(fake, targets, private, labels, held_out, others, seed))
+        near = knn_distance(fake, targets, private, labels)
+        naive.append(knn_distance(fake, targets, held_out, others) - near)
     error = float(np.std(gaps, ddof=1)) / 40**0.5
     assert abs(np.mean(gaps)) < 4 * error
-    assert np.mean(naive) > 10 * error
+    assert np.mean(naive) * (m - h) > 0
+    assert abs(np.mean(naive)) > 10 * error
 
 
 def test_knn_gap_sees_copies_of_private_images() -> None:

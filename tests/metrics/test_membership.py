@@ -70,7 +70,7 @@ def test_interval_covers(auc: float, m: int, n: int) -> None:
     shift = math.sqrt(2) * norm.ppf(auc)
     bounds = np.array([auc_interval(*gaussian(m, n, shift, seed))[1:] for seed in range(400)])
     covered = ((bounds[:, 0] <= auc) & (auc <= bounds[:, 1])).mean()
-    assert 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5 <= covered
+    assert covered >= 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
     assert (bounds[:, 0] > auc).mean() <= 0.025 + 3 * (0.025 * 0.975 / 400) ** 0.5 + 0.02
     assert ((bounds >= 0) & (bounds <= 1)).all()
 
@@ -149,6 +149,14 @@ def test_rate_intervals_cover_the_rate_at_their_threshold() -> None:
     assert np.mean(covered) >= 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
 
 
+@pytest.mark.parametrize("percent", [1, 7, 29, 57, 58])
+def test_limits_are_not_lost_to_rounding(percent: int) -> None:
+    """0.29 * 100 is 28.999999999999996 in floating point."""
+    scores, is_member = together(np.arange(100) + 0.5, np.arange(100))
+    found = tpr_at(scores, is_member, percent / 100)
+    assert (found.fpr, found.tpr) == pytest.approx((percent / 100, (percent + 1) / 100))
+
+
 def test_a_limit_just_below_one_is_still_a_threshold() -> None:
     scores, is_member = together(np.array([0.0, 3.0]), np.array([1.0, 2.0]))
     assert tpr_at(scores, is_member, 1 - 1e-12).fpr == 0.5
@@ -176,6 +184,13 @@ def test_balanced_accuracy_interval_covers(p: float, q: float) -> None:
         assert 0 <= x.low <= x.accuracy <= x.high <= 1
 
 
+def test_balanced_accuracy_interval_by_hand() -> None:
+    """Separated, 10 on each side of the half that tests; both intervals at 97.5 % hold together at 95 %."""
+    found = balanced_accuracy(*together(np.ones(20), np.zeros(20)))
+    low = clopper_pearson(10, 10, 0.975)[0] / 2 + (1 - clopper_pearson(0, 10, 0.975)[1]) / 2
+    assert (found.accuracy, found.low, found.high) == pytest.approx((1, low, 1))
+
+
 def test_no_signal_no_advantage() -> None:
     """The best threshold of 40 scores, on the same scores, would have an advantage of about 0.2."""
     found = [balanced_accuracy(*gaussian(20, 20, 0.0, seed), seed=seed) for seed in range(400)]
@@ -189,7 +204,7 @@ def test_epsilon_lower_is_below_randomised_responses_epsilon(epsilon: float) -> 
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
     bounds = [epsilon_lower(*coins(p, 1 - p, 400, seed), delta=0.0, seed=seed) for seed in range(200)]
     assert np.mean(np.array(bounds) > epsilon) <= 0.05
-    assert 0.0 <= min(bounds)
+    assert min(bounds) >= 0.0
     assert epsilon_lower(*coins(p, 1 - p, 100_000, 0), delta=0.0) == pytest.approx(epsilon, abs=0.08)
 
 
@@ -203,7 +218,7 @@ def test_epsilon_lower_looks_both_ways(other_way: bool) -> None:
     """Members are 1 half of the time, others never: log(TPR / FPR) is large, log(TNR / FNR) at most log 2."""
     scores, is_member = coins(1.0, 0.5, 1000, 0) if other_way else coins(0.5, 0.0, 1000, 0)
     half = 500
-    reach = math.log((0.5 - 0.07) / clopper_pearson(0, half, 0.975)[1])
+    reach = math.log((0.5 - 0.15) / clopper_pearson(0, half, 0.975)[1])
     assert epsilon_lower(scores, is_member, delta=0.0) > reach > math.log(2) + 1
 
 
@@ -216,6 +231,18 @@ def test_epsilon_lower_by_hand() -> None:
     assert epsilon_lower(scores, is_member, delta=0.2) == pytest.approx(math.log((low - 0.2) / high))
     assert epsilon_lower(scores, is_member, delta=0.7) == 0
     assert epsilon_lower(scores, is_member, delta=0.0, confidence=0.5) > math.log(low / high)
+
+
+def test_thresholds_come_from_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One half is separated at 10, the other at 5: a threshold of 10, or of 0 the other way, finds nothing there."""
+    halves = {"members": (np.full(50, 10.0), np.full(50, 5.0)), "others": (np.full(50, 0.0), np.full(50, 4.0))}
+    monkeypatch.setattr("bench.metrics.membership._halves", lambda scores, seed, name: halves[name])
+    scores, is_member = gaussian(100, 100)
+    assert epsilon_lower(scores, is_member, delta=0.0) == 0
+    assert balanced_accuracy(scores, is_member).accuracy == 0.5
+    halves.update({"members": (np.full(50, 5.0), np.full(50, 5.0)), "others": (np.full(50, 4.0), np.full(50, 4.0))})
+    assert epsilon_lower(scores, is_member, delta=0.0) > 2
+    assert balanced_accuracy(scores, is_member).accuracy == 1
 
 
 @pytest.mark.parametrize("digits", [16, 1])

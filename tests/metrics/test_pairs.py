@@ -23,6 +23,8 @@ def slow_ssim(x: np.ndarray, y: np.ndarray) -> float:
     """The definition of (c, h, w), window by window, each with its own two-dimensional weights."""
     c, h, w = x.shape
     side = window_side(h, w)
+    edges = ((0, 0), (side // 2, side // 2), (side // 2, side // 2))
+    x, y = np.pad(x, edges, mode="reflect"), np.pad(y, edges, mode="reflect")
     weights = np.array(
         [
             [math.exp(-((i - side // 2) ** 2 + (j - side // 2) ** 2) / (2 * 1.5**2)) for j in range(side)]
@@ -32,8 +34,8 @@ def slow_ssim(x: np.ndarray, y: np.ndarray) -> float:
     weights /= weights.sum()
     found = []
     for channel in range(c):
-        for i in range(h - side + 1):
-            for j in range(w - side + 1):
+        for i in range(h):
+            for j in range(w):
                 a, b = (image[channel, i : i + side, j : j + side] for image in (x, y))
                 mean_a, mean_b = (weights * a).sum(), (weights * b).sum()
                 var_a, var_b = (weights * (a - mean_a) ** 2).sum(), (weights * (b - mean_b) ** 2).sum()
@@ -50,7 +52,7 @@ def test_ssim_agrees_with_torchmetrics(n: int, c: int, h: int, w: int) -> None:
     assert ssim_pairs(x, y).tolist() == pytest.approx(oracle.tolist(), abs=1e-9)
 
 
-@pytest.mark.parametrize(("c", "h", "w"), [(1, 8, 8), (2, 7, 10), (1, 13, 12), (1, 1, 1)])
+@pytest.mark.parametrize(("c", "h", "w"), [(1, 8, 8), (2, 7, 10), (1, 12, 11), (1, 1, 2)])
 def test_ssim_agrees_with_the_definition_on_small_images(c: int, h: int, w: int) -> None:
     x, y = random_pairs(2, c, h, w)
     slow = [slow_ssim(a, b) for a, b in zip(x.numpy(), y.numpy(), strict=True)]

@@ -1,0 +1,119 @@
+"""What membership attacks share: true-class confidences in float64, shifted views, references and their records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from bench.api import Context, Evidence, Target
+from bench.errors import RunFailed
+
+Views = Literal["none", "mirror", "shifts"]
+
+TINY = torch.finfo(torch.float32).tiny
+SMOKE: dict[str, Any] = {"references": 2, "reference_kind": "teacher"}
+QUICK: dict[str, Any] = {"references": 4, "reference_kind": "teacher"}
+
+
+@dataclass(frozen=True)
+class ReferenceAttack:
+    """Options and steps of the attacks that learn from reference models."""
+
+    references: int = 4
+    """Reference (shadow) models; even, each suspect is a training record of half of them."""
+    reference_kind: Literal["teacher", "student"] = "student"
+    """What they are made like: the undefended teacher, or all of it, the target's own conversion included."""
+    batch: int = 512
+    """Images put to a model at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        if self.references < 2 or self.references % 2:
+            raise ValueError(f"references is {self.references}; expected an even number, 2 or more")
+        if self.batch < 1:
+            raise ValueError(f"batch is {self.batch}; expected 1 or more")
+
+    def witnesses(self, evidence: Evidence, ctx: Context) -> tuple[list[Target], Tensor]:
+        """The references, and (references, n) bool, which suspects each of them was trained on.
+
+        Raises:
+            RunFailed: another number of them came, or a suspect is not in exactly half.
+        """
+        found = evidence.references(self.references, self.reference_kind)
+        if len(found) != self.references:
+            raise RunFailed(f"{len(found)} references were given; expected {self.references}")
+        members = torch.stack([one.members for one in found]).to(ctx.device)
+        if not bool((2 * members.sum(0) == self.references).all()):
+            raise RunFailed(f"a suspect is not a training record of exactly half of the {self.references} references")
+        return [one.target for one in found], members
+
+
+def ask(target: Target, images: Tensor, batch: int) -> Tensor:
+    """(n, classes) float64, the softmax probabilities that the target answers (n, c, h, w) images with.
+
+    Raises:
+        RunFailed: an answer is not a number.
+    """
+    answers = torch.cat([target.scores(part) for part in images.split(batch)]).double()
+    if not bool(answers.isfinite().all()):
+        raise RunFailed("a model answers with probabilities that are not numbers; did its training diverge?")
+    return answers
+
+
+def true_class(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(n,) p_y, at least the smallest normal float32.
+
+    Args:
+        probabilities: (n, classes) float64.
+        labels: (n,) int64.
+    """
+    return probabilities.gather(1, labels.unsqueeze(1)).squeeze(1).clamp_min(TINY)
+
+
+def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(n,) phi = log p_y - log sum_{j != y} p_j, between about -87.3 and 87.3.
+
+    The wrong classes are summed one by one: 1 - p_y of float32 answers is 0 or a multiple of 6e-8, their sum is not.
+    p_y and the sum are at least the smallest normal float32, 1.2e-38, below which devices may answer 0.
+
+    Args:
+        probabilities: (n, classes) float64, made of float32 answers.
+        labels: (n,) int64.
+    """
+    others = probabilities.scatter(1, labels.unsqueeze(1), 0.0).sum(1).clamp_min(TINY)
+    return true_class(probabilities, labels).log() - others.log()
+
+
+def views(images: Tensor, kind: Views) -> list[Tensor]:
+    """What is asked about each image: "none" the image; "mirror" also its mirror image; "shifts" also its four shifts
+    by one pixel, up, down, left and right, the border filled by reflection.
+
+    Args:
+        images: (n, c, h, w), h and w at least 2.
+    """
+    if kind == "none":
+        return [images]
+    if kind == "mirror":
+        return [images, images.flip(-1)]
+    height, width = images.shape[-2:]
+    framed = pad(images, (1, 1, 1, 1), mode="reflect")
+    corners = [(1, 1), (2, 1), (0, 1), (1, 2), (1, 0)]
+    return [framed[..., y : y + height, x : x + width] for y, x in corners]
+
+
+def halves(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+    """(IN, OUT): for each suspect the values of the references that were trained on it, and of the others.
+
+    Args:
+        values: (references, n, ...).
+        members: (references, n) bool, each column true in exactly half of its places.
+
+    Returns:
+        Two tensors (references / 2, n, ...), in the order of the references.
+    """
+    outside, inside = members.long().argsort(stable=True, dim=0).chunk(2)
+    suspects = torch.arange(members.shape[1], device=members.device)
+    return values[inside, suspects], values[outside, suspects]

@@ -1,0 +1,52 @@
+"""Loss threshold: records that the target fits well are called members.
+
+Yeom, Giacomelli, Fredrikson, Jha, "Privacy Risk in Machine Learning: Analyzing the Connection to Overfitting",
+CSF 2018 (arXiv 1709.01604), Adversary 2. f the target, (x, y) a suspect with its true class, l the cross-entropy.
+
+1. Ask the target for f(x) and compute l(f(x), y) = -log f(x)_y.
+2. Call (x, y) a member if l(f(x), y) <= tau, where tau is the mean loss over the training records.
+
+Differs from the paper:
+- The score is -l, and the harness tries every tau: the mean training loss is nothing that an attacker on a released
+  model is told. The paper's tau is one point of the curve.
+- The loss is computed from the wrong classes' probabilities as log(1 + e^-phi), phi = log p_y - log sum_{j != y} p_j,
+  because -log p_y of a float32 answer is 0 for every record that is fitted better than 3e-8. Probabilities below the
+  smallest normal float32 count as that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch.nn.functional import logsigmoid
+
+from attacks._membership import ask, confidence
+from bench.api import Access, Context, Evidence, MembershipResult, Target
+
+
+@dataclass(frozen=True)
+class LossThreshold:
+    """The loss of the true class, and nothing to learn."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Yeom et al., CSF 2018, arXiv 1709.01604, Adversary 2"
+    goal: ClassVar[Literal["inversion", "membership"]] = "membership"
+    access: ClassVar[Access] = "scores"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {}, "quick": {}}
+
+    batch: int = 512
+    """Images put to the target at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"batch is {self.batch}; expected 1 or more")
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """None: nothing but the target is needed."""
+        return None
+
+    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+        """-l(f(x), y) of every suspect, float64, at most 0."""
+        phi = confidence(ask(target, evidence.images, self.batch), evidence.labels)
+        return MembershipResult(logsigmoid(phi))

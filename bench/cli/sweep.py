@@ -1,0 +1,177 @@
+"""`bench sweep`: all runs of a recipe, side by side, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.config import TIERS
+from bench.console import out, say
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.runner import Settings
+    from bench.sweeps import Cell
+    from bench.sweeps.conduct import Summary
+
+HELP = "run all cells of a recipe (recipes/*.toml)"
+DESCRIPTION = (
+    "Runs every cell of a recipe that has no record yet. Cells whose method, attack or data the bench lacks are listed "
+    "as planned. A failed cell does not stop the others; the exit status is 1 if any failed. Interrupted, it goes on "
+    "where it was when it is run again."
+)
+STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused", "planned")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bench sweep`."""
+    parser.add_argument("recipe", type=Path, help="a TOML file, such as recipes/dpsd-table1.toml")
+    parser.add_argument("--dry-run", action="store_true", help="list the cells with their state and time, and stop")
+    what = parser.add_argument_group("which cells, and how large")
+    what.add_argument("--tier", choices=TIERS, default="quick", help="size of every run (default quick)")
+    what.add_argument(
+        "--dataset", metavar="LIST", default="", help="only cells of these data sets, with commas (default all)"
+    )
+    what.add_argument("--seeds", metavar="LIST", help="these seeds instead of the recipe's")
+    what.add_argument(
+        "--set",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        help="an option of `bench run` for all cells, over the recipe's, as in --set teacher=resnet18; may be repeated",
+    )
+    where = parser.add_argument_group("where and how")
+    where.add_argument("--data-root", type=Path, metavar="DIR", help="as for `bench run`")
+    where.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="as for `bench run`")
+    where.add_argument(
+        "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
+    )
+    where.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at once (default: a device or core each)")
+    where.add_argument(
+        "--devices", metavar="LIST", default="", help="devices given out in turn, as in cuda:0,cuda:1 (default: all)"
+    )
+    where.add_argument(
+        "--address", default="", help="of a running Ray cluster; auto finds it (default: start one here)"
+    )
+    where.add_argument("--cpus", type=float, default=1, metavar="N", help="cores a Ray task asks for (default 1)")
+    where.add_argument("--gpus", type=float, default=0, metavar="N", help="GPUs a Ray task asks for (default 0)")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Plan, and unless it is a dry run, do. Returns the exit status."""
+    _check_numbers(given)
+    from bench.sweeps import plan, read
+
+    recipe = read(given.recipe)
+    datasets = [name for name in given.dataset.split(",") if name]
+    present = {cell.get("dataset") for cell in recipe.cells}
+    absent = [name for name in datasets if name not in present]
+    if absent:
+        raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
+    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, _settle)
+    if given.dry_run:
+        _list(recipe.title, cells)
+        return 0
+    from bench.sweeps import conduct, executors
+
+    devices = _devices(given.devices)
+    jobs = given.jobs or (len(devices) if devices[0] != "cpu" else max(1, executors.cores() // 2))
+    by = executors.make(given.executor, jobs if given.executor == "local" else given.jobs, devices, given.address,
+                        given.gpus, given.cpus)  # fmt: skip
+    path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
+    summary = conduct.conduct(given.recipe.stem, cells, by, path, say)
+    _show(recipe.title, summary, path)
+    return 1 if summary.failed else 0
+
+
+def _check_numbers(given: argparse.Namespace) -> None:
+    for name, least in (("jobs", 0), ("cpus", 0), ("gpus", 0)):
+        if not getattr(given, name) >= least:
+            raise BenchError(f"--{name} {getattr(given, name)}: expected a number of at least {least}")
+
+
+def _changed(recipe: Any, given: argparse.Namespace) -> Any:
+    """The recipe with --set and --seeds in every cell."""
+    from dataclasses import replace
+
+    from bench.cli.run import read_seeds
+    from bench.sweeps.recipe import FORBIDDEN
+
+    changes: dict[str, str] = {}
+    for text in given.set:
+        option, equals, value = text.partition("=")
+        if not equals or not option or option in FORBIDDEN:
+            raise BenchError(
+                f"--set {text}: expected OPTION=VALUE with an option of `bench run`, as in teacher=resnet18"
+            )
+        changes[option.removeprefix("--")] = value
+    seeds = tuple(read_seeds(given.seeds)) if given.seeds else None
+    cells = dict.fromkeys(
+        replace(cell, options=tuple((dict(cell.options) | changes).items()), seeds=seeds or cell.seeds)
+        for cell in recipe.cells
+    )
+    return replace(recipe, cells=tuple(cells))
+
+
+def _common(given: argparse.Namespace) -> list[str]:
+    root = ["--data-root", str(given.data_root)] if given.data_root else []
+    return ["--tier", given.tier, "--out", str(given.out), *root]
+
+
+def _settle(arguments: Sequence[str]) -> tuple[Settings, list[int]]:
+    """What `bench run` makes of arguments."""
+    from bench.cli import read, run
+
+    return run.settle(read(["run", *arguments]))
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    from bench.job import pick_device
+
+    if text:
+        return tuple(str(pick_device(name)) for name in text.split(","))
+    import torch
+
+    return tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
+
+
+def _list(title: str, cells: Sequence[Cell]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    for column in ("state", "cell", "about", "why"):
+        table.add_column(column, no_wrap=column in ("state", "about"))
+    for cell in cells:
+        about = "" if cell.state != "ready" else "?" if cell.seconds is None else _time(cell.seconds)
+        table.add_row(cell.state, cell.name, about, cell.reason or cell.note)
+    Console(width=max(out.width, 140), highlight=False).print(table)
+    ready = [cell for cell in cells if cell.state == "ready"]
+    known = [cell.seconds for cell in ready if cell.seconds is not None]
+    counts = {state: sum(cell.state == state for cell in cells) for state in STATES}
+    out.print(", ".join(f"{count} {state}" for state, count in counts.items() if count) + f"; {len(cells)} in all")
+    if ready:
+        rest = len(ready) - len(known)
+        unknown = f", and {rest} runs of which no like is known" if rest else ""
+        out.print(f"about {_time(sum(known))} one after the other, steps that runs share counted in each{unknown}")
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _show(title: str, summary: Summary, path: Path) -> None:
+    out.print(f"\n[bold]{title}[/bold]")
+    counts = summary.counts()
+    out.print(", ".join(f"{counts[state]} {state}" for state in STATES if state in counts))
+    for outcome in summary.failed:
+        out.print(f"{outcome.state}: {outcome.name}: {outcome.reason}", markup=False, soft_wrap=True)
+    out.print(f"summary {path}", markup=False, soft_wrap=True)

@@ -1,0 +1,110 @@
+"""A sweep from its plan to its summary: what runs share first, then the runs; failures are kept, the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.records import RECORD, Record, canonical
+from bench.store import write_atomically
+from bench.sweeps.executors import Done, Executor, Task
+from bench.sweeps.plan import Cell
+
+ENDED = ("ok", "inconclusive", "skipped")
+Say = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """What came of one cell: ok, inconclusive, skipped, failed, refused, planned, or cached; seconds of this sweep."""
+
+    name: str
+    state: str
+    reason: str = ""
+    record: str = ""
+    seconds: float = 0.0
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Summary:
+    """A sweep's outcomes in the recipe's order."""
+
+    recipe: str
+    outcomes: list[Outcome]
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The cells that make the sweep's exit status non-zero."""
+        return [outcome for outcome in self.outcomes if outcome.state in ("failed", "refused")]
+
+    def counts(self) -> dict[str, int]:
+        """State to number of cells."""
+        states = [outcome.state for outcome in self.outcomes]
+        return {state: states.count(state) for state in dict.fromkeys(states)}
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        write_atomically(path, canonical({"recipe": self.recipe, "outcomes": [asdict(o) for o in self.outcomes]}))
+
+    @classmethod
+    def read(cls, path: Path) -> Summary:
+        """What `write` wrote."""
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]])
+
+
+def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say) -> Summary:
+    """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
+
+    Args:
+        recipe: its name.
+        say: takes a line for the user whenever a cell ends.
+    """
+    outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=["run", *c.arguments]) for c in cells]
+    summary = Summary(recipe, outcomes)
+    summary.write(path)
+    ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
+    for done in executor.run(_shared(cells, ready)):
+        if done.status:
+            say(f"preparing {cells[done.index].name}: {_reason(done)}; its runs will say what is wrong")
+    for count, done in enumerate(executor.run([Task(i, ("run", *cells[i].arguments)) for i in ready]), 1):
+        outcome = outcomes[done.index]
+        _settle(outcome, cells[done.index], done)
+        summary.write(path)
+        say(f"[{count}/{len(ready)}] {_line(outcome)}")
+    return summary
+
+
+def _shared(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
+    """One task for each set of steps that several runs share."""
+    groups: dict[str, list[int]] = {}
+    for i in ready:
+        groups.setdefault(cells[i].after, []).append(i)
+    return [Task(group[0], ("prepare", *cells[group[0]].arguments)) for group in groups.values() if len(group) > 1]
+
+
+def _settle(outcome: Outcome, cell: Cell, done: Done) -> None:
+    """What a run's exit status and its record say."""
+    outcome.seconds = round(done.seconds, 1)
+    if done.status == 0 and cell.record is not None:
+        record = Record.read(cell.record / RECORD)
+        outcome.state, outcome.reason = record.status, record.reason
+        return
+    outcome.state, outcome.reason = "failed", _reason(done)
+
+
+def _line(outcome: Outcome) -> str:
+    return f"{outcome.state}: {outcome.name} ({outcome.seconds:.0f} s) {outcome.reason}".rstrip()
+
+
+def _reason(done: Done) -> str:
+    """The last line that `bench` said, or what killed it."""
+    lines = [line for line in done.tail.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if line.startswith("bench:")), lines[-1] if lines else "")
+    if done.status < 0:
+        return f"killed by signal {-done.status}" + (f": {said}" if said else "")
+    return said or f"exit status {done.status}"

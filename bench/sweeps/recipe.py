@@ -1,0 +1,138 @@
+"""Recipes: TOML files that name many runs, such as all cells of a paper's table.
+
+    title = "DPSD, Table I: accuracy at epsilon 1 and 10"
+    paper = "dpsd"            # as in reported.csv; "" for a recipe of nobody's table
+    table = "Table I"
+
+    [defaults]                # options that every run has unless a grid says otherwise
+    teacher = "resnet34"
+    seeds = [0, 1, 2]
+
+    [[grid]]                  # every combination of the lists is a cell
+    method = ["dpsd", "dp-merf"]
+    dataset = ["mnist", "fmnist"]
+    epsilon = [1, 10]
+    "method.sigma" = 2.0      # a plug-in's own option; such a key needs its quotes
+    note = "..."              # shown beside the grid's cells
+
+A key is an option of `bench run` without its dashes; a value is what would be typed, or a list of alternatives.
+`seeds` is a list of whole numbers, a run each.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+
+KEYS = {"title", "paper", "table", "defaults", "grid"}
+FORBIDDEN = {"out", "fresh", "device", "tier", "data-root", "download", "help", "debug"}
+"""What `bench sweep` itself is told, and no recipe may say."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One cell of a recipe as it is written.
+
+    Attributes:
+        options: option of `bench run` to its value as typed, in the recipe's order; no seeds, no tier.
+        seeds: at least one.
+        note: what the recipe says beside it.
+    """
+
+    options: tuple[tuple[str, str], ...]
+    seeds: tuple[int, ...]
+    note: str = ""
+
+    def get(self, option: str) -> str:
+        """The value of an option, or ""."""
+        return dict(self.options).get(option, "")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A file's content; `path` is where it came from."""
+
+    path: Path
+    title: str
+    paper: str
+    table: str
+    cells: tuple[Wanted, ...]
+
+
+def read(path: Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        BenchError: no such file, no TOML, an unknown key, or a value of another type; the file is named.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BenchError(f"recipe {path}: {error.strerror}; recipes lie in recipes/") from None
+    except UnicodeDecodeError:
+        raise BenchError(f"recipe {path}: not a text file; expected TOML") from None
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BenchError(f"recipe {path}: not TOML: {error}") from None
+    unknown = sorted(set(content) - KEYS)
+    if unknown:
+        raise BenchError(f"recipe {path}: no key '{unknown[0]}'; expected {', '.join(sorted(KEYS))}")
+    defaults, grids = content.get("defaults", {}), content.get("grid", [])
+    if not isinstance(defaults, dict) or not isinstance(grids, list) or not grids:
+        raise BenchError(f"recipe {path}: expected at least one [[grid]], and [defaults] as a table")
+    cells = [cell for grid in grids for cell in _cells(path, defaults, grid)]
+    seen: set[tuple[Any, ...]] = set()
+    for cell in cells:
+        if cell.options in seen:
+            raise BenchError(f"recipe {path}: the cell {describe(cell.options)} is there twice; remove one")
+        seen.add(cell.options)
+    title = str(content.get("title", path.stem))
+    return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
+
+
+def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
+    """Every combination of a grid's lists, with the defaults where it is silent."""
+    if not isinstance(grid, dict):
+        raise BenchError(f"recipe {path}: a [[grid]] is no table")
+    flat = {key: value for key, value in {**defaults, **grid}.items() if key != "note"}
+    for key, value in flat.items():
+        if isinstance(value, dict):
+            raise BenchError(f'recipe {path}: write the option "{key}.{next(iter(value), "name")}" in quotes')
+        if key in FORBIDDEN:
+            raise BenchError(f"recipe {path}: '{key}' is not for a recipe; give --{key} to `bench sweep`")
+    seeds = flat.pop("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
+        raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers of at least 0")
+    if "method" not in flat:
+        raise BenchError(f"recipe {path}: a [[grid]] names no method")
+    lists = [value if isinstance(value, list) else [value] for value in flat.values()]
+    for combination in product(*lists):
+        options = tuple((key, _typed(path, key, value)) for key, value in zip(flat, combination, strict=True))
+        yield Wanted(options, tuple(seeds), str(grid.get("note", "")))
+
+
+def _typed(path: Path, key: str, value: Any) -> str:
+    """A value as it would be typed. Raises BenchError for a date, a table or a list in a list."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    raise BenchError(f"recipe {path}: {key} is {value!r}; expected text, a number, or true or false")
+
+
+def describe(options: tuple[tuple[str, str], ...]) -> str:
+    """A cell in a line: `dpsd mnist epsilon=1 method.mode=label`.
+
+    >>> describe((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1")))
+    'dpsd mnist epsilon=1'
+    """
+    named = dict(options)
+    first = [named[key] for key in ("method", "dataset") if key in named]
+    return " ".join(first + [f"{key}={value}" for key, value in options if key not in ("method", "dataset")])
