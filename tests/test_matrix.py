@@ -30,4 +30,5 @@ def test_every_pair_gives_a_record(toy: Path, method: str, attack: str | None) -
     assert record.privacy["accounted"]["unit"] == "example"
     assert all((outcome.path / file).stat().st_size > 1000 for file in record.artifacts.values())
     if attack and record.status != "skipped":
-        assert 0 <= record.metrics["attack_accuracy"] <= 1  # type: ignore[operator]
+        main = "attack_accuracy" if registry.load("attack", attack).goal == "inversion" else "auc"
+        assert 0 <= record.metrics[main] <= 1  # type: ignore[operator]

@@ -1,0 +1,169 @@
+"""P3GM's first phase: private principal components of the records, and a private mixture of Gaussians among them.
+
+Every release is a Gaussian mechanism for one record added or removed, with n public: noise of `multiplier` times the L2
+sensitivity, which is stated where the noise is added.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LEAST = 0.05
+"""The least variance of a component, as a share of the mean variance of the codes: noise may leave a negative one."""
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A record x (d,) to its code U^T clip((x - m) / C, 1), of norm at most 1, and back.
+
+    Attributes:
+        mean: m (d,).
+        scale: C > 0.
+        basis: U (d, k), orthonormal columns, by falling eigenvalue.
+        variances: (k,) the components' noisy second moments, > 0.
+    """
+
+    mean: Tensor
+    scale: float
+    basis: Tensor
+    variances: Tensor
+
+    def rows(self, records: Tensor) -> Tensor:
+        """(n, d) to (n, d), of norm at most 1."""
+        return clipped(records, self.mean, self.scale)
+
+    def encode(self, records: Tensor) -> Tensor:
+        """(n, d) to (n, k)."""
+        return self.rows(records) @ self.basis
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """(n, k) to (n, d); the inverse for records of the subspace that were not clipped."""
+        return self.mean + self.scale * codes @ self.basis.T
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Weights (K,), means (K, k) and diagonal variances (K, k) of Gaussians."""
+
+    weights: Tensor
+    means: Tensor
+    variances: Tensor
+
+    def sample(self, count: int, rng: torch.Generator) -> Tensor:
+        """(count, k)."""
+        chosen = torch.multinomial(self.weights, count, replacement=True, generator=rng)
+        drawn = torch.randn(count, self.means.shape[1], generator=rng, device=rng.device)
+        return self.means[chosen] + self.variances[chosen].sqrt() * drawn
+
+    def log_densities(self, codes: Tensor) -> Tensor:
+        """(n, K): log of weight times density of each component."""
+        distance = (codes[:, None] - self.means).square() / self.variances + self.variances.log()
+        return self.weights.log() - (distance.sum(2) + codes.shape[1] * math.log(2 * math.pi)) / 2
+
+    def divergence(self, mean: Tensor, log_variance: Tensor) -> Tensor:
+        """(n,): the variational bound -log sum_k pi_k exp(-KL_k) on KL(N(mean, diag exp(log_variance)) || mixture).
+
+        Exact for one component. KL_k = 1/2 sum_j (s_j / v_kj + (mean_j - m_kj)^2 / v_kj - 1 + log v_kj - log s_j).
+        """
+        gap = (mean[:, None] - self.means).square() + log_variance.exp()[:, None]
+        each = (gap / self.variances - 1 + self.variances.log() - log_variance[:, None]).sum(2) / 2
+        return -torch.logsumexp(self.weights.log() - each, 1)
+
+
+def clipped(records: Tensor, mean: Tensor, scale: float) -> Tensor:
+    """(records - mean) / scale, rows longer than 1 cut to 1."""
+    rows = (records - mean) / scale
+    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
+
+
+def gaussian(shape: torch.Size | tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:
+    """N(0, std^2) in float64."""
+    return std * torch.randn(shape, generator=rng, device=rng.device, dtype=torch.float64)
+
+
+def private_mean(records: Tensor, multiplier: float, rng: torch.Generator) -> Tensor:
+    """(d,) float32: 1/2 + (sum_i (x_i - 1/2) + noise) / n, of records in [0, 1]^d.
+
+    A record moves the sum by at most sqrt(d) / 2, whatever it is.
+    """
+    n, d = records.shape
+    total = (records - 0.5).sum(0, dtype=torch.float64)
+    return (0.5 + (total + gaussian(total.shape, multiplier * math.sqrt(d) / 2, rng)) / n).float()
+
+
+def private_components(
+    records: Tensor, mean: Tensor, scale: float, count: int, multiplier: float, rng: torch.Generator
+) -> Projection:
+    """The `count` top eigenvectors of sum_i r_i r_i^T + noise, r_i = clip((x_i - m) / C, 1) (Dwork et al. 2014).
+
+    r r^T has Frobenius norm at most 1, so its upper triangle, which all noise is drawn for, has at most 1.
+    """
+    d = records.shape[1]
+    gram = torch.zeros(d, d, dtype=torch.float64, device=records.device)
+    for part in records.split(CHUNK):
+        rows = clipped(part, mean, scale)
+        gram += rows.T @ rows
+    drawn = gaussian((d, d), multiplier, rng).triu()
+    values, vectors = torch.linalg.eigh(gram + drawn + drawn.triu(1).T)
+    top = values.argsort(descending=True)[:count]
+    moments = (values[top] / len(records)).float()
+    return Projection(mean, scale, vectors[:, top].float(), moments.clamp_min(1e-6))
+
+
+def private_mixture(
+    codes: Tensor,
+    start: Mixture,
+    iterations: int,
+    multiplier: float,
+    rng: torch.Generator,
+) -> Mixture:
+    """Expectation maximisation with noisy sums (Park et al. 2017), of codes of norm at most 1.
+
+    Each iteration releases, of responsibilities r_ik that sum to 1 for every record: sum_i r_i (K), where there is more
+    than one component; sum_i r_ik z_i (K, k); and sum_i r_ik z_i^2 (K, k). As ||r_i|| <= 1, ||z_i|| <= 1 and
+    ||z_i^2|| <= 1, a record moves each by at most 1, the sums of all components together.
+
+    What noise makes of small components is held in: variances to those of `start` and at least 1/20 of their mean,
+    means to three of their deviations.
+    """
+    mixture, n = start, len(codes)
+    least = LEAST * start.variances.mean().double()
+    most = start.variances.double().clamp_min(least)
+    for _ in range(iterations):
+        counts, firsts, seconds = _sums(codes, mixture)
+        if len(counts) > 1:
+            counts = counts + gaussian(counts.shape, multiplier, rng)
+        firsts = firsts + gaussian(firsts.shape, multiplier, rng)
+        seconds = seconds + gaussian(seconds.shape, multiplier, rng)
+        counts = counts.clamp_min(n / len(counts) / 100)
+        means = (firsts / counts[:, None]).clamp(-3 * most.sqrt(), 3 * most.sqrt())
+        variances = (seconds / counts[:, None] - means.square()).clamp(least, most)
+        mixture = Mixture((counts / counts.sum()).float(), means.float(), variances.float())
+    return mixture
+
+
+def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:
+    """sum_i r_i, sum_i r_ik z_i, sum_i r_ik z_i^2 in float64."""
+    k, width = mixture.means.shape
+    counts = torch.zeros(k, dtype=torch.float64, device=codes.device)
+    firsts = torch.zeros(k, width, dtype=torch.float64, device=codes.device)
+    seconds = torch.zeros_like(firsts)
+    for part in codes.split(CHUNK):
+        shares = mixture.log_densities(part).softmax(1)
+        counts += shares.sum(0)
+        firsts += shares.T @ part
+        seconds += shares.T @ part.square()
+    return counts, firsts, seconds
+
+
+def spread(projection: Projection, components: int, rng: torch.Generator) -> Mixture:
+    """Where expectation maximisation starts: equal weights, means and variances by the private second moments alone."""
+    variances = projection.variances.expand(components, -1).contiguous()
+    drawn = torch.randn(variances.shape, generator=rng, device=rng.device)
+    means = drawn * variances.sqrt() if components > 1 else torch.zeros_like(variances)
+    return Mixture(torch.full((components,), 1 / components, device=rng.device), means, variances)

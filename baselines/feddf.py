@@ -1,0 +1,160 @@
+"""FedDF: federated averaging, after which the clients' mean logits on unlabelled images are distilled into the average.
+
+Reference: Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning", NeurIPS 2020, Algorithm 1;
+the federation is that of Zhang et al., "DENSE", NeurIPS 2022, which DPSD's Table V compares with. K clients; client k
+holds n_k of n private records; U unlabelled images that are not the private ones.
+
+1. w_0: a fresh network of the architecture `--student`.
+2. In each of R rounds:
+   a. client k trains from w_t for E epochs of SGD on its own records, which gives w^k;
+   b. the server averages: w <- sum_k (n_k / n) w^k;
+   c. for N steps, on a batch d of U, the server moves w by Adam down
+      KL(softmax(1/K sum_k f(w^k, d)) || softmax(f(w, d))), which gives w_t+1.
+3. w_R is released. R = 1 is the one-shot federation of DENSE's and DPSD's tables.
+
+What U is. The paper takes images of another public data set, or of a generator; DENSE and DPSD do not say what they
+took. Here U is data-free and made once, before anything is trained: pen strokes through random points on digits and
+mnist, images of an untrained upsampling generator elsewhere (`--method.images auto`), or pixels that are independent
+and uniform in [0, 1] (`noise`). No private image and no image of another data set is among them; the strokes are a
+prior for glyphs that was written by hand.
+
+Privacy. None: weights trained on the private records leave the clients, their answers are used without noise, and the
+ledger says so for one record and for one client.
+
+Differs from the paper:
+- U, as said. It is kept in 8 bits, and the clients are asked about each of its images once a round, which is the same
+  as asking in every step.
+- The paper looks at a validation split of the private records every 100 steps, keeps the best model and stops early.
+  Here the number of steps is fixed and the last model is kept: nothing is selected on test or private data.
+- All K = 5 clients take part in every round and share one architecture; their optimiser is DENSE's (SGD 0.01, momentum
+  0.9, batches of 128, 200 epochs), the paper's is SGD 0.1 without momentum, 40 epochs, for 20 clients.
+- The paper's code averages all clients alike, its algorithm by size: `--method.weighting`. Logits have equal weights.
+- During distillation BatchNorm works in training mode, so that its statistics become those of U.
+- The draw of the Dirichlet shares depends on the run's seed and on the method's name; `--method.steps 0` is fedavg with
+  the very clients of feddf.
+- Tier `quick` ends a client's training after 300 steps and distils for 1000, for two CPU cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from baselines._federated import QUICK, SMOKE, Clients, Federation, State, require_finite, snapshot
+from bench.api import Advance, Context, Release, Teacher
+from bench.data import to_float
+from bench.privacy import Budget
+from methods._datafree import kd_loss
+from methods._generator import make_generator
+
+LATENT, WIDTH = 100, 32
+"""Of the untrained upsampling generator."""
+AT_ONCE = 500
+SHOWN = 60
+
+
+@dataclass(frozen=True)
+class FedDf(Federation):
+    """Averages what the clients trained and distils their ensemble into the average; promises nothing."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Lin et al., FedDF, NeurIPS 2020, Algorithm 1"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},
+        "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
+    }
+
+    images: Literal["auto", "strokes", "upsample", "noise"] = "auto"
+    """U: pen strokes, images of an untrained upsampling generator, uniform pixels, or strokes on digits and mnist and
+    upsample elsewhere (auto)."""
+    unlabelled: int = 50000
+    """Images in U."""
+    steps: int = 10000
+    """N, distillation steps per round; 0 = none, which is fedavg."""
+    batch: int = 128
+    """Images of U per distillation step; at least 2, for BatchNorm."""
+    lr: float = 1e-3
+    """First learning rate of the server's Adam, falling to 0 along a cosine in every round."""
+    clip: float = 5.0
+    """Largest L2 norm of a distillation step's gradient."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("unlabelled", 1), ("steps", 0), ("batch", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        for name in ("lr", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Algorithm 1 on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        clients, u = Clients(self, teacher, student, ctx), self.unlabelled_images(teacher, ctx)
+        w, rng = clients.initial(), ctx.generator("distillation")
+        with ctx.track("FedDF", self.rounds * (clients.steps_per_round + self.steps)) as advance:
+            for _ in range(self.rounds):
+                models = [clients.update(k, w, advance) for k in range(self.clients)]
+                w = clients.average(models)
+                if self.steps:
+                    answers = mean_logits(clients, models, u)
+                    w = self._distil(clients, w, u, answers, rng, advance)
+        clients.network.load_state_dict(w)
+        return Release(clients.network.eval(), student, self.ledger(), claim=None, synthetic=to_float(u[:SHOWN]))
+
+    @torch.no_grad()
+    def unlabelled_images(self, teacher: Teacher, ctx: Context) -> Tensor:
+        """U, (unlabelled, c, h, w) uint8 on the context's device; of `teacher`, only shape and data set's name matter.
+
+        Raises:
+            BenchError: an image size that the generator cannot make.
+        """
+        rng = ctx.generator("unlabelled")
+        if self.images == "noise":
+            shape = (self.unlabelled, *teacher.shape)
+            return torch.randint(0, 256, shape, generator=rng, device=ctx.device, dtype=torch.uint8)
+        generator: Any = ctx.prepared(make_generator(self.images, teacher.dataset, teacher.shape, LATENT, WIDTH))
+        made = []
+        for start in range(0, self.unlabelled, AT_ONCE):
+            count = max(2, min(AT_ONCE, self.unlabelled - start))
+            drawn = generator(torch.randn(count, generator.latent, generator=rng, device=ctx.device))
+            made.append((drawn * 255).round().to(torch.uint8))
+        return torch.cat(made)[: self.unlabelled].contiguous()
+
+    def _distil(
+        self, clients: Clients, w: State, u: Tensor, answers: Tensor, rng: torch.Generator, advance: Advance
+    ) -> State:
+        """Line 2c. Raises RunFailed if it diverged."""
+        network = clients.network
+        network.load_state_dict(w)
+        network.train()
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.lr)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        for _ in range(self.steps):
+            d = torch.randint(len(u), (self.batch,), generator=rng, device=u.device)
+            with clients.ctx.precision():
+                ours = clients.call(to_float(u[d]))
+            loss = kd_loss(ours.float(), answers[d]).mean()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)
+            optimizer.step()
+            schedule.step()
+            advance(1)
+        found = snapshot(network)
+        require_finite(found, "the distillation diverged; lower --method.lr")
+        return found
+
+
+@torch.no_grad()
+def mean_logits(clients: Clients, models: list[State], u: Tensor) -> Tensor:
+    """(len(u), classes) float32: 1/K sum_k f(w^k, x) for every image of U, the clients' models in evaluation mode."""
+    total = torch.zeros((), device=u.device)
+    for model in models:
+        clients.network.load_state_dict(model)
+        clients.network.eval()
+        with clients.ctx.precision():
+            total = total + torch.cat([clients.network(to_float(part)).float() for part in u.split(AT_ONCE)])
+    return total / len(models)

@@ -1,0 +1,271 @@
+"""DP-MERF: the embedding and how far a record moves it, the noise that is added, what is said of it, and the fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import dp_merf
+from baselines.dp_merf import DpMerf, MerfGenerator, RandomFeatures, joint_sum, mean_embedding
+from bench.api import Teacher
+from bench.config import configure
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import check_budget, epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+FREE = Budget(None, solve="none")
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(n: int = 80, seed: int = 0) -> Teacher:
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", toy_private(seed, n))
+
+
+def smoke(**given: str) -> DpMerf:
+    return configure(DpMerf, "smoke", given, "method")
+
+
+def features(count: int, pixels: int, length: float, seed: int = 0) -> RandomFeatures:
+    return RandomFeatures.draw(count, pixels, length, torch.Generator().manual_seed(seed))
+
+
+def target_of(method: DpMerf, budget: Budget, monkeypatch: pytest.MonkeyPatch, private: Teacher) -> Tensor:
+    """mu~, caught where the generator would be fitted to it."""
+    seen: list[Tensor] = []
+    monkeypatch.setattr(DpMerf, "_fit", lambda self, generator, phi, target, ctx: seen.append(target))
+    assert private.private is not None
+    method.synthesise(*private.private, private, budget, context())
+    return seen[0]
+
+
+def test_the_features_by_hand() -> None:
+    """One frequency w = (pi, 0), D = 2: phi = sqrt(2/2) (cos w.x, sin w.x)."""
+    phi = RandomFeatures(torch.tensor([[math.pi, 0.0]]))
+    images = torch.tensor([[[[0.0, 0.7]]], [[[0.5, 0.1]]], [[[1.0, 0.0]]]])
+    assert torch.allclose(phi(images), torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 64, 5000])
+def test_rows_have_norm_one(count: int) -> None:
+    rows = features(count, 256, 40.0)(torch.rand(7, *SHAPE))
+    assert rows.shape == (7, count)
+    assert torch.allclose(rows.norm(dim=1), torch.ones(7), atol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "fits"), [(40.0, True), (20.0, False), (80.0, False)])
+def test_products_of_rows_are_the_gaussian_kernel(length: float, fits: bool) -> None:
+    """exp(-||x - x'||^2 / (2 l)) at l = 40, within five deviations of a mean of D/2 cosines."""
+    images = torch.rand(6, *SHAPE, generator=torch.Generator().manual_seed(1))
+    rows = features(40_000, 256, length)(images)
+    kernel = (-torch.cdist(images.flatten(1), images.flatten(1)).square() / (2 * 40.0)).exp()
+    error = (rows @ rows.T - kernel).abs().max()
+    assert bool(error < 5 / math.sqrt(2 * 20_000)) == fits
+
+
+def test_the_mean_embedding_is_the_mean_of_the_outer_products() -> None:
+    images, labels = toy_private(n=2500)
+    phi = features(32, 256, 40.0)
+    rows = phi(images.float() / 255)
+    by_hand = torch.zeros(CLASSES, 32)
+    for row, label in zip(rows, labels.tolist(), strict=True):
+        by_hand[label] += row / 2500
+    assert torch.allclose(mean_embedding(phi, images, labels, CLASSES), by_hand, atol=1e-6)
+
+
+def sums(phi: RandomFeatures, images: Tensor, labels: Tensor) -> Tensor:
+    """n mu."""
+    return len(images) * mean_embedding(phi, images, labels, CLASSES)
+
+
+def test_one_record_moves_the_sum_by_one_and_a_replaced_one_by_at_most_two() -> None:
+    images, labels = toy_private(n=40)
+    phi = features(64, 256, 40.0)
+    whole = sums(phi, images, labels)
+    for index in range(5):
+        others = torch.arange(40) != index
+        assert (whole - sums(phi, images[others], labels[others])).norm().item() == pytest.approx(1, abs=1e-4)
+        changed, relabelled = images.clone(), labels.clone()
+        changed[index], relabelled[index] = 255 - images[index], (labels[index] + index) % CLASSES
+        assert 0.1 < (whole - sums(phi, changed, relabelled)).norm() <= 2
+
+
+def test_two_is_reached() -> None:
+    """At w x = 0 and pi the features are opposite: a replaced record of the same class moves the sum by 2."""
+    phi = RandomFeatures(torch.full((1, 1), math.pi))
+    black, white = torch.zeros(1, 1, 1, 1, dtype=torch.uint8), torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)
+    label = torch.zeros(1, dtype=torch.int64)
+    assert (sums(phi, black, label) - sums(phi, white, label)).norm().item() == pytest.approx(2, abs=1e-5)
+
+
+@pytest.mark.parametrize(("neighbours", "reach"), [("add-or-remove", 1.0), ("replace", 2.0)])
+@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (0.9, False), (1.1, False), (2.0, False)])
+def test_the_noise_has_the_deviation_that_the_ledger_says(
+    neighbours: str, reach: float, wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta sigma / n on each of D x classes coordinates, by a chi-squared test."""
+    method, private = smoke(neighbours=neighbours, features="2000", sigma="3.0"), toy()
+    noisy = target_of(method, FREE, monkeypatch, private)
+    exact = target_of(replace(method, sigma=0.0), FREE, monkeypatch, private)
+    difference = (noisy - exact).double().flatten()
+    statistic = float((difference / (wrong * reach * 3.0 / 80)).square().sum())
+    tail = stats.chi2.sf(statistic, len(difference))
+    assert (0.005 < tail < 0.995) == fits
+    (entry,) = method.ledger(3.0).entries()
+    assert entry.event.noise_multiplier == reach * 3.0 and entry.count == 1 and entry.unit == Unit.EXAMPLE
+
+
+def test_nothing_but_the_noisy_embedding_reaches_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the embedding held fixed, other private images of the same number give the same student."""
+    fixed = torch.rand(CLASSES, 64) / 64
+    monkeypatch.setattr(dp_merf, "mean_embedding", lambda *given: fixed)
+
+    def student(seed: int) -> Tensor:
+        torch.manual_seed(0)
+        release = smoke().convert(toy(seed=seed), "datalens", FREE, context())
+        return torch.cat([w.flatten().float() for w in release.student.state_dict().values()])
+
+    assert torch.equal(student(0), student(1))
+
+
+def delta_of(multiplier: float, at: float) -> float:
+    """delta(eps) of the Gaussian mechanism (Balle and Wang 2018)."""
+    mu = 1 / multiplier
+    return stats.norm.cdf(mu / 2 - at / mu) - math.exp(at) * stats.norm.cdf(-mu / 2 - at / mu)
+
+
+@pytest.mark.parametrize(("sigma", "golden"), [(5.0, 0.726), (25.0, 0.1254), (3.731, 1.0), (0.5, 10.0)])
+def test_the_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
+    claim = smoke().claim(sigma, 1e-5)
+    assert claim.epsilon == pytest.approx(golden, rel=3e-3)
+    assert delta_of(sigma, claim.epsilon) == pytest.approx(1e-5, rel=1e-3)
+    assert claim.disputed == "" and "DP-MERF" in claim.source
+
+
+@pytest.mark.parametrize("asked", [0.2, 1.0, 10.0])
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+def test_the_budget_is_met_and_not_wasted(asked: float, account: Any) -> None:
+    budget, method = Budget(asked, account=account), smoke()
+    sigma = method.solve(budget)
+    for found in (method.claim(sigma, 1e-5).epsilon, epsilon(method.ledger(sigma), Unit.EXAMPLE, 1e-5).epsilon):
+        assert 0.995 * asked < found <= asked
+    check_budget(method.ledger(sigma), method.claim(sigma, 1e-5), budget)
+
+
+def test_the_papers_noise_costs_less_for_an_added_record_than_for_a_replaced_one() -> None:
+    method = smoke(neighbours="replace")
+    claim, found = method.claim(5.0, 1e-5).epsilon, epsilon(method.ledger(5.0), Unit.EXAMPLE, 1e-5).epsilon
+    assert claim == pytest.approx(0.726, abs=1e-3)
+    assert delta_of(10.0, found) == pytest.approx(1e-5, rel=1e-3)
+    by_claim, by_ledger = method.solve(Budget(1.0)), method.solve(Budget(1.0, account="accounted"))
+    assert by_claim == pytest.approx(2 * by_ledger, rel=3e-3)
+    assert "replaced" in method.claim(5.0, 1e-5).source
+
+
+def test_without_noise_nothing_is_proved() -> None:
+    release = smoke().convert(toy(), "datalens", Budget(math.inf), context())
+    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["sigma"] == 0
+
+
+def test_bandwidths() -> None:
+    paper, public = DpMerf(), DpMerf(bandwidth="public")
+    assert paper.length_for("mnist", (1, 28, 28)) == 105 and paper.length_for("fmnist", (1, 28, 28)) == 127
+    assert paper.length_for("digits", (1, 16, 16)) == public.length_for("digits", (1, 16, 16)) == 256 / 6
+    assert public.length_for("mnist", (1, 28, 28)) == 784 / 6
+    assert DpMerf(length=9.0).length_for("mnist", (1, 28, 28)) == 9.0
+
+
+def test_the_public_bandwidth_is_the_distance_of_uniform_images() -> None:
+    a, b = torch.rand(2, 2000, 256, generator=torch.Generator().manual_seed(0))
+    distance = (a - b).square().sum(1)
+    error = float(distance.std()) / math.sqrt(2000)
+    assert abs(float(distance.mean()) - DpMerf().length_for("x", SHAPE)) < 4 * error
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32)])
+def test_the_generator_makes_images(shape: tuple[int, int, int]) -> None:
+    with torch.no_grad():
+        made = MerfGenerator(shape, 10)(torch.randn(3, 5), torch.tensor([0, 4, 9]))
+    assert made.shape == (3, *shape) and 0 <= float(made.min()) <= float(made.max()) <= 1
+
+
+def test_the_generators_size_by_hand() -> None:
+    """(15 + 1) 200 + 2 200 + 201 784 + 2 784 + (25 16 + 1) 8 + 25 8 + 1."""
+    count = sum(p.numel() for p in MerfGenerator((1, 28, 28), 10).parameters())
+    assert count == 3200 + 400 + 157_584 + 1568 + 3208 + 201
+
+
+def test_sizes_that_it_cannot_make_are_refused_in_one_line() -> None:
+    with pytest.raises(BenchError, match="multiples of 4") as caught:
+        MerfGenerator((1, 30, 30), 10)
+    assert "\n" not in str(caught.value)
+
+
+def quarters(method: DpMerf, budget: Budget) -> float:
+    """Share of generated images whose brightest quarter is their class's."""
+    torch.manual_seed(0)
+    private = toy(400)
+    assert private.private is not None
+    made = method.synthesise(*private.private, private, budget, context())
+    assert made.draw is not None and made.generator is not None and not made.generator.training
+    with torch.no_grad():
+        images, labels = made.draw(100, torch.Generator().manual_seed(0))
+    light = nn.functional.avg_pool2d(images, 8).flatten(1)
+    return float((light.argmax(1) == labels).float().mean())
+
+
+def test_an_easy_set_is_learnt_from_a_clear_embedding_and_not_from_noise() -> None:
+    method = smoke(features="500", epochs="2", steps="60", batch="64")
+    assert quarters(method, Budget(10.0)) > 0.95
+    assert quarters(replace(method, sigma=1e4), FREE) < 0.7
+
+
+def test_the_loss_has_the_papers_expectation() -> None:
+    """The mean of phi (x) onehot over a batch, by hand for B = 2."""
+    phi = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert joint_sum(phi, torch.tensor([1, 1]), 3).tolist() == [[0.0, 0.0], [4.0, 6.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"), [(Budget(1.0, solve="steps"), "--solve steps"), (Budget(1.0, unit=Unit.QUERY), "example")]
+)
+def test_budgets_that_mean_nothing_here_are_refused_in_one_line(budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        DpMerf().check(budget, "digits", 10)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"features": 3},
+        {"features": 0},
+        {"length": -1.0},
+        {"sigma": -1.0},
+        {"sigma": math.inf},
+        {"batch": 1},
+        {"epochs": 0},
+        {"steps": 0},
+        {"latent": 0},
+        {"hidden": 0},
+        {"rate": 0.0},
+        {"decay": 0.0},
+        {"samples": -1},
+    ],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        DpMerf(**wrong)

@@ -1,0 +1,454 @@
+"""FedAvg and FedDF: what a client computes, the average, the distillation, and that nothing is promised."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor, nn
+
+from baselines import feddf
+from baselines._federated import Clients, Federation, State, batches, snapshot, weighted_mean
+from baselines.fedavg import FedAvg
+from baselines.feddf import FedDf, mean_logits
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.data.partition import partition
+from bench.errors import BenchError, RunFailed
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.seeds import derive
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+BOTH = pytest.mark.parametrize("cls", [FedAvg, FedDf])
+NET = "shard-cnn"
+
+
+class Untouchable(nn.Module):
+    """A network that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(**parts: Any) -> Teacher:
+    return replace(toy_teacher(), **({"private": toy_private()} | parts))
+
+
+def smoke(cls: type[Any], **given: str) -> Any:
+    return configure(cls, "smoke", given, "method")
+
+
+def convert(cls: type[Any], of: Teacher | None = None, student: str = NET, seed: int = 0, **given: str) -> Release:
+    of = of or toy()
+    torch.manual_seed(seed)
+    return smoke(cls, **given).convert(of, student, Budget(10.0), context(seed))
+
+
+def federation(student: str = NET, of: Teacher | None = None, cls: type[Any] = FedAvg, **given: str) -> Clients:
+    of = of or toy()
+    torch.manual_seed(0)
+    return Clients(smoke(cls, **given), of, student, context())
+
+
+def nothing(_: int) -> None:
+    pass
+
+
+def fresh(student: str = NET) -> nets.Classifier:
+    torch.manual_seed(0)
+    return nets.build(student, SHAPE, CLASSES)
+
+
+def assert_close(found: State, expected: State, atol: float = 1e-6) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.allclose(found[name], expected[name], atol=atol) for name in found)
+
+
+def test_the_average_by_hand() -> None:
+    models = [
+        {"w": torch.tensor([1.0, -2.0]), "scalar": torch.tensor(0.5), "seen": torch.tensor(10)},
+        {"w": torch.tensor([5.0, 2.0]), "scalar": torch.tensor(0.5), "seen": torch.tensor(13)},
+    ]
+    mean = weighted_mean(models, torch.tensor([0.75, 0.25], dtype=torch.float64))
+    assert mean["w"].tolist() == [2.0, -1.0] and mean["scalar"] == 0.5
+    assert mean["seen"].dtype == torch.int64 and int(mean["seen"]) == 11, "10.75 rounded"
+    assert mean["w"].dtype == torch.float32
+
+
+def test_what_all_clients_share_is_left_exactly_as_it_is() -> None:
+    same = {"w": torch.rand(1000, generator=torch.Generator().manual_seed(0))}
+    shares = torch.tensor([1 / 7, 2 / 7, 4 / 7], dtype=torch.float64)
+    assert torch.equal(weighted_mean([same] * 3, shares)["w"], same["w"])
+
+
+@pytest.mark.parametrize("most", [2, 3, 7, 128])
+def test_batches_cover_everything_and_no_image_is_alone(most: int) -> None:
+    for size in range(2, 300):
+        sizes = [len(part) for part in torch.arange(size).tensor_split(batches(size, most))]
+        assert sum(sizes) == size and 2 <= min(sizes) <= max(sizes) <= max(most, 3)
+        assert max(sizes) - min(sizes) <= 1 and (most == 2 or max(sizes) <= most)
+
+
+@pytest.mark.parametrize("name", ["dirichlet-balanced", "dirichlet", "hash"])
+def test_the_clients_hold_the_partition_and_every_record_once(name: str) -> None:
+    images, labels = toy_private()
+    clients = federation(partition=name, alpha="0.7", clients="3")
+    expected = partition(images, labels, 3, name, 0.7, derive(0, "partition") % 2**32)
+    for (own, classes), part in zip(clients.parts, expected, strict=True):
+        assert torch.equal(own, images[part]) and torch.equal(classes, labels[part])
+    assert sum(len(classes) for _, classes in clients.parts) == len(labels)
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_shares(weighting: str) -> None:
+    clients = federation(weighting=weighting, clients="3")
+    sizes = torch.tensor([len(labels) for _, labels in clients.parts])
+    assert len(sizes.unique()) > 1
+    expected = sizes / 80 if weighting == "size" else torch.full((3,), 1 / 3)
+    assert torch.allclose(clients.shares.float(), expected) and clients.shares.dtype == torch.float64
+
+
+def test_a_clients_update_is_sgd_with_momentum_by_hand() -> None:
+    """Two passes in one batch: v1 = g1, v2 = 0.9 g1 + g2, w = w0 - 0.1 (v1 + v2)."""
+    clients = federation(local_epochs="2", local_batch="500", local_lr="0.1", local_momentum="0.9")
+    (images, labels), net = clients.parts[1], fresh()
+    velocity = [torch.zeros_like(p) for p in net.parameters()]
+    for _ in range(2):
+        gradient = torch.autograd.grad(F.cross_entropy(net(images / 255), labels), list(net.parameters()))
+        with torch.no_grad():
+            for p, v, g in zip(net.parameters(), velocity, gradient, strict=True):
+                v.mul_(0.9).add_(g)
+                p.sub_(0.1 * v)
+    w = clients.initial()
+    assert_close(clients.update(1, w, nothing), net.state_dict())
+    assert_close(clients.update(1, w, nothing), net.state_dict())
+    assert_close(w, fresh().state_dict(), atol=0.0)
+
+
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_one_full_batch_step_a_round_is_gradient_descent_on_all_records(weighting: str) -> None:
+    """sum_k (n_k / n) (w - eta g_k) = w - eta g (FedSGD); with 1 / K it is another gradient's."""
+    images, labels = toy_private()
+    given = {"clients": "3", "rounds": "3", "local_epochs": "1", "local_batch": "500", "local_momentum": "0"}
+    found = convert(FedAvg, weighting=weighting, local_lr="0.2", **given).student
+    net = fresh()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(net(images / 255), labels).backward()
+        optimizer.step()
+    gap = max(float((a - b).detach().abs().max()) for a, b in zip(found.parameters(), net.parameters(), strict=True))
+    assert gap < 1e-5 if weighting == "size" else gap > 1e-4
+
+
+def test_a_step_sees_every_record_of_its_client_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = federation(local_epochs="2", local_batch="16")
+    seen: list[Tensor] = []
+    monkeypatch.setattr(clients, "call", lambda x: (seen.append(x), clients.network(x))[1])
+    clients.update(0, clients.initial(), nothing)
+    images, labels = clients.parts[0]
+    assert len(seen) == clients.steps[0] == 2 * batches(len(labels), 16)
+    first, second = (torch.cat(seen[at : at + len(seen) // 2]).flatten(1) for at in (0, len(seen) // 2))
+    expected = sorted((images / 255).flatten(1).sum(1).tolist())
+    for one in (first, second):
+        assert sorted(one.sum(1).tolist()) == pytest.approx(expected, rel=1e-5)
+    assert not torch.equal(first, second), "every pass has an order of its own"
+
+
+@BOTH
+def test_steps_are_epochs_or_the_limit(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    monkeypatch.setattr(torch.optim.SGD, "step", lambda self, closure=None: done.append(1))
+    sizes = [len(labels) for _, labels in federation().parts]
+    convert(cls, rounds="2", local_epochs="3", local_batch="10")
+    assert len(done) == 2 * 3 * sum(math.ceil(size / 10) for size in sizes)
+    done.clear()
+    convert(cls, rounds="2", local_epochs="3", local_batch="10", local_limit="4")
+    assert len(done) == 2 * 2 * 4
+
+
+def test_batch_norm_statistics_are_averaged_and_counters_stay_whole() -> None:
+    clients = federation("evaluator-cnn", local_limit="3", weighting="uniform")
+    w = clients.initial()
+    models = [clients.update(k, w, nothing) for k in range(2)]
+    name = next(name for name in w if name.endswith("running_var"))
+    mean = clients.average(models)
+    assert not torch.equal(models[0][name], models[1][name])
+    assert torch.allclose(mean[name], (models[0][name] + models[1][name]) / 2)
+    counters = [name for name in w if name.endswith("num_batches_tracked")]
+    assert counters and all(mean[n].dtype == torch.int64 and int(mean[n]) == 3 for n in counters)
+
+
+@BOTH
+def test_a_network_with_batch_norm_can_be_rebuilt(cls: type[Any]) -> None:
+    release = convert(cls, student="evaluator-cnn", rounds="2")
+    assert release.arch == "evaluator-cnn" and not release.student.training
+    nets.build(release.arch, SHAPE, CLASSES).load_state_dict(release.student.state_dict())
+    assert torch.equal(release.student.mean, torch.full((1, 1, 1, 1), 0.5)), "public constants are not moved"
+
+
+def test_feddf_without_distillation_is_fedavg() -> None:
+    assert_close(convert(FedDf, steps="0").student.state_dict(), convert(FedAvg).student.state_dict(), atol=0.0)
+    moved = convert(FedDf).student
+    assert any(
+        not torch.equal(a, b) for a, b in zip(moved.parameters(), convert(FedAvg).student.parameters(), strict=True)
+    )
+
+
+def test_the_ensembles_answer_is_the_mean_of_the_clients_logits() -> None:
+    clients = federation("datalens", local_limit="2")
+    models = [clients.update(k, clients.initial(), nothing) for k in range(2)]
+    u = torch.randint(0, 256, (7, *SHAPE), dtype=torch.uint8)
+    each = []
+    for model in models:
+        net = fresh("datalens").eval()
+        net.load_state_dict(model)
+        each.append(net(u / 255))
+    found = mean_logits(clients, models, u)
+    assert torch.allclose(found, (each[0] + each[1]) / 2, atol=1e-5) and not found.requires_grad
+    assert not torch.allclose(each[0], each[1], atol=1e-3)
+
+
+def distilled(**given: str) -> tuple[Clients, State, State, Tensor, Tensor]:
+    """The clients, w before and after distillation, U, and the answers."""
+    clients = federation(cls=FedDf, **given)
+    settings = clients.settings
+    assert isinstance(settings, FedDf)
+    models = [clients.update(k, clients.initial(), nothing) for k in range(settings.clients)]
+    w, u = clients.average(models), settings.unlabelled_images(toy(), context())
+    answers = mean_logits(clients, models, u)
+    after = settings._distil(clients, w, u, answers, context().generator("distillation"), nothing)
+    return clients, w, after, u, answers
+
+
+def divergence(w: State, images: Tensor, answers: Tensor) -> float:
+    """KL(softmax(answers) || softmax(f(w, x))), mean over images, written out."""
+    net = fresh().eval()
+    net.load_state_dict(w)
+    with torch.no_grad():
+        log_p, log_q = answers.double().log_softmax(1), net(images / 255).double().log_softmax(1)
+    return float((log_p.exp() * (log_p - log_q)).sum(1).mean())
+
+
+def test_distillation_brings_the_average_nearer_to_the_ensemble() -> None:
+    given = {"local_epochs": "5", "local_lr": "0.02", "unlabelled": "64", "images": "noise"}
+    _, before, after, u, answers = distilled(steps="40", batch="32", lr="0.001", **given)
+    assert divergence(after, u, answers) < divergence(before, u, answers) / 5
+
+
+@pytest.mark.parametrize("clip", ["5.0", "0.001"])
+def test_the_first_distillation_step_is_adams_on_the_clipped_gradient(
+    clip: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adam's first step is lr g / (|g| + 1e-8) for the clipped g; all of U is the batch's only image."""
+    _, before, after, u, answers = distilled(steps="1", unlabelled="1", batch="2", lr="0.01", clip=clip)
+    net = fresh()
+    net.load_state_dict(before)
+    p = answers.softmax(1)
+    loss = (p * (answers.log_softmax(1) - net(u / 255).log_softmax(1))).sum()
+    gradient = torch.autograd.grad(loss, list(net.parameters()))
+    norm = float(torch.cat([g.flatten() for g in gradient]).norm())
+    for (name, _), g in zip(net.named_parameters(), gradient, strict=True):
+        clipped = g * min(1.0, float(clip) / norm)
+        expected = before[name] - 0.01 * clipped / (clipped.abs() + 1e-8)
+        sure = (clipped.abs() > 1e-6) | (clipped == 0)
+        assert torch.allclose(after[name][sure], expected[sure], atol=2e-4)
+    assert norm > 0.001
+
+
+def test_gradients_are_clipped_and_the_rate_falls_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, norms = [], []
+    step = torch.optim.Adam.step
+
+    def watched(self: torch.optim.Adam, closure: Any = None) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        norms.append(float(torch.cat([p.grad.flatten() for p in self.param_groups[0]["params"]]).norm()))
+        return step(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    convert(FedDf, rounds="2", steps="4", lr="0.002", clip="0.01", local_lr="0.1", local_epochs="10")
+    cosine = [0.002 * (1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)]
+    assert rates == pytest.approx(cosine * 2)
+    assert max(norms) <= 0.01 * (1 + 1e-4)
+
+
+def test_every_round_starts_from_what_the_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[State] = []
+    left: list[State] = []
+    update, distil = Clients.update, FedDf._distil
+
+    def update_(self: Clients, k: int, w: State, advance: Any) -> State:
+        given.append({name: value.clone() for name, value in w.items()})
+        return update(self, k, w, advance)
+
+    def distil_(self: FedDf, *rest: Any) -> State:
+        left.append(distil(self, *rest))
+        return left[-1]
+
+    monkeypatch.setattr(Clients, "update", update_)
+    monkeypatch.setattr(FedDf, "_distil", distil_)
+    release = convert(FedDf, rounds="3", clients="2")
+    assert len(given) == 6 and len(left) == 3
+    for first, second, start in zip(given[::2], given[1::2], [fresh().state_dict(), *left], strict=False):
+        assert_close(first, start, atol=0.0)
+        assert_close(second, start, atol=0.0)
+    assert_close(release.student.state_dict(), left[-1], atol=0.0)
+
+
+def images(kind: str, dataset: str = "toy", count: int = 600, seed: int = 0) -> Tensor:
+    torch.manual_seed(0)
+    method = smoke(FedDf, images=kind, unlabelled=str(count))
+    return method.unlabelled_images(toy(dataset=dataset, private=None, model=Untouchable()), context(seed))
+
+
+@pytest.mark.parametrize("kind", ["auto", "strokes", "upsample", "noise"])
+def test_u_needs_neither_private_images_nor_the_teacher(kind: str) -> None:
+    u = images(kind)
+    assert u.shape == (600, *SHAPE) and u.dtype == torch.uint8 and len(u.unique(dim=0)) == 600
+    assert torch.equal(u, images(kind)) and not torch.equal(u, images(kind, seed=1))
+    assert images(kind, count=501).shape == (501, *SHAPE) and images(kind, count=1).shape == (1, *SHAPE)
+
+
+def test_noise_is_uniform_and_independent() -> None:
+    values = images("noise").float().flatten(1)
+    assert float(values.mean()) == pytest.approx(127.5, abs=1)
+    assert float(values.var()) == pytest.approx((256**2 - 1) / 12, rel=0.02)
+    assert float(values.min()) == 0 and float(values.max()) == 255
+    assert abs(float(torch.corrcoef(values[:, :2].T)[0, 1])) < 0.15
+
+
+@pytest.mark.parametrize(("dataset", "same"), [("mnist", "strokes"), ("digits", "strokes"), ("fmnist", "upsample")])
+def test_auto_draws_strokes_for_glyphs_alone(dataset: str, same: str) -> None:
+    assert torch.equal(images("auto", dataset, 20), images(same, dataset, 20))
+    assert not torch.equal(images("strokes", dataset, 20), images("upsample", dataset, 20))
+
+
+def test_the_picture_shows_u(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Tensor] = []
+    made = feddf.FedDf.unlabelled_images
+
+    def spy(*given: Any) -> Tensor:
+        kept.append(made(*given))
+        return kept[-1]
+
+    monkeypatch.setattr(feddf.FedDf, "unlabelled_images", spy)
+    release = convert(FedDf, unlabelled="70")
+    assert len(kept) == 1 and release.synthetic is not None
+    assert torch.equal(release.synthetic, kept[0][:60] / 255)
+
+
+@BOTH
+def test_nothing_is_promised_and_the_ledger_says_why(cls: type[Any]) -> None:
+    release = convert(cls)
+    assert release.claim is None and cls.unit == "none" and cls.needs == {"private_data"}
+    assert {e.unit for e in release.ledger.entries()} == {Unit.EXAMPLE, Unit.CLIENT}
+    assert all(e.event == NonPrivateDpEvent() and e.why for e in release.ledger.entries())
+    for unit in (Unit.EXAMPLE, Unit.CLIENT):
+        assert math.isinf(epsilon(release.ledger, unit, 1e-5).epsilon)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [(Budget(3.0, account="accounted"), "no epsilon can be proved"), (Budget(unit=Unit.LABEL), "--unit label")],
+)
+def test_a_proof_and_another_unit_are_refused_in_one_line(cls: type[Any], budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        cls().check(budget, "mnist", 10)
+    assert "\n" not in str(caught.value)
+    for fine in (Budget(3.0), Budget(math.inf, account="accounted"), Budget(unit=Unit.CLIENT)):
+        cls().check(fine, "mnist", 10)
+
+
+@BOTH
+def test_the_teachers_weights_are_used_for_nothing(cls: type[Any]) -> None:
+    x = torch.rand(3, *SHAPE)
+    one, other = convert(cls, toy(model=Untouchable())).student, convert(cls, toy()).student
+    assert torch.equal(one(x), other(x))
+
+
+@BOTH
+def test_a_method_without_records_says_so(cls: type[Any]) -> None:
+    with pytest.raises(RuntimeError, match="private_data"):
+        convert(cls, toy(private=None))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"clients": "0"},
+        {"rounds": "0"},
+        {"local_epochs": "0"},
+        {"local_limit": "-1"},
+        {"local_batch": "1"},
+        {"alpha": "0"},
+        {"local_lr": "0"},
+        {"local_momentum": "1"},
+        {"partition": "even"},
+        {"weighting": "median"},
+    ],
+    ids=str,
+)
+def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
+    with pytest.raises(BenchError):
+        smoke(cls, **given)
+
+
+@pytest.mark.parametrize("name", ["unlabelled", "lr", "clip", "batch", "steps"])
+def test_impossible_fields_of_feddf_are_refused(name: str) -> None:
+    with pytest.raises(BenchError, match=f"{name} is .*expected"):
+        smoke(FedDf, **{name: "1" if name == "batch" else "-1" if name == "steps" else "0"})
+
+
+def test_a_client_with_too_few_records_is_refused_in_one_line() -> None:
+    with pytest.raises(BenchError, match="use fewer clients") as caught:
+        federation(clients="60", partition="hash")
+    assert "\n" not in str(caught.value)
+
+
+@BOTH
+def test_a_diverged_training_is_said(cls: type[Any]) -> None:
+    with pytest.raises(RunFailed, match="local_lr"):
+        convert(cls, local_lr="1e30")
+
+
+def test_a_diverged_distillation_is_said() -> None:
+    with pytest.raises(RunFailed, match=r"--method\.lr"):
+        convert(FedDf, lr="1e30")
+
+
+def accuracy(student: nn.Module) -> float:
+    x, labels = toy_private(seed=1)
+    with torch.no_grad():
+        return float((student(x / 255).argmax(1) == labels).float().mean())
+
+
+@BOTH
+def test_the_task_is_learnt_by_clients_of_all_classes(cls: type[Any]) -> None:
+    release = convert(cls, local_epochs="15", local_lr="0.05", rounds="2", partition="hash")
+    assert accuracy(release.student) > 0.9
+
+
+def test_paper_defaults() -> None:
+    for method in (FedAvg(), FedDf()):
+        assert isinstance(method, Federation)
+        assert (method.clients, method.partition, method.alpha, method.rounds) == (5, "dirichlet-balanced", 0.5, 1)
+        assert (method.local_lr, method.local_momentum, method.local_batch) == (0.01, 0.9, 128)
+    assert (FedDf().steps, FedDf().batch, FedDf().lr, FedDf().clip) == (10000, 128, 1e-3, 5.0)
+
+
+def test_a_snapshot_is_a_copy() -> None:
+    net = fresh()
+    taken = snapshot(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.zero_()
+    assert_close(taken, fresh().state_dict(), atol=0.0)
