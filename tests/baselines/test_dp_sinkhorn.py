@@ -1,0 +1,335 @@
+"""DP-Sinkhorn: transport against linear programmes and closed forms, what is clipped, noised and charged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+from dp_accounting.rdp import RdpAccountant
+from scipy import optimize, stats
+from torch import Tensor
+
+from baselines import dp_sinkhorn
+from baselines._sinkhorn import annealing, ground_cost, plan, transport
+from baselines.dp_sinkhorn import DpSinkhorn, SinkhornGenerator, SinkhornPlan, clipped, noisy, with_labels
+from bench.config import configure
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import check_budget, epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+FIELDS = Budget(None, solve="none")
+Sizes = pytest.mark.parametrize(("n", "m"), [(6, 6), (5, 8), (1, 4), (4, 1)])
+
+
+def smoke(**given: str) -> DpSinkhorn:
+    return configure(DpSinkhorn, "smoke", given, "method")
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def exact(cost: Tensor) -> float:
+    """Unregularised transport of uniform weights by linear programming."""
+    n, m = cost.shape
+    rows, columns = torch.eye(n).repeat_interleave(m, 1), torch.eye(m).repeat(1, n)
+    sums = [1 / n] * n + [1 / m] * m
+    return float(optimize.linprog(cost.flatten().numpy(), A_eq=torch.cat([rows, columns]).numpy(), b_eq=sums).fun)
+
+
+def entropic(cost: Tensor, scale: float) -> float:
+    """W_lambda's value, iterated to the end."""
+    pi = plan(cost, annealing(10.0, scale, 3000))
+    return float((pi * cost).sum() + scale * (pi * (pi * cost.numel()).log()).sum())
+
+
+@Sizes
+def test_little_regularisation_gives_the_linear_programme(n: int, m: int) -> None:
+    cost = ground_cost(randn(n, 3), randn(m, 3, seed=1), 1.0)
+    assert float(transport(cost, annealing(50.0, 0.05, 2000))) == pytest.approx(exact(cost), rel=2e-4)
+
+
+@Sizes
+def test_a_converged_plan_has_both_margins(n: int, m: int) -> None:
+    pi = plan(ground_cost(randn(n, 3), randn(m, 3, seed=1), 1.0), annealing(50.0, 2.0, 1000))
+    assert torch.allclose(pi.sum(1), torch.full((n,), 1 / n, dtype=pi.dtype), atol=1e-12)
+    assert torch.allclose(pi.sum(0), torch.full((m,), 1 / m, dtype=pi.dtype), atol=1e-8)
+
+
+@pytest.mark.parametrize("c", [0.1, 1.0, 7.0])
+def test_two_points_each_by_hand(c: float) -> None:
+    """By symmetry f = g: half of 1 / (1 + e^(-c / lambda)) on the diagonal."""
+    pi = plan(torch.tensor([[0.0, c], [c, 0.0]], dtype=torch.float64), [0.7])
+    assert float(pi[0, 0]) == pytest.approx(0.5 / (1 + math.exp(-c / 0.7)))
+    assert torch.allclose(pi, pi.T)
+
+
+def test_rows_are_right_after_one_iteration_and_large_costs_do_not_overflow() -> None:
+    pi = plan(1e4 * randn(5, 7).abs().float(), [0.05])
+    assert pi.isfinite().all() and torch.allclose(pi.sum(1), torch.full((5,), 0.2))
+
+
+def test_infinite_regularisation_gives_independence() -> None:
+    assert torch.allclose(plan(randn(3, 4), [1e9]), torch.full((3, 4), 1 / 12, dtype=torch.float64))
+
+
+def test_the_cost_by_hand() -> None:
+    x, y = torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, -2.0], [1.0, 2.0]])
+    assert ground_cost(x, y, 3.0).flatten().tolist() == pytest.approx([25 + 3 * 7, 0])
+    assert ground_cost(x, y, 0.0).flatten().tolist() == pytest.approx([25, 0])
+
+
+def test_the_gradient_is_that_of_the_converged_value() -> None:
+    x, y = randn(4, 3).requires_grad_(), randn(5, 3, seed=1)
+    transport(ground_cost(x, y, 1.0), annealing(10.0, 0.5, 3000)).backward()
+    assert x.grad is not None
+    for i, j in ((0, 0), (2, 1), (3, 2)):
+        step = torch.zeros_like(x)
+        step[i, j] = 1e-5
+        up, down = (entropic(ground_cost(x.detach() + sign * step, y, 1.0), 0.5) for sign in (1, -1))
+        assert float(x.grad[i, j]) == pytest.approx((up - down) / 2e-5, rel=1e-4)
+
+
+def some(n: int, further: int, seed: int = 0) -> tuple[list[Tensor], Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    made = [torch.rand(count, *SHAPE, generator=rng) * 2 - 1 for count in (n, further) if count]
+    return made, torch.arange(n) % CLASSES
+
+
+def real(count: int, seed: int = 5) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    images, labels = torch.rand(count, *SHAPE, generator=rng) * 2 - 1, torch.arange(count) % CLASSES
+    return with_labels(images, labels, CLASSES, 15.0)
+
+
+def test_one_image_and_one_record_by_hand() -> None:
+    """n = 1, p = 1: X' is the further image, plans are certain; 2 d c(x, y) - d c(x, x')."""
+    (x, other), label = some(1, 1)
+    y = real(1)
+    found = smoke(batch="2").gradients([x.clone(), other.clone()], label, y, CLASSES)
+    image = y[:, :-CLASSES].view_as(x)
+    first = 2 * (2 * (x - image) + (x - image).sign()) - (2 * (x - other) + (x - other).sign())
+    assert torch.allclose(found[0], first, atol=1e-4)
+    assert torch.allclose(found[1], 2 * (x - other) + (x - other).sign(), atol=1e-4)
+
+
+def test_without_debiasing_by_a_fresh_set_the_term_is_against_itself() -> None:
+    """p = 0: W(X, X) with far images is transport of each image to itself, without gradient."""
+    made, labels = some(4, 0)
+    y = real(6)
+    with_self = smoke().gradients([x.clone() for x in made], labels, y, CLASSES)[0]
+    x = made[0].clone().requires_grad_()
+    rows = with_labels(x, labels, CLASSES, 15.0)
+    scales = annealing(math.sqrt(4 * 256 + 4 * 225), 0.05, 1)
+    (alone,) = torch.autograd.grad(2 * transport(ground_cost(rows, y, 1.0), scales), x)
+    assert torch.allclose(with_self, alone, atol=1e-5)
+
+
+def test_the_further_images_never_see_a_private_record() -> None:
+    """Whatever the batch, empty or not, their gradient is the same; the first images' is not."""
+    made, labels = some(6, 2)
+    batches = [real(0), real(1), real(9), real(9, seed=6)]
+    found = [smoke().gradients([x.clone() for x in made], labels, y, CLASSES) for y in batches]
+    assert all(torch.equal(found[0][1], other[1]) for other in found[1:])
+    assert found[0][1].abs().sum() > 0
+    assert not torch.equal(found[2][0], found[3][0])
+
+
+def test_an_empty_batch_gives_noise_alone() -> None:
+    made, labels = some(6, 2)
+    assert not smoke().gradients(made, labels, real(0), CLASSES)[0].any()
+
+
+def test_labels_decide_where_records_go() -> None:
+    """With a large weight a record pulls only images of its own label."""
+    made, labels = some(4, 0)
+    images = torch.full((4, *SHAPE), -1.0)
+    images[1] = 1.0
+    y = with_labels(images, labels, CLASSES, 1000.0)
+    found = replace(smoke(), label_weight=1000.0).gradients(made, labels, y, CLASSES)[0]
+    assert (found[1] < 0).all() and (found[[0, 2, 3]] > 0).all()
+
+
+@pytest.mark.parametrize("clipping", ["batch", "image"])
+def test_clipping_bounds_what_one_record_moves(clipping: Any) -> None:
+    bound = 0.5 if clipping == "batch" else 0.5 * math.sqrt(7)
+    for seed in range(20):
+        x = randn(7, *SHAPE, seed=seed) * 10 ** (seed - 10)
+        made = clipped(x, 0.5, clipping)
+        assert float(made.norm()) <= bound * (1 + 1e-6)
+        cosine = (made * x).sum() / (made.norm() * x.norm())
+        assert float(cosine) == pytest.approx(1, abs=1e-9) or clipping == "image"
+    small = randn(7, *SHAPE) * 1e-4
+    assert torch.equal(clipped(small, 0.5, clipping), small)
+
+
+def test_clipping_reaches_its_bound_in_both_directions() -> None:
+    """The worst case: opposite gradients are 2 C apart, or 2 C sqrt(n); so the ledger charges no less."""
+    x = torch.ones(9, *SHAPE, dtype=torch.float64)
+    assert float((clipped(x, 0.5, "batch") - clipped(-x, 0.5, "batch")).norm()) == pytest.approx(1.0)
+    assert float((clipped(x, 0.5, "image") - clipped(-x, 0.5, "image")).norm()) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_broken_gradient_counts_as_nothing(bad: float) -> None:
+    x = torch.ones(3, *SHAPE)
+    x[1, 0, 0, 0] = bad
+    assert not clipped(x, 0.5, "batch").any()
+    assert clipped(x, 0.5, "image")[[0, 2]].all() and not clipped(x, 0.5, "image")[1].any()
+
+
+def test_noise_has_its_deviation() -> None:
+    drawn = noisy(torch.zeros(50, 1, 20, 20), 1.7, torch.Generator().manual_seed(0)).flatten()
+    assert stats.kstest(drawn.numpy(), "norm", (0, 1.7)).pvalue > 0.01
+    assert stats.kstest(drawn.numpy(), "norm", (0, 1.9)).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("clipping", ["batch", "image"])
+def test_the_noise_added_over_the_sensitivity_is_what_the_ledger_says(
+    clipping: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deviation / (2 C) for the batch; / (2 C sqrt(n)) for single images."""
+    added: list[float] = []
+
+    def spy(gradient: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
+        added.append(deviation)
+        return noisy(gradient, deviation, rng)
+
+    monkeypatch.setattr(dp_sinkhorn, "noisy", spy)
+    method = replace(smoke(), clipping=clipping, clip=0.3)
+    images, labels = toy_private()
+    made = method.synthesise(images, labels, toy_teacher(), FIELDS, context())
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    reach = 2 * 0.3 * (1 if clipping == "batch" else math.sqrt(8))
+    assert len(added) == entry.count == 3 and len(set(added)) == 1
+    assert entry.event == PoissonSampledDpEvent(8 / 80, GaussianDpEvent(pytest.approx(added[0] / reach)))
+
+
+def test_the_released_tensor_has_the_same_shape_whatever_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes, sizes = set(), set()
+
+    def spy(gradient: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
+        shapes.add(gradient.shape)
+        return noisy(gradient, deviation, rng)
+
+    sample = dp_sinkhorn.poisson_sample
+
+    def counted(*given: Any) -> Tensor:
+        chosen = sample(*given)
+        sizes.add(len(chosen))
+        return chosen
+
+    monkeypatch.setattr(dp_sinkhorn, "noisy", spy)
+    monkeypatch.setattr(dp_sinkhorn, "poisson_sample", counted)
+    images, labels = toy_private()
+    smoke(steps="25", batch="2").synthesise(images, labels, toy_teacher(), FIELDS, context())
+    assert shapes == {(2, *SHAPE)} and len(sizes) > 2 and 0 in sizes
+
+
+CLASSIC = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 128, 256, 512]
+
+
+def classic(rate: float, sigma: float, count: int) -> float:
+    """Epsilon by Renyi divergences at few orders and rho + log(1 / delta) / (alpha - 1), as in the released code."""
+    accountant = RdpAccountant(CLASSIC)
+    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(sigma)), count)
+    return float(min(accountant._rdp[i] - math.log(1e-5) / (a - 1) for i, a in enumerate(CLASSIC)))
+
+
+def test_the_defaults_are_epsilon_10_by_the_released_accountant_and_less_by_ours() -> None:
+    fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).plan(60_000, Budget(None, solve="none"))
+    assert classic(50 / 60_000, 1.1, fields.steps) == pytest.approx(10, abs=0.02)
+    claim = fields.claim(1e-5)
+    assert claim.epsilon == epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert 8 < claim.epsilon < 10 and claim.disputed == ""
+
+
+def test_single_images_claim_less_than_is_proved_and_the_claim_is_disputed() -> None:
+    """The paper's 160,000 steps at sigma = 1.5: 50 samples a step are 10 by its accountant; jointly 1.5 / sqrt(50)."""
+    fields = SinkhornPlan(50 / 60_000, 50, 160_000, 1.5, "image")
+    assert classic(50 / 60_000, 1.5, 50 * 160_000) == pytest.approx(10.06, abs=0.02)
+    claim = fields.claim(1e-5)
+    assert 8 < claim.epsilon < 10.06 and claim.disputed == "per-image-composition"
+    (entry,) = fields.ledger().entries(Unit.EXAMPLE)
+    assert entry.count == 160_000
+    assert entry.event == PoissonSampledDpEvent(50 / 60_000, GaussianDpEvent(pytest.approx(1.5 / math.sqrt(50))))
+    assert epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon > 10 * claim.epsilon
+
+
+def test_without_sampling_both_countings_of_single_images_agree() -> None:
+    """n T Gaussians of multiplier sigma are T of sigma / sqrt(n); what is disputed is their amplification."""
+    fields = SinkhornPlan(1.0, 9, 20, 30.0, "image")
+    assert fields.claim(1e-5).epsilon == pytest.approx(epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("clipping", ["batch", "image"])
+@pytest.mark.parametrize("solved", ["sigma", "steps"])
+def test_the_budget_is_met_and_nearly_spent(clipping: Any, account: Any, solved: Any) -> None:
+    """All records in every batch, which has a closed form and is quick."""
+    budget = Budget(3.0, account=account, solve=solved)
+    method = replace(smoke(), clipping=clipping, batch=10, steps=20, sigma=100.0)
+    found = method.plan(10, budget)
+    check_budget(found.ledger(), found.claim(1e-5), budget)
+    assert 0.97 * 3.0 < epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon <= 3.0
+    assert (found.steps == 20) == (solved == "sigma")
+
+
+def test_a_budget_of_single_images_is_held_against_the_account_that_was_named() -> None:
+    found = replace(smoke(), clipping="image", sigma=3.0).plan(80, FIELDS)
+    claimed, proved = found.cost(Budget(3.0)), found.cost(Budget(3.0, account="accounted"))
+    assert claimed == found.claim(1e-5).epsilon < proved == epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+
+
+def test_without_noise_nothing_is_proved() -> None:
+    found = smoke().plan(80, Budget(math.inf))
+    assert found.sigma == 0 and found.ledger().entries()[0].event == NonPrivateDpEvent()
+    assert math.isinf(found.claim(1e-5).epsilon)
+    assert smoke().plan(80, Budget(None, solve="none")).sigma == DpSinkhorn().sigma
+
+
+def test_impossible_budgets_are_refused() -> None:
+    with pytest.raises(BenchError, match="does not allow a single use"):
+        smoke(sigma="0.01").plan(8, Budget(0.01, solve="steps"))
+    with pytest.raises(BenchError, match="--unit label"):
+        smoke().check(Budget(3.0, unit=Unit.LABEL), "toy", CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("batch", 1), ("steps", 0), ("clip", 0.0), ("sigma", -1.0), ("debias", 1.5), ("linear", math.nan),
+     ("regularisation", 0.0), ("clipping", "row"), ("width", 0), ("samples", -1)],
+)  # fmt: skip
+def test_bad_values_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} is"):
+        DpSinkhorn(**{name: value})
+
+
+@pytest.mark.parametrize(("side", "channels"), [(8, 1), (12, 1), (16, 3), (28, 1), (32, 3), (64, 3)])
+def test_the_generator_makes_every_size(side: int, channels: int) -> None:
+    torch.manual_seed(0)
+    made = SinkhornGenerator((channels, side, side), 3, 4, 2, 4)(torch.rand(2, 4), torch.tensor([0, 2]))
+    assert made.shape == (2, channels, side, side) and 0 <= made.min() < made.max() <= 1
+
+
+def test_the_generator_of_the_paper_by_hand() -> None:
+    """(16 + 8) 256 49 + 256 128 16 + 128 64 16 + 64 9 + 1 weights, 80 of the labels, 2 (256 + 128 + 64) of norms."""
+    made = SinkhornGenerator((1, 28, 28), 10, 16, 8, 64)
+    convolutions = 24 * 256 * 49 + 256 * 128 * 16 + 128 * 64 * 16 + 64 * 9 + 1
+    assert sum(p.numel() for p in made.parameters()) == convolutions + 80 + 2 * (256 + 128 + 64)
+
+
+def test_without_noise_images_come_to_look_like_their_class() -> None:
+    """Each toy class is bright in a corner of its own."""
+    images, labels = toy_private()
+    method = smoke(steps="60", rate="0.01", batch="20", width="8", iterations="3")
+    made = method.synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
+    assert made.draw is not None
+    drawn, classes = made.draw(80, torch.Generator().manual_seed(0))
+    corners = drawn.detach().unflatten(2, (2, 8)).unflatten(4, (2, 8)).mean((1, 3, 5)).flatten(1)
+    assert (corners.argmax(1) == classes).float().mean() > 0.9

@@ -1,0 +1,279 @@
+"""PATE-GAN: who sees which record, what a query takes, what is asked and charged, losses by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
+from torch import Tensor
+
+from baselines.pate_gan import LabelledPerceptron, Parts, PateGan, Perceptrons, Round
+from bench.config import configure
+from bench.data.partition import by_hash
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.audit import audit
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from methods._votes import Aggregation
+
+INPUTS = math.prod(SHAPE) + CLASSES
+LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])
+
+
+def smoke(**given: str) -> PateGan:
+    return configure(PateGan, "smoke", given, "method")
+
+
+def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Round:
+    torch.manual_seed(0)
+    made = LabelledPerceptron(SHAPE, CLASSES, by.latent, by.width)
+    teachers, student = Perceptrons(len(parts), INPUTS, by.teacher_width), Perceptrons(1, INPUTS, by.student_width)
+    held = Parts(images, labels, CLASSES, parts)
+    return Round(by, Aggregation(by.votes, scale), held, made, teachers, student, context())
+
+
+def of_each(teachers: Perceptrons) -> list[Tensor]:
+    """One vector of weights per teacher."""
+    return list(torch.cat([p.detach().flatten(1) for p in teachers.parameters()], 1))
+
+
+def test_draws_stay_in_their_part_and_are_even() -> None:
+    images, labels = toy_private()
+    parts = [np.array([3, 5, 70]), np.array([1]), np.arange(20, 60)]
+    drawn = Parts(images, labels, CLASSES, parts).draw(6000, torch.Generator().manual_seed(0))
+    for row, part in zip(drawn, parts, strict=True):
+        found, counts = row.unique(return_counts=True)
+        assert found.tolist() == part.tolist()
+        assert (counts - 6000 / len(part)).abs().max() < 6 * math.sqrt(6000 / len(part))
+
+
+def test_a_teachers_batch_is_its_own_records_with_their_labels() -> None:
+    images, labels = toy_private()
+    batch = Parts(images, labels, CLASSES, [np.array([7]), np.array([9])]).batch(3, torch.Generator())
+    assert batch.shape == (2, 3, INPUTS)
+    for row, record in zip(batch, (7, 9), strict=True):
+        assert torch.allclose(row[:, :-CLASSES] * 255, images[record].flatten().float().expand(3, -1))
+        assert torch.equal(row[:, -CLASSES:].argmax(1), labels[record].expand(3))
+
+
+@pytest.mark.parametrize("change", ["pixels", "label", "removed"])
+def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
+    """After several rounds with the same answers to the student, only teacher 1 of 3 has other weights."""
+    images, labels = toy_private()
+    parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
+    other, others, shorter = images.clone(), labels.clone(), list(parts)
+    if change == "pixels":
+        other[31] = 255 - other[31]
+    elif change == "label":
+        others[31] = (others[31] + 1) % CLASSES
+    else:
+        shorter[1] = np.delete(parts[1], 1)
+    ends = []
+    for world in ((parts, images, labels), (shorter, other, others)):
+        played = game(smoke(batch="16"), *world)
+        for _ in range(6):
+            played.teach()
+        ends.append(of_each(played.teachers))
+    assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
+
+
+def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
+    images, labels = toy_private()
+    ends = []
+    for seen in (images, 255 - images):
+        played = game(smoke(), [np.arange(80), np.arange(0)], seen, labels)
+        played.teach()
+        ends.append(of_each(played.teachers))
+    assert not torch.equal(ends[0][0], ends[1][0]) and torch.equal(ends[0][1], ends[1][1])
+    assert ends[0][1].isfinite().all()
+
+
+def test_the_split_is_by_hash_of_the_record_alone() -> None:
+    """Removing a record moves no other one; every record is with exactly one teacher."""
+    images, _ = toy_private()
+    parts = by_hash(images, 4, 1)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(80))
+    without = by_hash(torch.cat([images[:40], images[41:]]), 4, 1)
+    moved = [np.where(part >= 40, part + 1, part).tolist() for part in without]
+    assert [[row for row in part.tolist() if row != 40] for part in parts] == moved
+
+
+def test_teachers_are_told_apart_and_their_votes_counted() -> None:
+    torch.manual_seed(0)
+    teachers, x = Perceptrons(5, 6, 3), torch.randn(7, 6)
+    logits = teachers(x)
+    for i in range(5):
+        hidden = (x @ teachers.first[i] + teachers.bias[i]).relu()
+        assert torch.allclose(logits[i], (hidden @ teachers.last[i] + teachers.offset[i])[:, 0], atol=1e-6)
+    assert torch.allclose(teachers(x.expand(5, 7, 6)), logits, atol=1e-6)
+    votes = teachers.votes(x)
+    assert votes[:, 1].tolist() == (logits.sigmoid() > 0.5).sum(0).tolist() and (votes.sum(1) == 5).all()
+
+
+def test_one_teachers_change_moves_two_counts_by_one() -> None:
+    torch.manual_seed(0)
+    teachers, x = Perceptrons(5, 6, 3), torch.randn(200, 6)
+    before = teachers.votes(x)
+    with torch.no_grad():
+        teachers.last[2] *= -1
+        teachers.offset[2] *= -1
+    moved = teachers.votes(x) - before
+    assert moved.abs().sum(1).max() == 2 and (moved.sum(1) == 0).all()
+
+
+@LAWS
+def test_the_ledger_has_every_query(votes: Any) -> None:
+    """Rounds x n_S x m queries, one vote of each moves: 2 over b in L1, sqrt(2) over sigma in L2."""
+    images, labels = toy_private()
+    method = smoke(votes=votes, steps="4", student_steps="2", scale="9")
+    made = method.synthesise(images, labels, toy_teacher(), Budget(None, solve="none"), context())
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 4 * 2 * 8 == made.solved["queries"] and made.solved["rounds"] == 4
+    assert entry.event == (LaplaceDpEvent(4.5) if votes == "laplace" else GaussianDpEvent(9 / math.sqrt(2)))
+
+
+@LAWS
+def test_noise_on_the_votes_is_what_the_ledger_says(votes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float, str]] = []
+    counts = Aggregation.counts
+
+    def spy(self: Aggregation, given: Tensor, rng: torch.Generator) -> Tensor:
+        asked.append((len(given), self.scale, self.law))
+        return counts(self, given, rng)
+
+    monkeypatch.setattr(Aggregation, "counts", spy)
+    images, labels = toy_private()
+    made = smoke(votes=votes).synthesise(images, labels, toy_teacher(), Budget(2.0), context())
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    assert sum(n for n, _, _ in asked) == entry.count
+    assert {(scale, law) for _, scale, law in asked} == {(made.solved["scale"], votes)}
+    reach = 2 if votes == "laplace" else math.sqrt(2)
+    assert entry.event.noise_multiplier == pytest.approx(made.solved["scale"] / reach)
+
+
+def test_the_students_targets_by_hand() -> None:
+    images, labels = toy_private()
+    counts = torch.tensor([[1.0, 2.0], [2.5, 0.5], [-1.0, 8.0]])
+    parts = [np.arange(40), np.arange(40, 80), np.arange(0)]
+    assert game(smoke(), parts, images, labels).targets(counts).tolist() == [1, 0, 1]
+    share = game(smoke(reading="share"), parts, images, labels).targets(counts)
+    assert share.tolist() == pytest.approx([0.5 + 1 / 6, 0.5 - 2 / 6, 0.5 + 9 / 6])
+
+
+def test_without_noise_the_student_gets_the_teachers_majority() -> None:
+    """One update by hand: binary cross-entropy to the majority, by Adam's first step of the full rate."""
+    images, labels = toy_private()
+    played = game(smoke(), [np.arange(40), np.arange(40, 60), np.arange(60, 80)], images, labels)
+    u = torch.rand(8, INPUTS, generator=torch.Generator().manual_seed(1))
+    majority = (played.teachers.votes(u)[:, 1] >= 2).float()
+    before, other = [p.detach().clone() for p in played.student.parameters()], Perceptrons(1, INPUTS, 16)
+    other.load_state_dict(played.student.state_dict())
+    logits = other(u)[0]
+    loss = -(majority * F.logsigmoid(logits) + (1 - majority) * F.logsigmoid(-logits)).mean()
+    wanted = torch.autograd.grad(loss, list(other.parameters()))
+    played.study(u)
+    for was, now, slope in zip(before, played.student.parameters(), wanted, strict=True):
+        clear = slope.abs() > 1e-5
+        assert torch.allclose((now - was)[clear], -played.by.rate * slope[clear].sign(), rtol=0.01)
+    assert played.queries == 8
+
+
+def test_exploration_moves_pixels_alone_and_costs_no_query() -> None:
+    images, labels = toy_private()
+    played = game(smoke(explore="0.5", batch="2000"), [np.arange(80)], images, labels)
+    u = torch.cat([torch.full((2000, INPUTS - CLASSES), 0.5), torch.eye(CLASSES).repeat(500, 1)], 1)
+    moved = played._explored(u)
+    pixels = moved[:, :-CLASSES]
+    assert torch.equal(moved[:, -CLASSES:], u[:, -CLASSES:]) and 0 <= pixels.min() < pixels.max() <= 1
+    spread = (pixels[:, :200] - 0.5).std(1)
+    assert spread.min() < 0.01 and 0.3 < spread.max() < 0.45 and played.queries == 0
+
+
+@pytest.mark.parametrize("loss", ["saturating", "non-saturating"])
+def test_the_generator_learns_to_pass(loss: str) -> None:
+    """A fixed student that calls bright images real: the generator's images become brighter."""
+    images, labels = toy_private()
+    played = game(smoke(loss=loss, rate="0.01"), [np.arange(80)], images, labels)
+    with torch.no_grad():
+        for p in played.student.parameters():
+            p.zero_()
+        played.student.first[:, :-CLASSES] = 0.05
+        played.student.last[:] = 0.1
+    played.of_student = torch.optim.SGD(played.student.parameters(), lr=1e-30)  # type: ignore[assignment]
+    before = played._generated()[:, :-CLASSES].mean()
+    for _ in range(15):
+        played()
+    assert played._generated()[:, :-CLASSES].mean() > before + 0.1
+
+
+@pytest.mark.parametrize(("queries", "scale"), [(100, 98), (1000, 310)])
+def test_the_scale_that_laplace_votes_need_at_epsilon_1(queries: int, scale: float) -> None:
+    """The moments accountant's, of PATE's card."""
+    plan = PateGan(steps=1, batch=queries).plan(Budget(1.0))
+    assert plan.aggregation.scale == pytest.approx(scale, rel=0.01)
+
+
+def test_the_exact_sigma_of_gaussian_votes() -> None:
+    """500 queries at epsilon 10: sqrt(2 500) / mu, mu^2 = 4.002."""
+    plan = PateGan(steps=1, batch=500, votes="gaussian").plan(Budget(10.0, account="accounted"))
+    assert plan.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("solved", ["sigma", "steps"])
+@LAWS
+def test_the_budget_is_met_and_nearly_spent(votes: Any, account: Any, solved: Any) -> None:
+    budget = Budget(3.0, account=account, solve=solved)
+    method = replace(smoke(), votes=votes, scale=20.0, batch=1)
+    plan, delta = method.plan(budget), budget.delta
+    claimed, proved = method.formula(plan, delta), epsilon(plan.ledger(), Unit.EXAMPLE, delta).epsilon
+    assert proved <= claimed * (1 + 1e-9)
+    check_budget(plan.ledger(), None, replace(budget, account="accounted"))
+    assert 0.95 * 3.0 < (claimed if account == "claimed" else proved) <= 3.0
+
+
+def test_steps_are_whole_rounds() -> None:
+    method = smoke(scale="40", student_steps="3")
+    plan = method.plan(Budget(3.0, solve="steps"))
+    assert plan.queries % 24 == 0 and plan.candidates == plan.queries > 0
+    with pytest.raises(BenchError, match="fewer than the 24 of one round"):
+        replace(method, scale=10.0).plan(Budget(1.0, solve="steps"))
+
+
+def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
+    images, labels = toy_private()
+    made = smoke().synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
+    assert made.ledger.entries(Unit.EXAMPLE)[0].event == NonPrivateDpEvent()
+    assert math.isinf(made.claim.epsilon) and made.solved["scale"] == 0
+
+
+def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
+    made = smoke(steps="1", batch="1").game(Budget(4.0), "toy", CLASSES)
+    assert made.accounted <= made.claimed <= 4.0
+    assert audit(made, 60_000).verdict == "not refuted"
+    assert audit(replace(made, claimed=made.accounted / 3), 60_000).verdict == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("reading", "mean"),
+     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", -1)],
+)  # fmt: skip
+def test_bad_values_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} is"):
+        PateGan(**{name: value})
+
+
+def test_more_teachers_than_records_are_refused() -> None:
+    images, labels = toy_private(n=8)
+    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
+        smoke(teachers="9").synthesise(images, labels, toy_teacher(), Budget(1.0), context())
+    with pytest.raises(BenchError, match="--unit query"):
+        smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)
