@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bench.runner import Settings
     from bench.sweeps import Cell
     from bench.sweeps.conduct import Summary
+    from bench.sweeps.executors import Executor
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
 DESCRIPTION = (
@@ -74,16 +75,23 @@ def execute(given: argparse.Namespace) -> int:
     if given.dry_run:
         _list(recipe.title, cells)
         return 0
-    from bench.sweeps import conduct, executors
+    from bench.sweeps import conduct
 
-    devices = _devices(given.devices)
-    jobs = given.jobs or (len(devices) if devices[0] != "cpu" else max(1, executors.cores() // 2))
-    by = executors.make(given.executor, jobs if given.executor == "local" else given.jobs, devices, given.address,
-                        given.gpus, given.cpus)  # fmt: skip
+    by = _executor(given)
     path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
     summary = conduct.conduct(given.recipe.stem, cells, by, path, say)
     _show(recipe.title, summary, path)
     return 1 if summary.failed else 0
+
+
+def _executor(given: argparse.Namespace) -> Executor:
+    from bench.cli import main
+    from bench.sweeps.executors import Local, Ray, cores
+
+    if given.executor == "ray":
+        return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs)
+    devices = _devices(given.devices)
+    return Local(given.jobs or (len(devices) if devices[0] != "cpu" else max(1, cores() // 2)), devices)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:

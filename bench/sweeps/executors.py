@@ -1,20 +1,21 @@
 """Who does the runs of a sweep: processes on this machine, or tasks of a Ray cluster.
 
-Either way a run is `python -m bench run ...` in a process of its own, so that one that crashes takes no other with it.
-All write into one directory, where every step is made once (`bench.store`). What several runs share, teacher and
-evaluator, is made before them by `python -m bench prepare ...`, so that nobody waits for a lock.
+Either way a run is `bench run ...` in a process of its own, so that one that crashes takes no other with it. All write
+into one directory, where every step is made once (`bench.store`). What several runs share, teacher and evaluator, is
+made before them by `bench prepare ...`, so that nobody waits for a lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.errors import BenchError
+
+Main = Callable[[Sequence[str]], int]
 
 TAIL = 4000
 GRACE = 10.0
@@ -100,9 +103,13 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 def environment(threads: int) -> dict[str, str]:
     """This process's environment with the number of threads set, and this very `bench` to be found."""
+    return os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": python_path()}
+
+
+def python_path() -> str:
+    """PYTHONPATH with the directory of this very `bench` before all others."""
     root = str(Path(__file__).resolve().parent.parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path}
+    return os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
 
 
 def _process(
@@ -153,8 +160,10 @@ class Ray:
         cpus, gpus: what a task asks for.
         retries: how often a task is begun again after its worker has died.
         jobs: how many at once on a cluster of one's own; 0 = as the cores allow.
+        main: the command `bench`, given its arguments; a module's function, which workers import.
     """
 
+    main: Main
     address: str = ""
     cpus: float = 1
     gpus: float = 0
@@ -167,8 +176,16 @@ class Ray:
         begun = not ray.is_initialized()
         if begun:
             self._connect(ray)
-        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, max_calls=1)(_on_worker)
-        where = {remote.remote(task, Path.cwd(), self.gpus > 0, max(1, int(self.cpus))): task for task in tasks}
+        threads = max(1, int(self.cpus))
+        remote = ray.remote(
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+            max_retries=self.retries,
+            max_calls=1,
+            runtime_env={"env_vars": dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": python_path()}},
+        )(_on_worker)
+        here, gpu = Path.cwd(), self.gpus > 0
+        where = {remote.remote(self.main, task, here, gpu, threads): task for task in tasks}
         try:
             while where:
                 ended, _ = ray.wait(list(where), num_returns=1)
@@ -182,6 +199,7 @@ class Ray:
                 ray.shutdown()
 
     def _connect(self, ray: Any) -> None:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: on a busy machine its runs would stand still
         own: dict[str, Any] = {"num_cpus": self.jobs * self.cpus} if self.jobs else {}
         given: dict[str, Any] = {"address": self.address} if self.address else own
         try:
@@ -202,30 +220,23 @@ class Ray:
             return Done(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
-def _on_worker(task: Task, folder: Path, gpu: bool, threads: int) -> Done:
-    """Runs on a worker, in the directory the sweep was started in; the process dies with its worker."""
-    start = time.monotonic()
-    given = [*command(task.arguments), "--device", "cuda" if gpu else "cpu"]
-    process = subprocess.Popen(
-        given,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment(threads),
-        cwd=folder,
-        preexec_fn=_die_with_parent,
-    )
-    _, said = process.communicate()
-    return Done(task.index, process.returncode, said[-TAIL:], time.monotonic() - start)
+def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) -> Done:
+    """Runs the command inside of a worker of its own, in the directory the sweep was started in; ends with the worker.
 
+    No process is started from here: forking a worker, with the threads Ray has in it, may hang.
+    """
+    import torch
 
-def _die_with_parent() -> None:
-    """On Linux, ask the kernel to kill this process when the worker that started it is gone."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+    torch.set_num_threads(threads)
+    os.chdir(folder)
+    start, said = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            status = main([*task.arguments, "--device", "cuda" if gpu else "cpu"])
+        except Exception as error:
+            status = 1
+            said.write(f"{type(error).__name__}: {error}")
+    return Done(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
 
 
 def _ray() -> Any:
@@ -234,10 +245,3 @@ def _ray() -> Any:
     except ImportError:
         raise BenchError("--executor ray needs ray: pip install 'dp-distill-bench[ray]'") from None
     return ray
-
-
-def make(name: str, jobs: int, devices: tuple[str, ...], address: str, gpus: float, cpus: float) -> Executor:
-    """The executor called "local" or "ray"."""
-    if name == "local":
-        return Local(jobs, devices)
-    return Ray(address=address, cpus=cpus, gpus=gpus, jobs=jobs)

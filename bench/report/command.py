@@ -1,0 +1,123 @@
+"""The command line that makes a record's spec again."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from typing import Any
+
+from bench import registry
+from bench.config import configure, plain
+from bench.records import Record
+
+LOCATED = {"cifar10-jpeg": "cifar10"}
+BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
+"""Defaults of `bench run`, which need not be written."""
+
+
+def command(record: Record) -> str:
+    """`bench run ...` with every option that is not a default, ready for a shell.
+
+    Options of a plug-in that is not installed here are all written. What no record knows is in capitals: the PATH of a
+    user's own data, the FILE of a user's own weights.
+    """
+    spec, release = record.spec, record.spec["release"]
+    attack, teacher, tier = spec["attack"], release["teacher"], spec["tier"]
+    parts = ["bench", "run", "--method", release["method"]]
+    parts += [] if attack is None else ["--attack", attack["attack"]]
+    parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
+    parts += _unless("--split", teacher["data"]["split"], "iid")
+    parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], "datalens")]
+    parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(record)]
+    parts += _unless("--noise", release["noise"], "seeded")
+    parts += _options("method", release["method"], tier, release["options"])
+    parts += [] if attack is None else _options("attack", attack["attack"], tier, attack["options"])
+    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"])
+    return shlex.join(parts)
+
+
+def notes(record: Record) -> list[str]:
+    """What a reader must know beside the command, a sentence each."""
+    release, attack = record.spec["release"], record.spec["attack"]
+    teacher, git = release["teacher"], record.provenance.get("git") or {}
+    found: list[str] = []
+    if git.get("commit"):
+        state = "" if git.get("clean") else " with changes that were not committed"
+        found.append(f"The code was that of commit {git['commit']}{state}.")
+    plugins = [("method", release["method"], release["version"])]
+    plugins += [] if attack is None else [("attack", attack["attack"], attack["version"])]
+    for kind, name, version in plugins:
+        if name not in registry.entries(kind):
+            found.append(f"The {kind} {name} is not installed where this page was made.")
+        elif (now := registry.load(kind, name).version) != version:
+            found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
+    data = teacher["data"]
+    if data["dataset"].startswith(("npz-", "imagefolder-")):
+        found.append(f"PATH is where your data lie; their fingerprint must be {data['fingerprint']}.")
+    elif data["dataset"] != "digits":
+        found.append("Say where the data lie with --data-root DIR or $BENCH_DATA, or let --download fetch them.")
+    if teacher["weights"]:
+        found.append(f"FILE is the teacher's weights, with SHA-256 {teacher['weights']}.")
+    if release["noise"] == "os":
+        found.append("The noise came from the system's entropy: another run has other numbers.")
+    found.append("Digits of the result may differ on another device or with other versions; see the provenance.")
+    return found
+
+
+def _unless(flag: str, value: str, usual: str) -> list[str]:
+    return [] if value == usual else [flag, value]
+
+
+def _dataset(slug: str) -> str:
+    kind, _, rest = slug.partition("-")
+    if kind == "npz":
+        return f"npz:PATH/{rest}.npz"
+    return f"imagefolder:PATH/{rest}" if kind == "imagefolder" else LOCATED.get(slug, slug)
+
+
+def _weights(teacher: dict[str, Any]) -> list[str]:
+    if not teacher["weights"]:
+        return []
+    normalise = teacher["normalise"]
+    return ["--teacher-weights", "FILE"] + (
+        [] if normalise is None else ["--teacher-normalise={!r},{!r}".format(*normalise)]
+    )
+
+
+def _budget(record: Record) -> list[str]:
+    budget = record.spec["release"]["budget"]
+    parts = ["--epsilon", _epsilon(record)]
+    for name, usual in BUDGET.items():
+        if (value := budget.get(name, usual)) != usual:
+            parts += [f"--{name}", str(value)]
+    return parts + (["--solve", "steps"] if budget.get("solve") == "steps" else [])
+
+
+def _epsilon(record: Record) -> str:
+    """The spec of no noise and that of no budget are the same; the record's setting tells them apart."""
+    epsilon = record.spec["release"]["budget"]["epsilon"]
+    if epsilon is not None:
+        return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
+    return "none" if "epsilon=None" in record.setting.split() else "inf"
+
+
+def _options(kind: str, name: str, tier: str, given: dict[str, Any]) -> list[str]:
+    usual = _defaults(kind, name, tier)
+    parts: list[str] = []
+    for key, value in sorted(given.items()):
+        if key in usual and usual[key] == value and type(usual[key]) is type(value):
+            continue
+        flag = "--teachers" if (kind, key) == ("method", "teachers") else f"--{kind}.{key}"
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        parts += [f"{flag}={text}"] if text.startswith("-") or not text else [flag, text]
+    return parts
+
+
+@cache
+def _defaults(kind: str, name: str, tier: str) -> dict[str, Any]:
+    """The options of a plug-in at a tier; none of one that is not installed."""
+    if kind == "teacher":
+        from bench.teachers import Recipe
+
+        return plain(configure(Recipe, tier, {}, "teacher"))
+    return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in registry.entries(kind) else {}

@@ -1,0 +1,39 @@
+"""Sentences for readers: what flags, units and statuses mean."""
+
+from __future__ import annotations
+
+FLAGS = {
+    "claim!=accounted": "The paper's epsilon is not what can be proved for the same unit. Read the accounted number.",
+    "other-unit": "The claim is for another unit than the accounted epsilon of this row; the two cannot be compared.",
+    "refuted": "An audit measured more leakage than a promise for one private record allows. That promise is false.",
+    "teacher-reference": "The membership attack compared the student with models that were not converted as it was; "
+    "an attacker who converts his own could do better.",
+    "membership>accounted": "The attack's scores point at more leakage than the accounted epsilon of one record "
+    "allows. That is an indication, not a proof.",
+}
+DISPUTED = "The proof of the paper's claim does not cover what the algorithm does: {}."
+UNITS = {
+    "example": "one record of the teacher's private training set",
+    "label": "the label of one private record",
+    "query": "the answer to one synthetic image, not a private record",
+    "client": "all data of one federated client",
+    "none": "nothing",
+}
+STATUSES = {
+    "ok": "finished",
+    "inconclusive": "the attack did not prove its power, so nothing follows from its failure",
+    "skipped": "the attack does not apply",
+    "failed": "the run failed",
+}
+TIERS = {
+    "paper": "the papers' settings",
+    "quick": "minutes on two CPU cores",
+    "smoke": "a few steps, for tests: the numbers mean nothing",
+}
+COVERED = "The numbers of different units are never ranked together."
+
+
+def flag(name: str) -> str:
+    """What a flag of a board means, in a sentence. Raises KeyError for a flag that has none."""
+    kind, _, reason = name.partition(":")
+    return DISPUTED.format(reason.replace("-", " ")) if kind == "disputed" else FLAGS[name]

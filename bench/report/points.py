@@ -1,0 +1,193 @@
+"""What the charts show: points of releases and attacks, sorted into panels that hold one unit each."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bench import leaderboard
+from bench.records import Record, canonical
+from bench.report.meanings import UNITS
+
+What = Literal["claimed", "accounted", "reported"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mark of a chart.
+
+    Attributes:
+        x: epsilon, infinity included, or the attack's success.
+        y: accuracy in [0, 1]; `spread` its standard deviation over seeds, None of one seed.
+        run: the hash of a run behind it; "" for a number from a paper.
+        series: points of one series differ in the budget alone.
+        proven: whether the attack behind it has proved its power.
+    """
+
+    method: str
+    setting: str
+    x: float
+    y: float
+    spread: float | None
+    run: str
+    series: str = ""
+    seeds: int = 1
+    proven: bool = True
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Points that may be compared: one kind of number, one unit, one attack."""
+
+    what: str
+    unit: str
+    points: list[Point]
+    attack: str = ""
+    lines: dict[str, float] = field(default_factory=dict)
+    """Label to a level: of accuracy in a panel of epsilon, of the attack's success in a panel of an attack."""
+
+
+def _grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
+    """Finished records that differ in seeds alone, one per seed; without `attacks`, all attacks on a release as one."""
+    groups: dict[str, dict[int, Record]] = defaultdict(dict)
+    for record in sorted(records, key=lambda record: record.hash):
+        if record.privacy and record.metrics.get("accuracy") is not None:
+            kept = record.spec if attacks else {key: record.spec[key] for key in ("tier", "release")}
+            groups[canonical(leaderboard.without_seeds(kept))].setdefault(leaderboard.seed(record), record)
+    return [[found[seed] for seed in sorted(found)] for _, found in sorted(groups.items())]
+
+
+def epsilons(records: Iterable[Record]) -> list[Panel]:
+    """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit."""
+    records = list(records)
+    found: dict[tuple[What, str], list[Point]] = defaultdict(list)
+    for group in _grouped(records, attacks=False):
+        claims = [record.privacy["claimed"] for record in group]
+        if all(claim is not None for claim in claims):
+            found["claimed", claims[0]["unit"]].append(_release(group, [_x(claim) for claim in claims]))
+        for unit in group[0].privacy["accounted_units"]:
+            parts = [record.privacy["accounted_units"].get(unit) for record in group]
+            if all(part is not None for part in parts):
+                found["accounted", unit].append(_release(group, [_x(part) for part in parts if part is not None]))
+    teacher = _mean([record.metrics.get("teacher_accuracy") for record in records])
+    lines = {} if teacher is None else {"teachers, mean": teacher}
+    order: list[tuple[What, str]] = [(what, unit) for what in ("claimed", "accounted") for unit in UNITS]  # type: ignore[misc]
+    return [Panel(*key, _sorted(found[key]), lines=lines) for key in order if key in found]
+
+
+def curves(panels: Iterable[Panel]) -> list[Panel]:
+    """Of panels of epsilon, the series with at least two finite budgets; panels without one are left out."""
+    found: list[Panel] = []
+    for panel in panels:
+        finite = [point for point in panel.points if math.isfinite(point.x)]
+        budgets: dict[str, set[float]] = defaultdict(set)
+        for point in finite:
+            budgets[point.series].add(point.x)
+        points = [point for point in finite if len(budgets[point.series]) > 1]
+        if points:
+            found.append(Panel(panel.what, panel.unit, points, lines=panel.lines))
+    return found
+
+
+def attacks(records: Iterable[Record]) -> list[Panel]:
+    """Accuracy against the success of an attack: a panel for every attack and unit of the release's promise."""
+    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    levels: dict[str, list[Record]] = defaultdict(list)
+    for group in _grouped([r for r in records if _success(r, "") is not None], attacks=True):
+        attack, first = group[0].spec["attack"]["attack"], group[0]
+        success = _mean([_success(record, "") for record in group])
+        if success is not None:
+            proven = all(record.status == "ok" for record in group)
+            found[attack, promised(first)].append(_release(group, [success], proven))
+            levels[attack] += group
+    return [
+        Panel(_measure(levels[attack][0]), unit, _sorted(points), attack, _levels(levels[attack]))
+        for (attack, unit), points in sorted(found.items(), key=lambda item: (item[0][0], list(UNITS).index(item[0][1])))
+    ]
+
+
+def _levels(records: list[Record]) -> dict[str, float]:
+    """The success of an attack where nothing is defended, and where there is nothing to find."""
+    named = {"on the teacher": "teacher_", "on a random net": "random_"}
+    means = {label: _mean([_success(record, prefix) for record in records]) for label, prefix in named.items()}
+    return {label: mean for label, mean in means.items() if mean is not None}
+
+
+def promised(record: Record) -> str:
+    """The unit a release promises something for: that of its claim, else of a finite account, else "none"."""
+    claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
+    if claim is not None:
+        return str(claim["unit"])
+    return str(accounted["unit"]) if accounted["epsilon"] is not None else "none"
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """The Pareto front: no other point has less attack success and no less accuracy, or as little and more.
+
+    Points of attacks that did not prove their power are left out: their failure shows nothing. Sorted by success; of
+    equal points, the first.
+    """
+    found: list[Point] = []
+    for point in sorted((p for p in points if p.proven), key=lambda p: (p.x, -p.y)):
+        if not found or point.y > found[-1].y:
+            found.append(point)
+    return found
+
+
+def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Panel]:
+    """The papers' own accuracies at a finite epsilon, for methods that have runs here; a panel for every unit they name.
+
+    Ablations are left out, but for the lowest points of DPSD's figure 9.
+    """
+    known = {name.replace("-", ""): name for name in sorted(methods)}
+    found: dict[str, set[Point]] = defaultdict(set)
+    for row in rows:
+        method = known.get(row["method"].replace("-", ""))
+        drawn = row["kind"] != "ablation" or "Fig. 9" in row["note"]
+        if method and drawn and row["metric"] == "accuracy" and row["epsilon"]:
+            point = Point(method, f"as {row['paper']} prints", float(row["epsilon"]), float(row["value"]), None, "")
+            found[row["unit_claimed"]].add(Point(**{**vars(point), "series": f"{method} {row['paper']}"}))
+    return [Panel("reported", unit, _sorted(list(points))) for unit, points in sorted(found.items())]
+
+
+def _release(group: list[Record], xs: list[float], proven: bool = True) -> Point:
+    first, accuracies = group[0], [float(record.metrics["accuracy"] or 0) for record in group]
+    mean = math.fsum(accuracies) / len(accuracies)
+    spread = None
+    if len(accuracies) > 1:
+        spread = math.sqrt(math.fsum((a - mean) ** 2 for a in accuracies) / (len(accuracies) - 1))
+    x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
+    method = first.spec["release"]["method"]
+    return Point(method, first.setting, x, mean, spread, first.hash, _series(first), len(group), proven)
+
+
+def _series(record: Record) -> str:
+    """What a curve holds fixed: all of the release but its budget and its seeds."""
+    release = dict(record.spec["release"])
+    budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
+    return canonical(leaderboard.without_seeds(release | {"budget": budget}))
+
+
+def _x(found: dict[str, Any]) -> float:
+    return math.inf if found["epsilon"] is None else float(found["epsilon"])
+
+
+def _measure(record: Record) -> str:
+    return "AUC" if "auc" in record.metrics else "attack accuracy"
+
+
+def _success(record: Record, prefix: str) -> float | None:
+    value = record.metrics.get(f"{prefix}auc")
+    return record.metrics.get(f"{prefix}attack_accuracy") if value is None else value
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _sorted(points: list[Point]) -> list[Point]:
+    return sorted(points, key=lambda p: (p.method, p.x, p.y, p.setting, p.run))

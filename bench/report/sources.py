@@ -1,0 +1,137 @@
+"""What a report is made of: published records and audits, those of runs, their pictures, the papers' numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from bench import leaderboard
+from bench.errors import BenchError, unknown
+from bench.records import AUDIT, RECORD, Audit, Record
+
+PNG = b"\x89PNG\r\n\x1a\n"
+REPORTED = "reported.csv"
+Kept = TypeVar("Kept", Record, Audit)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a page shows.
+
+    Attributes:
+        records, audits: one per hash, sorted by hash.
+        pictures: hash of a record to name to the bytes of a PNG file.
+        reported: rows of the papers' own numbers, as in leaderboards/reported.csv.
+        remarks: a line each about what was left out.
+    """
+
+    records: list[Record]
+    audits: list[Audit] = field(default_factory=list)
+    pictures: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    reported: list[dict[str, str]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None) -> Sources:
+    """Read everything. A published record stands before a run's record of the same hash.
+
+    Args:
+        boards: a directory with records/*.json, audits/*.json and perhaps reported.csv; None for no boards.
+        runs: directories as `bench run --out` writes them: records/HASH/record.json beside its pictures.
+        dataset: show this data set only.
+
+    Raises:
+        BenchError: a directory or a file that is not what it should be; nothing to show; an unknown data set.
+    """
+    paths = _published(boards, "records") if boards else []
+    published = _read(leaderboard.read, paths)
+    local = {record.hash: (record, path.parent) for path in _below(runs) for record in _read(leaderboard.read, [path])}
+    records = _unique([*published, *(record for record, _ in local.values())])
+    audit_paths = (_published(boards, "audits") if boards else []) + sorted(
+        path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}")
+    )
+    audits = _unique(_read(leaderboard.read_audits, audit_paths))
+    if not records:
+        raise BenchError(f"no records in {boards or 'leaderboards'}; give runs with --runs DIR or boards with --boards")
+    remarks: list[str] = []
+    pictures = _pictures({record.hash: record for record in published}, local, remarks)
+    known = sorted({leaderboard.dataset(record) for record in records})
+    if dataset is not None and dataset not in known:
+        raise unknown("data set with records", dataset, known)
+    return Sources(
+        _of(dataset, records), _of(dataset, audits), pictures, _reported(boards, dataset), remarks
+    )
+
+
+def _of(dataset: str | None, kept: list[Kept]) -> list[Kept]:
+    return [one for one in kept if dataset in (None, leaderboard.dataset(one))]
+
+
+def _unique(kept: Iterable[Kept]) -> list[Kept]:
+    """The first of every hash, sorted by hash."""
+    found: dict[str, Kept] = {}
+    for one in kept:
+        found.setdefault(one.hash, one)
+    return [found[name] for name in sorted(found)]
+
+
+def _read(read: Callable[[Iterable[Path]], list[Kept]], paths: Iterable[Path]) -> list[Kept]:
+    try:
+        return read(paths)
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{error}; remove the file or make it again") from None
+
+
+def _published(boards: Path, folder: str) -> list[Path]:
+    if not boards.is_dir():
+        raise BenchError(f"--boards {boards}: no such directory; run from the project's directory or give --runs DIR")
+    return sorted((boards / folder).glob("*.json"))
+
+
+def _below(runs: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for run in runs:
+        paths = sorted(run.glob(f"records/[!.]*/{RECORD}"))
+        if not paths:
+            raise BenchError(f"--runs {run}: no records/HASH/{RECORD} below it; give the --out of `bench run`")
+        found += paths
+    return found
+
+
+def _pictures(
+    published: dict[str, Record], local: dict[str, tuple[Record, Path]], remarks: list[str]
+) -> dict[str, dict[str, bytes]]:
+    """The PNG files that records name; not those of a run whose published record has other numbers."""
+    found: dict[str, dict[str, bytes]] = {}
+    for name, (record, folder) in sorted(local.items()):
+        shown = published.get(name, record)
+        if (shown.metrics, shown.privacy.get("claimed")) != (record.metrics, record.privacy.get("claimed")):
+            remarks.append(f"{folder}: its numbers are not those published for {name}; shown are the published ones")
+            continue
+        for key, file in sorted(record.artifacts.items()):
+            data = _png(folder, file)
+            if data is None:
+                remarks.append(f"{folder}: '{file}' is missing or no PNG file; left out")
+            else:
+                found.setdefault(name, {})[key] = data
+    return found
+
+
+def _png(folder: Path, file: str) -> bytes | None:
+    path = folder / file
+    if Path(file).name != file or not path.is_file():
+        return None
+    data = path.read_bytes()
+    return data if data.startswith(PNG) else None
+
+
+def _reported(boards: Path | None, dataset: str | None) -> list[dict[str, str]]:
+    path = boards / REPORTED if boards else None
+    if path is None or not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = [{str(key): value or "" for key, value in row.items()} for row in csv.DictReader(stream)]
+    return [row for row in rows if dataset in (None, row.get("dataset"))]

@@ -1,0 +1,83 @@
+"""Recipes as people write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.errors import BenchError
+from bench.sweeps import read
+from bench.sweeps.recipe import describe
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "some.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_grid_is_every_combination_with_the_defaults(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        title = "Some"
+        paper = "dpsd"
+        table = "Table I"
+        [defaults]
+        teacher = "resnet34"
+        epsilon = 10
+        seeds = [0, 1]
+        [[grid]]
+        method = ["dpsd", "dgd"]
+        dataset = ["mnist", "fmnist"]
+        "method.sigma" = 2.5
+        compile = true
+        [[grid]]
+        method = "rr"
+        epsilon = [1, 2]
+        seeds = [7]
+        note = "labels"
+        """,
+    )
+    recipe = read(path)
+    assert (recipe.title, recipe.paper, recipe.table) == ("Some", "dpsd", "Table I")
+    found = [dict(cell.options) for cell in recipe.cells]
+    common = {"teacher": "resnet34", "epsilon": "10", "method.sigma": "2.5", "compile": "true"}
+    assert found[:4] == [common | {"method": m, "dataset": d} for m in ("dpsd", "dgd") for d in ("mnist", "fmnist")]
+    assert found[4:] == [{"teacher": "resnet34", "epsilon": e, "method": "rr"} for e in ("1", "2")]
+    assert [cell.seeds for cell in recipe.cells] == [(0, 1)] * 4 + [(7,)] * 2
+    assert [cell.note for cell in recipe.cells] == [""] * 4 + ["labels"] * 2
+    assert describe(recipe.cells[4].options) == "rr teacher=resnet34 epsilon=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title = [", "not TOML"),
+        ("titel = 'x'\n[[grid]]\nmethod = 'rr'", "no key 'titel'"),
+        ("title = 'x'", "at least one"),
+        ("[[grid]]\ndataset = 'mnist'", "names no method"),
+        ("[[grid]]\nmethod = 'rr'\nmethod.sigma = 2", "not TOML"),
+        ("[[grid]]\nattack.steps = 2\nmethod = 'rr'", '"attack.steps" in quotes'),
+        ("[[grid]]\nmethod = 'rr'\nout = 'x'", "'out' is not for a recipe"),
+        ("[[grid]]\nmethod = 'rr'\nseeds = 3", "seeds is 3"),
+        ("[[grid]]\nmethod = 'rr'\nseeds = [-1]", "whole numbers"),
+        ("[[grid]]\nmethod = 'rr'\nepsilon = [[1]]", "epsilon is [1]"),
+        ("[[grid]]\nmethod = 'rr'\n[[grid]]\nmethod = 'rr'", "there twice"),
+    ],
+)
+def test_mistakes_get_one_line_that_names_the_file(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(BenchError) as error:
+        read(path)
+    line = str(error.value)
+    assert said in line and "some.toml" in line and "\n" not in line
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=r"no\.toml"):
+        read(tmp_path / "no.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BenchError, match="not a text file"):
+        read(tmp_path / "b.toml")

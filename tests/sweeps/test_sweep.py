@@ -1,0 +1,148 @@
+"""`bench sweep` as typed: dry runs, failures that stop nobody, interrupts, and a Ray worker that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BENCH, ROOT, write_toy
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def recipe(folder: Path, *grids: str, seeds: str = "[0]") -> Path:
+    """A recipe over the toy data set, with datalens as the teacher."""
+    write_toy(folder, 160)
+    head = f'[defaults]\nteacher = "datalens"\ndataset = "npz:{folder}/toy.npz"\nseeds = {seeds}\n'
+    path = folder / "toy.toml"
+    path.write_text(head + "".join(f"[[grid]]\n{grid}\n" for grid in grids), encoding="utf-8")
+    return path
+
+
+def outcomes(out: Path) -> dict[str, dict[str, Any]]:
+    """The summary of the toy sweep by cell, without the options that all have."""
+    (path,) = (out / "sweeps").glob("*.json")
+    return {o["name"].split()[0] + " " + o["name"].split()[-1]: o for o in json.loads(path.read_text())["outcomes"]}
+
+
+def test_a_dry_run_lists_every_cell_and_makes_nothing(bench: Bench, tmp_path: Path) -> None:
+    path = recipe(
+        tmp_path,
+        'method = ["no-defence", "not-there"]',
+        'method = "rr"\naccount = "accounted"',
+        'method = "rr"\ndataset = "celeba-g"',
+    )
+    done = bench("sweep", path, "--tier", "smoke", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "1 ready, 1 refused, 2 planned; 4 in all" in done.stdout
+    for said in ("no method called 'not-there' yet", "no data set called 'celeba-g' yet", "add --unit label"):
+        assert said in " ".join(done.stdout.split())
+    assert not (tmp_path / "runs" / "steps").exists()
+
+
+def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(bench: Bench, tmp_path: Path) -> None:
+    path = recipe(
+        tmp_path,
+        'method = ["no-defence", "label-smoothing", "not-there"]',
+        'method = "pate"\n"method.teachers" = 500',
+        'method = "dp-sgd"\nnote = "diverges"\n"method.rate" = 1e30\nepsilon = "inf"',
+        seeds="[0, 1]",
+    )
+    done = bench("sweep", path, "--tier", "smoke", "--jobs", 2)
+    assert done.returncode == 1, done.stderr
+    found = outcomes(tmp_path / "runs")
+    states = {name: outcome["state"] for name, outcome in found.items()}
+    assert states == {
+        **{f"{method} seed={s}": "ok" for method in ("no-defence", "label-smoothing") for s in (0, 1)},
+        **{f"not-there seed={s}": "planned" for s in (0, 1)},
+        **{f"pate seed={s}": "refused" for s in (0, 1)},
+        **{f"dp-sgd seed={s}": "failed" for s in (0, 1)},
+    }
+    assert "NaN or infinite" in found["dp-sgd seed=0"]["reason"] and "500 teachers" in found["pate seed=1"]["reason"]
+    assert "dp-sgd" in done.stdout and "NaN or infinite" in done.stdout
+    teachers = list((tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*"))
+    assert len(teachers) == 2, "what runs share is made once for each seed"
+    again = bench("sweep", path, "--tier", "smoke", "--dry-run")
+    assert "4 cached" in again.stdout and "2 ready" in again.stdout, again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no.toml"], "no.toml"),
+        (["toy.toml", "--dataset", "mnist"], "--dataset mnist: not in"),
+        (["toy.toml", "--set", "teacher"], "expected OPTION=VALUE"),
+        (["toy.toml", "--set", "out=x"], "expected OPTION=VALUE"),
+        (["toy.toml", "--jobs", "-1"], "--jobs -1"),
+        (["toy.toml", "--seeds", "a"], "--seeds a"),
+        (["toy.toml", "--devices", "tpu"], "--device tpu"),
+    ],
+)
+def test_bad_input_gets_one_line_and_status_2(bench: Bench, tmp_path: Path, arguments: list[str], said: str) -> None:
+    recipe(tmp_path, 'method = "no-defence"')
+    done = bench("sweep", *arguments, "--tier", "smoke")
+    assert done.returncode == 2 and said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_interrupted_it_ends_its_children_and_goes_on_later(tmp_path: Path) -> None:
+    path = recipe(tmp_path, 'method = "dpsd"\n"method.steps" = 100000\nepsilon = "none"', 'method = "no-defence"')
+    command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    started = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 300
+    while not list((tmp_path / "runs").glob("steps/release/.making-*")) and time.monotonic() < until:
+        time.sleep(0.2)
+        assert started.poll() is None, started.communicate()
+    os.kill(started.pid, signal.SIGINT)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 130 and "run the same command to go on" in said
+    left = subprocess.run(["pgrep", "-f", str(path.parent / "runs")], capture_output=True, text=True).stdout.split()
+    assert not left, "a run outlived the sweep"
+    listed = subprocess.run([*command, "--dry-run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "2 ready" in listed.stdout, listed.stdout + listed.stderr
+
+
+KILLER = """
+import os, signal, subprocess, sys, time
+until = time.monotonic() + 200
+while time.monotonic() < until:
+    rows = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
+    busy = [int(row.split()[0]) for row in rows if "ray::_on_worker" in row]
+    if busy and os.path.isdir(sys.argv[1]):
+        os.kill(busy[0], signal.SIGKILL)
+        print("killed", busy[0])
+        break
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+def test_on_a_ray_cluster_a_killed_worker_costs_no_cell(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
+    path = recipe(
+        tmp_path, 'method = ["no-defence", "label-smoothing", "rr"]', 'method = "dp-sgd"\n"method.rate" = 1e30'
+    )
+    out = tmp_path / "runs"
+    killer = subprocess.Popen(
+        [sys.executable, "-c", KILLER, str(out / "steps" / "release")], stdout=subprocess.PIPE, text=True
+    )
+    done = subprocess.run(
+        [*BENCH, "sweep", str(path), "--tier", "smoke", "--executor", "ray", "--jobs", "2"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=800,
+    )  # fmt: skip
+    assert "killed" in killer.communicate(timeout=250)[0], "the test must have killed a worker"
+    states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(out).items()}
+    assert states == {"no-defence": "ok", "label-smoothing": "ok", "rr": "ok", "dp-sgd": "failed"}, done.stderr
+    assert done.returncode == 1
