@@ -1,0 +1,150 @@
+"""GS-WGAN's two numbers: what its published accounting says, and what a record can be shown to face.
+
+T generator steps, B images in each, K critics on disjoint records, sigma the noise over the sensitivity 2C of one
+clipped gradient.
+
+Published (`published_epsilon`): T B Gaussians of multiplier sigma, each on a group that is drawn anew, at rate 1 / K,
+by the bound of Wang, Balle and Kasiviswanathan (AISTATS 2019, Theorem 9) for sampling without replacement. But a step
+draws one critic for all its B images, and one record can turn all B gradients at once.
+
+Ledger (`Plan.ledger`): a record is in one critic. A step that uses this critic is one Gaussian of multiplier sigma
+(the whole batch clipped to C) or sigma / sqrt(B) (each image clipped to C); all other steps are post-processing.
+The schedule is fixed before the data are looked at and may be public, so that the record faces exactly as many steps
+as its critic is used in; charged is the most used critic. Nothing is gained by the schedule having been random: a
+critic keeps its state, which remembers when it was used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from scipy.special import gammaln, logsumexp
+from torch import Tensor
+
+from bench.errors import BenchError
+from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy.accountant import epsilon as accounted_epsilon
+
+MOST_STEPS = 1_000_000
+HIGHEST_ORDER = 512
+SOURCE = "GS-WGAN's published accounting (Chen et al. 2020): T B subsampled Gaussians at rate 1/K"
+DISPUTED = "per-image-composition"
+
+Clipping = Literal["batch", "image"]
+
+
+def published_epsilon(sigma: float, steps: int, batch: int, critics: int, delta: float) -> float:
+    """Epsilon of T B Gaussians on samples without replacement at rate g = 1 / K, as published; infinite at sigma 0.
+
+    One of them has Renyi divergence of order a = 2, 3, ... at most log(1 + g^2 C(a, 2) min(4 (e^r(2) - 1), 2 e^r(2)) +
+    sum over j = 3..a of 2 g^j C(a, j) e^((j - 1) r(j))) / (a - 1), r(j) = j / (2 sigma^2). Converted by
+    epsilon = least over a of T B times it + log(1 / delta) / (a - 1). K = 1 is no sampling, r(a) itself.
+
+    >>> round(published_epsilon(1.07, 20_000, 32, 1000, 1e-5), 2)
+    9.99
+    """
+    if sigma <= 0:
+        return math.inf
+    orders = np.arange(2, HIGHEST_ORDER + 1)
+    plain = orders / (2 * sigma * sigma)
+    sampled = _sampled_divergence(orders, sigma, 1 / critics)
+    divergence = np.minimum(plain, sampled) if critics > 1 else plain
+    return float(np.min(steps * batch * divergence + math.log(1 / delta) / (orders - 1)))
+
+
+def _sampled_divergence(orders: np.ndarray, sigma: float, rate: float) -> np.ndarray:
+    a, j = orders[:, None], orders[None, :]
+    with np.errstate(invalid="ignore"):
+        log_binomial = gammaln(a + 1) - gammaln(j + 1) - gammaln(np.maximum(a - j, 0) + 1)
+    growth = j * (j - 1) / (2 * sigma * sigma)
+    factor = np.full(j.shape, math.log(2.0))
+    second = 1 / (sigma * sigma)
+    log_four = math.log(4) + second + math.log(-math.expm1(-second))
+    factor[0, 0] = min(log_four, math.log(2) + second) - second
+    terms = np.where(j <= a, log_binomial + j * math.log(rate) + growth + factor, -np.inf)
+    return np.logaddexp(0.0, logsumexp(terms, axis=1)) / (orders - 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is released.
+
+    Attributes:
+        schedule: which critic is used when, int64, of at least `steps` entries; drawn apart from the data.
+        steps: T.
+        batch: B.
+        critics: K.
+        sigma: noise over 2C; 0 = no noise.
+        clipping: what is clipped to C.
+    """
+
+    schedule: Tensor
+    steps: int
+    batch: int
+    critics: int
+    sigma: float
+    clipping: Clipping
+
+    @property
+    def uses(self) -> int:
+        """Steps of the most used critic."""
+        return int(torch.bincount(self.schedule[: self.steps]).max())
+
+    @property
+    def multiplier(self) -> float:
+        """Noise over the joint sensitivity of one step."""
+        return self.sigma / (math.sqrt(self.batch) if self.clipping == "image" else 1.0)
+
+    def ledger(self) -> Ledger:
+        """The uses of the most used critic; without noise, nothing that can be proved."""
+        ledger = Ledger()
+        if self.sigma == 0:
+            ledger.spend(NonPrivateDpEvent(), why="a critic's gradients without noise")
+        else:
+            event = GaussianDpEvent(self.multiplier)
+            ledger.spend(event, count=self.uses, why="gradients of the one critic that saw the record, all images")
+        return ledger
+
+    def claim(self, delta: float) -> Claim:
+        """The published number at these settings."""
+        claimed = published_epsilon(self.sigma, self.steps, self.batch, self.critics, delta)
+        return Claim(claimed, delta, Unit.EXAMPLE, SOURCE, DISPUTED)
+
+    def cost(self, budget: Budget) -> float:
+        """The epsilon that the budget holds to its limit."""
+        if budget.account == "claimed":
+            return self.claim(budget.delta).epsilon
+        return accounted_epsilon(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+
+
+def make_schedule(critics: int, steps: int, rng: torch.Generator | None) -> Tensor:
+    """(n,) int64 on the CPU, n >= `steps`: critics in turn, or (with a generator) drawn uniformly for each step."""
+    length = max(steps, MOST_STEPS)
+    if rng is None:
+        return torch.arange(length) % critics
+    return torch.randint(critics, (length,), generator=rng, device=rng.device).cpu()
+
+
+def solve(plan: Plan, budget: Budget) -> Plan:
+    """The plan with sigma, or T, as the budget determines it by the account it names.
+
+    Raises:
+        BenchError: a budget that cannot be met.
+    """
+    if budget.epsilon is None or budget.solve == "none":
+        return plan
+    if math.isinf(budget.epsilon):
+        return replace(plan, sigma=0.0)
+    try:
+        if budget.solve == "steps":
+            count = largest_count(lambda n: replace(plan, steps=n).cost(budget), budget.epsilon, MOST_STEPS)
+            return replace(plan, steps=count)
+        found = smallest(lambda s: replace(plan, sigma=s).cost(budget), budget.epsilon, 0.5, 8.0)
+        return replace(plan, sigma=found)
+    except Unreachable as error:
+        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None

@@ -1,0 +1,97 @@
+"""The networks of `gs_wgan`, after Chen, Orekondy and Fritz (NeurIPS 2020): spectrally normalised, label-conditional.
+
+The generator's residual blocks double a 4x4 map until it covers the image, then it is cropped: 4, 8, 16, 32 for 28
+pixels. The critic is three 5x5 convolutions of stride 2 and a projection on the label's embedding (Miyato and Koyama,
+2018). Nothing couples the images of a batch.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import remove_parametrizations
+
+from bench.nets.generators import Shape
+
+START, BORDER = 4, 2
+
+
+def pixel_norm(x: Tensor) -> Tensor:
+    """(n, c, h, w) with every pixel's channels divided by their root mean square."""
+    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)
+
+
+class Block(nn.Module):
+    """(n, d, h, w) to (n, d, 2h, 2w): nearest doubling, two 3x3 convolutions, a 1x1 convolution around them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = spectral_norm(nn.Conv2d(channels, channels, 3, padding=1))
+        self.second = spectral_norm(nn.Conv2d(channels, channels, 3, padding=1))
+        self.around = spectral_norm(nn.Conv2d(channels, channels, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class says."""
+        inner = self.first(F.interpolate(pixel_norm(x), scale_factor=2))
+        inner = self.second(F.relu(pixel_norm(inner)))
+        return inner + self.around(F.interpolate(x, scale_factor=2))
+
+
+class ResnetGenerator(nn.Module):
+    """G(z, y) to images in [0, 1] of any size.
+
+    Args:
+        shape: (c, h, w) of the images.
+        classes: number of labels.
+        latent: length of z.
+        width: m; all maps have 4m channels.
+    """
+
+    def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
+        super().__init__()
+        self.classes, self.size, self.channels = classes, shape[1:], 4 * width
+        blocks, covered = 0, START
+        while covered - BORDER < max(self.size):
+            blocks, covered = blocks + 1, 2 * covered
+        self.start = spectral_norm(nn.Linear(latent + classes, self.channels * START * START))
+        self.blocks = nn.Sequential(*[Block(self.channels) for _ in range(blocks)])
+        self.last = spectral_norm(nn.Conv2d(self.channels, shape[0], 3))
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        seen = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
+        x = pixel_norm(F.relu(self.start(seen).view(-1, self.channels, START, START)))
+        return torch.sigmoid(self.last(self.blocks(x)))[:, :, : self.size[0], : self.size[1]]
+
+
+class ProjectionCritic(nn.Module):
+    """f(x, y) = w h(x) + <embedding of y, h(x)>, h of three convolutions with d, 2d and 4d channels."""
+
+    def __init__(self, shape: Shape, classes: int, width: int) -> None:
+        super().__init__()
+        c, h, w = shape
+        sizes = [c, width, 2 * width, 4 * width]
+        self.layers = nn.ModuleList(spectral_norm(nn.Conv2d(a, b, 5, stride=2, padding=2)) for a, b in pairwise(sizes))
+        length = sizes[-1] * -(-h // 8) * -(-w // 8)
+        self.plain = spectral_norm(nn.Linear(length, 1))
+        self.of_label = spectral_norm(nn.Embedding(classes, length))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n, c, h, w), (n,) int64 to (n,) scores; higher means more like the real images."""
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        x = x.flatten(1)
+        return self.plain(x).flatten() + (self.of_label(y) * x).sum(1)
+
+
+def frozen(network: nn.Module) -> nn.Module:
+    """The network in eval mode with its normalised weights as plain ones, in place."""
+    network.eval()
+    for module in network.modules():
+        if hasattr(module, "parametrizations"):
+            remove_parametrizations(module, "weight")
+    return network
