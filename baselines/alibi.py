@@ -18,12 +18,12 @@ all that is done with o_i is post-processing. The images are used unprotected (u
 Differs from the paper:
 - Gaussian noise is an option of the official code; s is solved by the bench's accountant, at the run's delta.
 - The official code's other post-processing (projection on the simplex, arg-max) is left out; `uniform` replaces
-  the prior by a uniform one in the first steps, where an untrained student has no opinion worth having.
+  the prior by a uniform one in the first steps. It is off: at label epsilon 1 on MNIST, tier quick, one seed, a fifth
+  of the steps with it left 53 % of the test set right, none of them 95 %.
 - Exponents are formed in logarithms, without a floor under probabilities.
 - The rate drops to a fifth at 30, 60 and 90 % of the steps, which are the paper's 60, 120 and 180 of 200 epochs. There
   is no augmentation.
-- Tier `quick` is a few passes of Adam with a uniform prior in the first fifth, chosen by time, without looking at any
-  accuracy.
+- Tier `quick` is a few passes of Adam, chosen by time; `uniform` was switched off after the look just mentioned.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ SOURCES = {
 class Alibi(LabelPrivate):
     """Additive noise on one-hot labels with iterative Bayesian inference."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "uniform": 0.2}}
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
 
     noise: Literal["laplace", "gaussian"] = "laplace"
     """Law of the noise on the one-hot labels."""

@@ -26,6 +26,8 @@ def show(outcome: Outcome, settings: Settings) -> None:
     if "attack_accuracy" in record.metrics or "auc" in record.metrics:
         attacked = _membership if "auc" in record.metrics else _attack
         out.print(attacked(record.metrics, settings))
+        if "reference_aux_attack_accuracy" in record.metrics:
+            out.print(_references(record.metrics))
         out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
     elif record.status == "skipped":
         out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
@@ -95,23 +97,29 @@ INVERSION = {
 
 
 def _attack(metrics: dict[str, Any], settings: Settings) -> Table:
-    """Student, teacher and random net, then the references that no target was asked about."""
-    shown = {name: label for name, label in REFERENCES.items() if f"reference_{name}_attack_accuracy" in metrics}
-    prefixes = [prefix for _, prefix in COLUMNS] + [f"reference_{name}_" for name in shown]
+    """Student, teacher and random net."""
     table = Table(box=None, header_style="bold")
-    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS), *shown.values()):
+    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS)):
         table.add_column(column)
-    shares = [f"{metrics[f'{p}attack_accuracy']:.2%}" for p in prefixes]
-    table.add_row("attack accuracy", *shares)
-    intervals = [
-        f"[{100 * metrics[f'{p}attack_accuracy.lo']:.1f}, {100 * metrics[f'{p}attack_accuracy.hi']:.1f}]"
-        for _, p in COLUMNS
-    ]
-    table.add_row("  95 % interval", *intervals, *("" for _ in shown))
+    table.add_row("attack accuracy", *[_share(metrics, f"{prefix}attack_accuracy") for _, prefix in COLUMNS])
+    prefixes = [prefix for _, prefix in COLUMNS]
     for label, key in INVERSION.items():
         if any(metrics.get(prefix + key) is not None for prefix in prefixes):
             table.add_row(label, *[_plain(metrics.get(prefix + key)) for prefix in prefixes])
     table.add_row("queries", _plain(metrics["queries"]))
+    return table
+
+
+def _references(metrics: dict[str, Any]) -> Table:
+    """What images score that no target was asked about."""
+    shown = {name: label for name, label in REFERENCES.items() if f"reference_{name}_attack_accuracy" in metrics}
+    table = Table(box=None, header_style="bold")
+    for column in ("no target asked", *shown.values()):
+        table.add_column(column)
+    for label, key in {"attack accuracy": "attack_accuracy", **INVERSION}.items():
+        values = [metrics.get(f"reference_{name}_{key}") for name in shown]
+        if any(value is not None for value in values):
+            table.add_row(label, *[_plain(value) for value in values])
     return table
 
 

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.brep_mi import BrepMi, on_sphere, repulsion
+from bench import config
+from bench.api import Context, Target
+from bench.errors import BenchError
+from bench.testing import context
+
+SHAPE = (1, 8, 8)
+LATENT = 6
+TINY: dict[str, Any] = {
+    "gan_steps": 2,
+    "gan_batch": 4,
+    "latent": LATENT,
+    "width": 2,
+    "sphere_points": 8,
+    "patience": 5,
+    "query_cap": 200,
+    "start_batch": 16,
+    "start_cap": 64,
+    "draws": 2,
+    "images_per_class": 3,
+}
+
+
+class Signs(nn.Module):
+    """Four classes: the signs of an image's first two pixels, which the stub generator takes from z."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bits = (x.flatten(1)[:, :2] > 0.5).long()
+        return nn.functional.one_hot(2 * bits[:, 0] + bits[:, 1], 4).float()
+
+
+class Constant(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([0.0, 0.0, 1.0, 0.0]).expand(len(x), 4)
+
+
+class Sigmoids(nn.Module):
+    """A stub generator: its first pixels are the sigmoids of z."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return nn.functional.pad(z.sigmoid(), (0, 64 - z.shape[1])).view(-1, *SHAPE)
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrepMi, "gan", lambda *_: (Sigmoids(), None))
+
+
+class Asked:
+    """An `ask` that counts and keeps what it is asked; `answer` gives the labels of (..., latent) points."""
+
+    def __init__(self, answer: Callable[[Tensor], Tensor]) -> None:
+        self.answer = answer
+        self.calls: list[Tensor] = []
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.calls.append(z)
+        return self.answer(z)
+
+    @property
+    def queries(self) -> int:
+        return sum(math.prod(z.shape[:-1]) for z in self.calls)
+
+
+def search(ask: Asked, z: Tensor, active: Tensor | None = None, **changes: Any) -> Tensor:
+    """The latents found from z for class 1."""
+    labels = torch.ones(len(z), dtype=torch.int64)
+    active = torch.ones_like(labels, dtype=torch.bool) if active is None else active
+    done: list[int] = []
+    found = BrepMi(**{**TINY, **changes})._search(z, labels, active, ask, context(), done.append)
+    assert sum(done) == len(z)
+    return found
+
+
+def run(model: nn.Module, ctx: Context | None = None, **changes: Any) -> tuple[Any, Target]:
+    target = Target(model.eval(), "label", SHAPE, 4)
+    return BrepMi(**{**TINY, **changes}).run(target, torch.rand(16, *SHAPE), ctx or context()), target
+
+
+def never(z: Tensor) -> Tensor:
+    return torch.zeros(z.shape[:-1], dtype=torch.int64)
+
+
+def always(z: Tensor) -> Tensor:
+    return torch.ones(z.shape[:-1], dtype=torch.int64)
+
+
+def half_space(z: Tensor) -> Tensor:
+    return (z[..., 0] > 0).long()
+
+
+START = torch.tensor([[0.2, 0.0, 0.0, 0.0, 0.0, 0.0]])
+
+
+def test_defaults_are_the_papers() -> None:
+    paper = BrepMi()
+    assert (paper.sphere_points, paper.radius, paper.growth, paper.inside) == (32, 2, 1.3, 0.875)
+    assert (paper.max_step, paper.latent_clip, paper.patience, paper.start_batch) == (3, 1.5, 1000, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("growth", "1"), ("radius", "0"), ("inside", "1"), ("query_cap", "32"), ("start_cap", "255"), ("patience", "0")],
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=f"{name} is"):
+        config.configure(BrepMi, "paper", {name: text}, "attack")
+
+
+def test_repulsion_by_hand() -> None:
+    u = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-1.0, 0.0]]])
+    agree = torch.tensor([[True, False, False, True]])
+    torch.testing.assert_close(repulsion(u, agree), torch.tensor([[-0.15, -0.45]]))
+    assert not repulsion(u, torch.ones_like(agree)).any()
+
+
+def test_directions_are_uniform_on_the_unit_sphere() -> None:
+    u = on_sphere(torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(u.norm(dim=1), torch.ones(20_000))
+    assert u.mean(0).abs().max() < 0.02
+    torch.testing.assert_close(u.T @ u / 20_000, torch.eye(3) / 3, atol=0.01, rtol=0)
+
+
+def test_rejected_steps_are_counted_by_the_cap_and_by_patience() -> None:
+    capped = Asked(never)
+    assert torch.equal(search(capped, START, query_cap=100, patience=10**6), START)
+    assert capped.queries == 99, "11 steps of 8 points and one rejected z' each; another would pass 100"
+    patient = Asked(never)
+    search(patient, START, query_cap=10**6, patience=7)
+    assert patient.queries == 7 * 9
+
+
+def test_radius_grows_by_its_factor_until_the_sphere_is_wider_than_the_clamp() -> None:
+    ask = Asked(always)
+    assert torch.equal(search(ask, START, query_cap=10**6), START)
+    radii = [float((z - START).norm(dim=-1).mean()) for z in ask.calls]
+    assert radii == pytest.approx([2 * 1.3**i for i in range(len(radii))], rel=1e-5)
+    assert radii[-1] <= 3 * math.sqrt(LATENT) < radii[-1] * 1.3
+
+
+@pytest.mark.parametrize(("agreeing", "grows"), [(7, False), (8, True)])
+def test_radius_grows_only_above_seven_eighths(agreeing: int, grows: bool) -> None:
+    def answer(z: Tensor) -> Tensor:
+        return never(z) if z.ndim == 2 else (torch.arange(8) < agreeing).long().expand(len(z), 8)
+
+    ask = Asked(answer)
+    search(ask, START, patience=1, query_cap=17)
+    assert [z.ndim for z in ask.calls] == ([3] if grows else [3, 2]) + ([3] if grows else [])
+    radius = float((ask.calls[-1] - START).norm(dim=-1).mean()) if grows else 2.0
+    assert radius == pytest.approx(2.6 if grows else 2.0)
+
+
+def test_first_step_by_hand_and_clamped() -> None:
+    ask = Asked(half_space)
+    search(ask, START, patience=1, radius=30.0, latent_clip=10.0)
+    points, moved = ask.calls
+    u = (points[0] - START) / 30
+    expected = START - 3 * (u * (points[0, :, :1] <= 0)).sum(0) / 8
+    torch.testing.assert_close(moved, expected)
+    clamped = Asked(half_space)
+    search(clamped, START, radius=8.0, patience=20, query_cap=10**4, latent_clip=0.25)
+    assert max(float(z.abs().max()) for z in clamped.calls if z.ndim == 2) == 0.25
+
+
+def test_search_walks_away_from_the_boundary_and_never_crosses_it() -> None:
+    ask = Asked(half_space)
+    found = search(ask, START.repeat(20, 1), radius=0.5, patience=30, query_cap=10**5)
+    assert (found[:, 0] > 0.5).all()
+    assert max(z.shape[0] for z in ask.calls) == 20 and min(z.shape[0] for z in ask.calls) < 20
+
+
+def test_result_is_the_point_of_the_last_growth() -> None:
+    def answer(z: Tensor) -> Tensor:
+        first = len(ask.calls) == 1
+        return always(z) if first or z.ndim == 2 else never(z)
+
+    ask = Asked(answer)
+    found = search(ask, START, patience=4)
+    assert not torch.equal(ask.calls[-1][0], START[0])
+    assert torch.equal(found, START)
+
+
+def test_without_growth_the_result_is_where_the_search_ended() -> None:
+    ask = Asked(lambda z: always(z) if z.ndim == 2 else never(z))
+    found = search(ask, START, patience=4)
+    assert torch.equal(found, ask.calls[-1]) and not torch.equal(found, START)
+
+
+def test_searches_do_not_affect_each_other() -> None:
+    z = START.repeat(4, 1)
+    together = search(Asked(half_space), z, radius=0.5)
+    only = torch.tensor([False, True, False, True])
+    alone = search(Asked(half_space), z, only, radius=0.5)
+    assert torch.equal(alone[only], together[only]) and torch.equal(alone[~only], z[~only])
+
+
+def test_starts_are_of_their_class_and_used_in_turn() -> None:
+    def answer(z: Tensor) -> Tensor:
+        return torch.where(z[..., 0] > 1.45, 3, (z[..., 1] > 0).long())
+
+    z, found = BrepMi(**{**TINY, "images_per_class": 12})._starts(0, 5, Asked(answer), context())
+    assert z.shape == (5, 12, LATENT) and z.abs().max() <= 1.5
+    assert found.tolist() == [True, True, False, True, False]
+    for c in (0, 1, 3):
+        assert (answer(z[c]) == c).all()
+    distinct = len(z[3].unique(dim=0))
+    assert 1 <= distinct < 12 and torch.equal(z[3], z[3, torch.arange(12) % distinct])
+    assert len(z[0].unique(dim=0)) == 12
+    assert len(z[2].unique(dim=0)) > 6 and not torch.equal(z[2], z[4])
+
+
+def test_starts_stop_when_every_class_has_enough_or_at_the_cap() -> None:
+    enough = Asked(half_space)
+    BrepMi(**TINY)._starts(0, 2, enough, context())
+    assert enough.queries in (16, 32)
+    short = Asked(half_space)
+    BrepMi(**TINY)._starts(0, 3, short, context())
+    assert short.queries == 64
+
+
+@pytest.mark.usefixtures("stub")
+def test_classes_without_a_start_get_random_images_and_it_is_said() -> None:
+    stages: list[str] = []
+
+    @contextmanager
+    def track(stage: str, total: int) -> Iterator[Any]:
+        stages.append(stage)
+        yield lambda n: None
+
+    result, target = run(Constant(), dataclasses.replace(context(), track=track))
+    assert stages == ["BREP-MI: searching (no start for 6 of 8)"]
+    assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8
+    assert len(result.images.flatten(1).unique(dim=0)) > 12
+    growths = 1 + math.floor(math.log(3 * math.sqrt(LATENT) / 2) / math.log(1.3))
+    assert target.queries == 2 * 64 + 6 * growths * 8
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_it_brings_back_within_its_queries() -> None:
+    result, target = run(Signs(), radius=0.5)
+    assert result.images.shape == (24, *SHAPE) and result.images.dtype == torch.float32
+    assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8
+    assert torch.equal(target.labels(result.images), result.targets)
+    assert target.queries <= 2 * TINY["start_cap"] + 24 * TINY["query_cap"] + 24
+    first, second = result.images.view(2, -1, 64)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.usefixtures("stub")
+@pytest.mark.parametrize("batch", [1, 7])
+def test_result_does_not_depend_on_the_attack_batch(batch: int) -> None:
+    (whole, one), (parts, other) = run(Signs(), radius=0.5), run(Signs(), radius=0.5, batch=batch)
+    torch.testing.assert_close(whole.images, parts.images, rtol=0, atol=1e-5)
+    assert one.queries == other.queries
+    assert not torch.equal(whole.images, run(Signs(), context(1), radius=0.5)[0].images)
+
+
+@pytest.mark.usefixtures("stub")
+def test_search_goes_deeper_into_the_class_than_its_start() -> None:
+    def depth(**changes: Any) -> Tensor:
+        result = run(Signs(), radius=0.3, images_per_class=8, start_cap=640, **changes)[0]
+        return (result.images.flatten(1)[:, :2] - 0.5).abs().amin(1)
+
+    start, end = depth(patience=1, query_cap=9), depth(patience=30, query_cap=2000)
+    assert end.mean() > start.mean() + 0.08
