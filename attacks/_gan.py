@@ -7,7 +7,7 @@ generator, x a real image, z ~ N(0, I), x~ a random point between a real and a g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from bench.api import Advance, Tensors
 from bench.nets.critics import Critic
 from bench.nets.generators import DeconvGenerator
+
+Diversity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""Two batches of latents and the images of each, to a scalar."""
 
 
 def critic_loss(real: Tensor, fake: Tensor) -> Tensor:
@@ -54,6 +57,7 @@ def train_wgan_gp(
     penalty: float,
     rng: torch.Generator,
     advance: Advance,
+    diversity: Diversity | None = None,
 ) -> None:
     """Train both networks in place, in float32, and leave them in eval mode.
 
@@ -65,6 +69,7 @@ def train_wgan_gp(
         penalty: weight of the gradient penalty.
         rng: on aux's device; the only source of randomness.
         advance: called with 1 after every critic update.
+        diversity: what the generator is rewarded for besides, of two batches of latents and their images.
     """
     generator.train()
     critic.train()
@@ -72,18 +77,27 @@ def train_wgan_gp(
     optimise_d = torch.optim.Adam(critic.parameters(), lr=lr, betas=betas)
     size = min(batch, len(aux))
 
-    def make() -> Tensor:
-        return generator(torch.randn(size, generator.latent, generator=rng, device=aux.device))
+    def latents() -> Tensor:
+        return torch.randn(size, generator.latent, generator=rng, device=aux.device)
+
+    def loss_of_g() -> Tensor:
+        z = latents()
+        made = generator(z)
+        loss = generator_loss(critic(made))
+        if diversity is not None:
+            other = latents()
+            loss = loss - diversity(z, other, made, generator(other))
+        return loss
 
     for step, chosen in zip(range(1, steps + 1), _batches(len(aux), size, rng), strict=False):
         real = aux[chosen]
         with torch.no_grad():
-            fake = make()
+            fake = generator(latents())
         alpha = torch.rand(size, generator=rng, device=aux.device)
         loss = critic_loss(critic(real), critic(fake)) + penalty * gradient_penalty(critic, real, fake, alpha)
         _descend(optimise_d, loss)
         if step % n_critic == 0:
-            _descend(optimise_g, generator_loss(critic(make())))
+            _descend(optimise_g, loss_of_g())
         advance(1)
     generator.eval()
     critic.eval()
@@ -129,3 +143,11 @@ def fingerprint(images: Tensor) -> str:
     """SHA-256 of images in [0, 1], taken of their 8-bit form so that it is the same on every device."""
     pixels = images.detach().mul(255).round().to(torch.uint8).cpu().contiguous()
     return hashlib.sha256(f"{tuple(pixels.shape)}".encode() + pixels.numpy().tobytes()).hexdigest()
+
+
+def weights_fingerprint(module: nn.Module) -> str:
+    """SHA-256 of a network's parameters and buffers, in float32 on the CPU."""
+    digest = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        digest.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

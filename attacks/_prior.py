@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attacks._gan import build_gan, fingerprint, pack, train_wgan_gp, unpack
+from attacks._gan import Diversity, build_gan, fingerprint, pack, train_wgan_gp, unpack
 from bench.api import Context, Tensors
 from bench.errors import BenchError
 from bench.nets.critics import Critic
@@ -66,13 +66,18 @@ class GanPrior:
             return f"{aux} auxiliary images: the GAN needs at least {2 * self.gan_batch} (two batches of gan_batch)"
         return None
 
-    def gan(self, aux: Tensor, ctx: Context) -> tuple[DeconvGenerator, Critic]:
+    def gan(
+        self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, taught_by: dict[str, Any] | None = None
+    ) -> tuple[DeconvGenerator, Critic]:
         """Generator and critic, frozen, in eval mode; from the store if these images and settings were trained before.
 
         Args:
             aux: (n, c, h, w) in [0, 1] on the context's device.
+            diversity: as of `train_wgan_gp`.
+            taught_by: what else the training depends on, such as a target's fingerprint; with `diversity` alone.
         """
         key = {"version": VERSION, "aux": fingerprint(aux), **{name: getattr(self, name) for name in _KEY}}
+        key |= taught_by or {}
         seed = derive("gmi-gan", *key.values())
         c, h, w = aux.shape[1:]
         generator, critic = build_gan((c, h, w), self.latent, self.width, seed, ctx.device)
@@ -91,6 +96,7 @@ class GanPrior:
                     penalty=self.penalty,
                     rng=torch.Generator(ctx.device).manual_seed(derive(seed, "training")),
                     advance=advance,
+                    diversity=diversity,
                 )
             return pack(generator=generator, critic=critic)
 

@@ -9,10 +9,15 @@ CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the class aimed
    v' = mu v - lr g;  z <- z - mu v + (1 + mu) v'  (Nesterov);  clamp z to [-1, 1];  v <- v'.
 3. Do so for several random seeds and keep, for each target, the seed with the largest score T(G(z))_y.
 
+With `auxiliary` the attacker also holds a defaced picture of each victim, x~ = A(x), blurred or with its middle black,
+and the images are of victims: the class aimed at is the one the target answers the victim with, and
+L(z) = -D(G(z)) + lambda CE(T(G(z)), y) + mu ||A(G(z)) - x~||^2. With `diversity` stage 1 rewards G for
+||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in what the target looks at.
+
 Differs from the paper:
-- No diversity term in stage 1 (the paper's pulls images of different z apart in the target's features). The GAN is
-  trained without the target and so serves every target; the authors' released training without masks has none either.
-- No auxiliary blurred or masked picture of the victim: unlabelled images are all the attacker has.
+- `diversity` is 0 unless asked for: the GAN is then trained without the target and so serves every target; the authors'
+  released training without masks has none either. The paper's weight is 0.5.
+- `auxiliary` enters stage 2 as a squared error. The paper trains a generator that has the defaced picture as an input.
 - The losses of stage 2 are means over the batch in the authors' code, so the step of one image shrinks as the batch
   grows. Here they are sums divided by `ref_batch`, their batch on MNIST: the result does not depend on `batch`.
 - The starting z is clamped too, so G is never evaluated outside the clamp.
@@ -27,6 +32,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -34,8 +40,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from attacks._gan import weights_fingerprint
 from attacks._prior import QUICK, SMOKE, GanPrior
-from bench.api import Access, Advance, AttackResult, Context, Target
+from attacks._search import search
+from attacks._watched import watched
+from bench.api import Access, AttackResult, Context, Target
+from bench.data import corrupted
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,12 @@ class Gmi(GanPrior):
     """Divisor of the summed losses: the batch over which the authors' code averages."""
     batch: int = 200
     """Images searched at once; changes rounding only."""
+    diversity: float = 0.0
+    """lambda_d, weight of the diversity of G's images in the target's features; a GAN for each target if above 0."""
+    auxiliary: Literal["none", "blur", "mask"] = "none"
+    """The attacker's picture of each victim: none (images are of classes), blurred, or its middle blacked out."""
+    auxiliary_weight: float = 100.0
+    """mu, weight of the squared distance to the defaced picture."""
     keep_best: bool = False
     """Keep, per target, only the draw with the largest target score (the paper's step 5); false keeps all images."""
 
@@ -80,63 +96,104 @@ class Gmi(GanPrior):
         for name in ("lr", "latent_clip"):
             if not (0 < getattr(self, name) < math.inf):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
-        if not 0 <= self.identity_weight < math.inf:
-            raise ValueError(f"identity_weight is {self.identity_weight}, expected 0 or more")
+        for name in ("identity_weight", "diversity", "auxiliary_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 or more")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}, expected 0 or more and less than 1")
 
-    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Reconstruct `draws` x `images_per_class` images of every class (draws = 1 in effect if `keep_best`).
+    @property
+    def observes(self) -> bool:
+        """Whether victims are attacked."""
+        return self.auxiliary != "none"
 
-        The GAN depends on `aux` and on its own fields only; it is trained once for all targets and seeds.
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Reconstruct `draws` x `images_per_class` images of every class, or one of every victim in each draw.
+
+        Of the draws one is left if `keep_best`. Without `diversity` the GAN depends on `aux` and on its own fields
+        only; it is trained once for all targets and seeds.
         """
-        generator, critic = self.gan(aux, ctx)
-        starts = torch.randn(
-            self.draws * target.classes * self.images_per_class,
-            self.latent,
-            generator=ctx.generator("gmi/latents"),
-            device=ctx.device,
-        )
-        per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
-        targets = per_draw.repeat(self.draws)
-        draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
+        generator, critic = self._stage_1(target, aux, ctx)
+        pictures, victims = None, None
+        if self.auxiliary == "none":
+            once = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
+        else:
+            once = target.observed().argmax(1)
+            victims = torch.arange(len(once), device=ctx.device).repeat(self.draws)
+            pictures = target.glimpse(self.auxiliary).repeat(self.draws, 1, 1, 1)
+        targets = once.repeat(self.draws)
+        draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(once))
+        rng = ctx.generator("gmi/latents")
+        starts = torch.randn(len(targets), self.latent, generator=rng, device=ctx.device)
 
         found: list[tuple[Tensor, Tensor]] = []
-        chunks = list(zip(starts.split(self.batch), targets.split(self.batch), strict=True))
-        with ctx.track("GMI: searching", self.iterations * len(chunks)) as advance:
-            for z, labels in chunks:
-                z = self._search(z, labels, generator, critic, target, ctx, advance)
-                found.append(_look(z, labels, generator, target))
+        rows = torch.arange(len(targets), device=ctx.device).split(self.batch)
+        with ctx.track("GMI: searching", self.iterations * len(rows)) as advance:
+            for part in rows:
+                known = None if pictures is None else pictures[part]
+                loss = self._loss(targets[part], known, generator, critic, target, ctx)
+                z = search(
+                    starts[part],
+                    loss,
+                    iterations=self.iterations,
+                    lr=self.lr,
+                    momentum=self.momentum,
+                    clip=self.latent_clip,
+                    advance=advance,
+                )
+                found.append(_look(z, targets[part], generator, target))
         images, scores = (torch.cat(parts) for parts in zip(*found, strict=True))
         if self.keep_best:
             best = best_draws(scores.view(self.draws, -1))
             images, targets, draws = images[best], targets[best], draws[best]
-        return AttackResult(images, targets, draws)
+            victims = None if victims is None else victims[best]
+        return AttackResult(images, targets, draws, victims)
 
-    def _search(
+    def _stage_1(self, target: Target, aux: Tensor, ctx: Context) -> tuple[nn.Module, nn.Module]:
+        """G and D."""
+        if self.diversity == 0:
+            return self.gan(aux, ctx)
+        taught_by = {"diversity": self.diversity, "target": weights_fingerprint(target.module())}
+
+        def reward(z: Tensor, other: Tensor, images: Tensor, others: Tensor) -> Tensor:
+            with watched(target.module()) as seen:
+                target.logits(images)
+                target.logits(others)
+            return self.diversity * diversity(z, other, *seen)
+
+        return self.gan(aux, ctx, reward, taught_by)
+
+    def _loss(
         self,
-        z: Tensor,
         labels: Tensor,
+        pictures: Tensor | None,
         generator: nn.Module,
         critic: nn.Module,
         target: Target,
         ctx: Context,
-        advance: Advance,
-    ) -> Tensor:
-        """(n, latent) latents after `iterations` steps from `z`, each row on its own."""
-        z = z.clamp(-self.latent_clip, self.latent_clip)
-        velocity = torch.zeros_like(z)
-        for _ in range(self.iterations):
-            z.requires_grad_()
+    ) -> Callable[[Tensor], Tensor]:
+        """Of latents, for the images aimed at (n,) `labels` with their defaced `pictures`."""
+
+        def loss(z: Tensor) -> Tensor:
             with ctx.precision():
                 images = generator(z)
                 realism, logits = critic(images), target.logits(images)
-            loss = search_loss(realism.float(), logits.float(), labels, self.identity_weight) / self.ref_batch
-            (gradient,) = torch.autograd.grad(loss, z)
-            z, velocity = nesterov(z.detach(), velocity, gradient, self.lr, self.momentum)
-            z = z.clamp(-self.latent_clip, self.latent_clip)
-            advance(1)
-        return z
+            total = search_loss(realism.float(), logits.float(), labels, self.identity_weight)
+            if pictures is not None:
+                total = total + self.auxiliary_weight * mismatch(images.float(), pictures, self.auxiliary)
+            return total / self.ref_batch
+
+        return loss
+
+
+def mismatch(images: Tensor, pictures: Tensor, how: str) -> Tensor:
+    """Sum over images of ||A(G(z)) - x~||^2; `pictures` are the x~."""
+    return (corrupted(images, how) - pictures).square().sum()
+
+
+def diversity(z: Tensor, other: Tensor, features: Tensor, others: Tensor) -> Tensor:
+    """Mean over pairs of ||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, of (n, latent) and (n, d)."""
+    return ((features - others).norm(dim=1) / (z - other).norm(dim=1)).mean()
 
 
 def search_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight: float) -> Tensor:
@@ -146,12 +203,6 @@ def search_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight
         realism: (n,) critic scores. logits: (n, classes) of the target. labels: (n,) classes aimed at.
     """
     return -realism.sum() + identity_weight * cross_entropy(logits, labels, reduction="sum")
-
-
-def nesterov(z: Tensor, velocity: Tensor, gradient: Tensor, lr: float, momentum: float) -> tuple[Tensor, Tensor]:
-    """One step of stage 2: v' = mu v - lr g, z' = z - mu v + (1 + mu) v'. Returns (z', v')."""
-    faster = momentum * velocity - lr * gradient
-    return z - momentum * velocity + (1 + momentum) * faster, faster
 
 
 def best_draws(scores: Tensor) -> Tensor:

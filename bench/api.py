@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from bench.data import corrupted
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger
@@ -202,6 +203,16 @@ class Target:
         with torch.no_grad():
             return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
+    def glimpse(self, how: str) -> Tensor:
+        """(m, c, h, w) the victims' images, defaced (`bench.data.corrupted`): given to attacks that assume as much.
+
+        Raises:
+            AccessDenied: a target that nobody else uses.
+        """
+        if self.__victims is None:
+            raise AccessDenied("the target has no victims; the attack's `observes` must be True")
+        return corrupted(self.__victims, how)
+
     def logits(self, images: Tensor) -> Tensor:
         """(n, classes), differentiable in `images`. Raises AccessDenied below access `weights`."""
         self.__require("weights")
@@ -348,7 +359,8 @@ class Attack(Protocol):
         version, reference, tiers: as for a method.
         goal: "inversion".
         access: the least access the attack needs; what it is given.
-        observes: whether it watches the target answer victims (`Target.observed`); may be absent, meaning False.
+        observes: whether it is shown answers to victims, or defaced victims (`Target.observed`, `glimpse`); may depend
+            on the settings (a property); may be absent, meaning False.
     """
 
     version: ClassVar[int]

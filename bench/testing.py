@@ -166,10 +166,11 @@ class AttackContract(PluginContract):
     def attack(self, seed: int = 0, model: nn.Module | None = None, **changes: Any) -> tuple[AttackResult, Target]:
         """One smoke attack on the toy teacher, some of its fields changed."""
         torch.manual_seed(seed)
-        victims = toy_images(6) if getattr(self.plugin, "observes", False) else None
+        plugin = dataclasses.replace(self.smoke(), **changes)
+        victims = toy_images(6) if getattr(plugin, "observes", False) else None
         target = Target(model or toy_teacher().model, self.plugin.access, SHAPE, CLASSES, victims)
         aux = torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
-        return dataclasses.replace(self.smoke(), **changes).run(target, aux, context(seed)), target
+        return plugin.run(target, aux, context(seed)), target
 
     def test_is_an_attack(self) -> None:
         assert isinstance(self.smoke(), Attack) and self.plugin.access in ACCESS_LEVELS

@@ -5,7 +5,7 @@ readers are imported by `load`.
 """
 
 from bench.data.catalog import check, load, names, slug
-from bench.data.images import ImageData, to_float
+from bench.data.images import ImageData, corrupted, to_float
 from bench.data.splits import Split, aux_labels, aux_part, private_domain, private_part, split, split_names
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "aux_labels",
     "aux_part",
     "check",
+    "corrupted",
     "load",
     "names",
     "private_domain",

@@ -81,3 +81,28 @@ def to_float(images_uint8: Tensor) -> Tensor:
     if str(images_uint8.dtype) != "torch.uint8":
         raise TypeError(f"to_float expects uint8 images, not {images_uint8.dtype}")
     return images_uint8.float().div_(255)
+
+
+def corrupted(images: Tensor, how: str) -> Tensor:
+    """What is left of images that were defaced: an attacker's knowledge of a victim (GMI, Zhang et al. 2020).
+
+    Args:
+        images: (n, c, h, w) in [0, 1].
+        how: "blur", each pixel the mean of the square of a quarter of the image's side around it; or "mask", the middle
+            half of rows and columns black.
+
+    Raises:
+        ValueError: another `how`.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    h, w = images.shape[-2:]
+    if how == "blur":
+        side = 2 * (max(h, w) // 8) + 1
+        return F.avg_pool2d(F.pad(images, (side // 2,) * 4, mode="replicate"), side, stride=1)
+    if how == "mask":
+        seen = torch.ones(h, w, device=images.device)
+        seen[h // 4 : h - h // 4, w // 4 : w - w // 4] = 0
+        return images * seen
+    raise ValueError(f"how is '{how}'; expected blur or mask")

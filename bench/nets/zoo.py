@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import private_students
+from bench.nets.convnets import ConvNet
 from bench.nets.scattering import ScatterNet
 from bench.nets.students import DataLensNet, DgdNet, EvaluatorNet, ShardNet, SmallNet
 
@@ -25,6 +26,7 @@ OWN: dict[str, type[SmallNet]] = {
     "dgd-cnn": DgdNet,
     "shard-cnn": ShardNet,
     "scatter-linear": ScatterNet,
+    "convnet": ConvNet,
     **private_students.NETWORKS,
 }
 SMALL_IMAGE = 64

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.gmi import Gmi, _look, best_draws, nesterov, search_loss
-from bench import config, registry
+from attacks.gmi import Gmi, _look, best_draws, diversity, mismatch, search_loss
+from bench import config, registry, testing
 from bench.api import AccessDenied, Advance, Attack, Context, Target, Tensors
+from bench.config import configure
+from bench.data import corrupted
 from bench.errors import BenchError
 
 SHAPE = (1, 8, 8)
@@ -140,16 +142,6 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
         config.configure(Gmi, "paper", {name: text}, "attack")
 
 
-def test_nesterov_by_hand() -> None:
-    """f(z) = z^2 / 2, lr 0.1, mu 0.5, from z = 1."""
-    z, v = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
-    path = []
-    for _ in range(3):
-        z, v = nesterov(z, v, z, lr=0.1, momentum=0.5)
-        path.append((z.item(), v.item()))
-    assert path == [pytest.approx(p) for p in [(0.85, -0.1), (0.6975, -0.135), (0.559125, -0.13725)]]
-
-
 def test_search_loss_by_hand() -> None:
     realism, labels = torch.tensor([2.0, -0.5]), torch.tensor([1, 0])
     logits = torch.tensor([[0.0, 0.0], [1.0, 1.0 + torch.log(torch.tensor(3.0))]])
@@ -272,3 +264,65 @@ def test_needs_the_weights() -> None:
     scores_only = Target(Quadrants(), "scores", SHAPE, 4)
     with pytest.raises(AccessDenied):
         Gmi(**TINY).run(scores_only, AUX, context())
+
+
+def test_diversity_by_hand() -> None:
+    z, other = torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([[3.0, 4.0], [1.0, 3.0]])
+    features, others = torch.tensor([[1.0], [2.0]]), torch.tensor([[11.0], [8.0]])
+    assert float(diversity(z, other, features, others)) == pytest.approx((10 / 5 + 6 / 2) / 2)
+
+
+def test_a_gan_taught_for_diversity_is_another_one_for_each_target_and_no_hook_is_left() -> None:
+    first, second = (testing.toy_teacher(seed).model for seed in (0, 1))
+    ctx, aux = testing.context(), torch.rand(64, *testing.SHAPE, generator=torch.Generator().manual_seed(1))
+    plain = configure(Gmi, "smoke", {}, "attack")
+    rewarded = configure(Gmi, "smoke", {"diversity": "0.5"}, "attack")
+
+    def weights(attack: Gmi, model: nn.Module) -> Tensor:
+        target = Target(model, "weights", testing.SHAPE, testing.CLASSES)
+        return next(attack._stage_1(target, aux, ctx)[0].parameters())
+
+    found = [weights(plain, first), weights(plain, second), weights(rewarded, first), weights(rewarded, second)]
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2]) and not torch.equal(found[2], found[3])
+    assert not any(layer._forward_pre_hooks for layer in first.modules())
+
+
+class Pixels(nn.Module):
+    """Every image: a latent is its pixels."""
+
+    latent = 256
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (3 * z).sigmoid().view(-1, *testing.SHAPE)
+
+
+class Indifferent(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0 * x.flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("how", ["blur", "mask"])
+def test_auxiliary_pictures_pull_towards_their_victims(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gmi, "gan", lambda *_: (Pixels(), Indifferent()))
+    target = Target(testing.toy_teacher().model, "weights", testing.SHAPE, testing.CLASSES, testing.toy_images(6))
+    base = {"iterations": "40", "lr": "0.05", "latent": "256", "draws": "2", "auxiliary": how, "identity_weight": "0"}
+    distances = []
+    for weight in ("0", "5"):
+        attack = configure(Gmi, "smoke", base | {"auxiliary_weight": weight}, "attack")
+        assert attack.observes
+        found = attack.run(target, torch.rand(8, *testing.SHAPE), testing.context(2))
+        assert found.victims is not None and found.victims.tolist() == [0, 1, 2, 3, 4, 5] * 2
+        distances.append(float(mismatch(found.images, target.glimpse(how).repeat(2, 1, 1, 1), how)))
+    assert distances[1] < 0.5 * distances[0]
+
+
+def test_defaced_pictures_keep_what_they_should() -> None:
+    images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    masked = corrupted(images, "mask")
+    assert torch.equal(masked[..., :4, :], images[..., :4, :]) and masked[..., 4:12, 4:12].abs().sum() == 0
+    blurred = corrupted(images, "blur")
+    assert float(blurred[0, 0, 8, 8]) == pytest.approx(float(images[0, 0, 6:11, 6:11].mean()), abs=1e-6)
+    assert blurred.shape == images.shape and torch.allclose(corrupted(torch.ones_like(images), "blur"), images * 0 + 1)
+    with pytest.raises(ValueError, match="expected blur or mask"):
+        corrupted(images, "squint")

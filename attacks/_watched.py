@@ -1,0 +1,35 @@
+"""A target's features, seen while it answers. Shared by attacks; not an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from bench.errors import BenchError
+
+
+@contextmanager
+def watched(module: nn.Module) -> Iterator[list[Tensor]]:
+    """A list that every forward pass adds its features to: (n, d), the input of the last layer, with its gradient.
+
+    That layer is the last linear one, or in a network without any the last convolution, whose input is averaged over
+    its places. Raises BenchError if there is neither.
+    """
+    kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
+    layers = [[layer for layer in module.modules() if isinstance(layer, kind)] for kind in kinds]
+    last = next((found[-1] for found in layers if found), None)
+    if last is None:
+        raise BenchError("the target has neither a linear nor a convolutional layer to take features from; take gmi")
+    seen: list[Tensor] = []
+
+    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        f = inputs[0]
+        seen.append(f.mean((2, 3)) if f.ndim == 4 else f.flatten(1))
+
+    handle = last.register_forward_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()

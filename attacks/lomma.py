@@ -1,0 +1,264 @@
+"""LOMMA: GMI's search with logits for the identity, the usual features to hold on to, and students as further judges.
+
+Nguyen, Chandrasegaran, Abdollahzadeh, Cheung, "Re-thinking Model Inversion Attacks Against Deep Neural Networks",
+CVPR 2023 (arXiv 2304.01669). G generator, D critic, T target with logits t and penultimate features phi, M_1 .. M_K
+students with logits m_k, y the class aimed at.
+
+1. Train G and D on the attacker's images as GMI does (`attacks/_prior.py`).
+2. Model augmentation: distil T into K students on the attacker's images x, by SGD on
+   KL(softmax t(x) || softmax m_k(x)).
+3. p_reg = mean phi(x) over the attacker's images.
+4. Search z as GMI does (Nesterov's momentum, z clamped to [-1, 1]) for the smallest
+   L(z) = -D(G(z)) + lambda L_id(G(z), y), with
+   L_id(x, y) = -mean over T, M_1 .. M_K of the logit of y + lambda_reg mean over features of (phi(x) - p_reg)^2.
+
+Differs from the paper:
+- The base is GMI's search only; the paper wraps KED-MI's as well.
+- p_reg is the mean, as in the authors' code, which samples features around it and then overwrites them. The paper
+  writes it as a normal distribution.
+- phi is the input of the last linear layer, or the mean over its places of the input of the last convolution.
+- lambda, lambda_reg, steps and step size are the authors' for CelebA. The losses of step 4 are sums divided by
+  `ref_batch`, their batch there, not means over the batch: the result does not depend on `batch`.
+- The authors' students are EfficientNet-B0, B1 and B2, which start from ImageNet. These are three small networks that
+  start at random; `students` names any others. `student_steps` is the authors' 20 passes over 30,000 images in batches
+  of 64. Their step size is halved after 20 passes, that is never. The temperature of the distillation is theirs, 1.
+- G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
+- The starting z is clamped too. Several images per class and seed, all of them kept; see `attacks/gmi.py`.
+- The students depend on the target and are trained anew in every run of the attack.
+- Tier `quick` has narrower students, fewer steps of both kinds and larger ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
+
+from attacks._prior import QUICK, SMOKE, GanPrior
+from attacks._search import search
+from attacks._watched import watched
+from bench import nets
+from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.errors import BenchError
+from bench.seeds import derive
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
+"""Of the SGD that trains the students."""
+CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Lomma(GanPrior):
+    """Logit loss and model augmentation on GMI; the defaults are the authors' for CelebA, the GAN's GMI's for MNIST."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Nguyen et al., CVPR 2023, arXiv 2304.01669"
+    goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
+    access: ClassVar[Access] = "weights"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {
+            **SMOKE,
+            "students": "shard-cnn,shard-cnn",
+            "student_steps": 3,
+            "student_batch": 16,
+            "iterations": 3,
+            "draws": 2,
+            "images_per_class": 1,
+        },
+        "quick": {
+            **QUICK,
+            "students": "datalens,shard-cnn,shard-cnn",
+            "student_steps": 200,
+            "student_lr": 0.05,
+            "iterations": 50,
+            "lr": 0.05,
+            "images_per_class": 4,
+        },
+    }
+
+    students: str = "datalens,dgd-cnn,shard-cnn"
+    """M_1 .. M_K: names of networks, with commas between (see `bench list`); "none" is no model augmentation."""
+    student_steps: int = 9400
+    """Steps of SGD (momentum 0.9, weight decay 1e-4) by which each student is distilled."""
+    student_batch: int = 64
+    """Images per step of the distillation."""
+    student_lr: float = 0.01
+    """Step size of the distillation."""
+    reg_images: int = 5000
+    """Images that p_reg is the mean of (all if there are fewer)."""
+    reg_weight: float = 1.0
+    """lambda_reg, the weight of the feature regulariser in L_id."""
+    iterations: int = 2400
+    """Steps of the latent search."""
+    lr: float = 0.02
+    """Step size of the latent search."""
+    momentum: float = 0.9
+    """Nesterov momentum mu of the latent search."""
+    identity_weight: float = 100.0
+    """lambda, the weight of L_id against the critic (prior loss)."""
+    latent_clip: float = 1.0
+    """Bound on every coordinate of z, at the start and after every step."""
+    draws: int = 5
+    """Random seeds per target."""
+    images_per_class: int = 20
+    """Images aimed at each class in each draw (the paper's own: 1)."""
+    ref_batch: int = 60
+    """Divisor of the summed losses: the batch over which the authors' code averages."""
+    batch: int = 200
+    """Images searched at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = ("student_steps", "reg_images", "iterations", "draws", "images_per_class", "ref_batch", "batch")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.student_batch < 2:
+            raise ValueError(f"student_batch is {self.student_batch}; expected 2 or more")
+        for name in ("student_lr", "lr", "latent_clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
+        for name in ("identity_weight", "reg_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}; expected 0 or more and less than 1")
+        try:
+            for arch in self._archs():
+                nets.check(arch)
+        except BenchError as error:
+            raise ValueError(f"students is {self.students}; {error}") from None
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run: images the GAN cannot make or a student cannot take, or too few auxiliary images."""
+        reason = super().applicable(shape, classes, aux)
+        if reason is not None:
+            return reason
+        try:
+            with torch.random.fork_rng(devices=[]):
+                for arch in self._archs():
+                    nets.build(arch, shape, classes)
+        except BenchError as error:
+            return f"students: {error}"
+        return None
+
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Reconstruct `draws` x `images_per_class` images of every class."""
+        generator, critic = self.gan(aux, ctx)
+        students = self._augment(target, aux, ctx)
+        p_reg = self._usual_features(target, aux, ctx)
+
+        per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
+        targets = per_draw.repeat(self.draws)
+        draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
+        starts = torch.randn(len(targets), self.latent, generator=ctx.generator("lomma/latents"), device=ctx.device)
+        found = []
+        chunks = list(zip(starts.split(self.batch), targets.split(self.batch), strict=True))
+        with ctx.track("LOMMA: searching", self.iterations * len(chunks)) as advance:
+            for z, labels in chunks:
+                z = self._search(z, labels, generator, critic, students, p_reg, target, ctx, advance)
+                with torch.no_grad():
+                    found.append(generator(z))
+        return AttackResult(torch.cat(found), targets, draws)
+
+    def _archs(self) -> list[str]:
+        return [] if self.students == "none" else [arch.strip() for arch in self.students.split(",")]
+
+    def _augment(self, target: Target, aux: Tensor, ctx: Context) -> list[nn.Module]:
+        """Step 2: the students, frozen, in eval mode."""
+        archs = self._archs()
+        if not archs:
+            return []
+        with torch.no_grad():
+            log_p = torch.cat([target.logits(part).float().log_softmax(1) for part in aux.split(CHUNK)])
+        students = []
+        with ctx.track("LOMMA: distilling the students", self.student_steps * len(archs)) as advance:
+            for k, arch in enumerate(archs):
+                with torch.random.fork_rng(devices=[ctx.device] if ctx.device.type == "cuda" else []):
+                    torch.manual_seed(derive(ctx.seed, "lomma/student", k))
+                    student = ctx.prepared(nets.build(arch, target.shape, target.classes)).train()
+                    self._distil(student, aux, log_p, ctx.generator(f"lomma/order/{k}"), ctx, advance)
+                students.append(student.eval().requires_grad_(False))
+        return students
+
+    def _distil(
+        self, student: nn.Module, aux: Tensor, log_p: Tensor, rng: torch.Generator, ctx: Context, advance: Advance
+    ) -> None:
+        """Train a student in place; `log_p` holds the target's (n, classes) log-probabilities of `aux`."""
+        sgd = torch.optim.SGD(student.parameters(), self.student_lr, MOMENTUM, weight_decay=WEIGHT_DECAY)
+        size = min(self.student_batch, len(aux))
+        batches: list[Tensor] = []
+        for _ in range(self.student_steps):
+            if not batches:
+                order = torch.randperm(len(aux), generator=rng, device=aux.device)
+                batches = list(order[: len(aux) - len(aux) % size].split(size))
+            chosen = batches.pop()
+            with ctx.precision():
+                logits = student(aux[chosen])
+            loss = kl_div(logits.float().log_softmax(1), log_p[chosen], reduction="batchmean", log_target=True)
+            sgd.zero_grad(set_to_none=True)
+            loss.backward()
+            sgd.step()
+            advance(1)
+
+    @torch.no_grad()
+    def _usual_features(self, target: Target, aux: Tensor, ctx: Context) -> Tensor:
+        """Step 3: p_reg, (d,) float32."""
+        order = torch.randperm(len(aux), generator=ctx.generator("lomma/p_reg"), device=aux.device)
+        with watched(target.module()) as seen:
+            for part in aux[order[: self.reg_images]].split(CHUNK):
+                target.logits(part)
+        return torch.cat(seen).float().mean(0)
+
+    def _search(
+        self,
+        z: Tensor,
+        labels: Tensor,
+        generator: nn.Module,
+        critic: nn.Module,
+        students: Sequence[nn.Module],
+        p_reg: Tensor,
+        target: Target,
+        ctx: Context,
+        advance: Advance,
+    ) -> Tensor:
+        """Step 4 from (n, latent) starts `z`, each row on its own."""
+        with watched(target.module()) as seen:
+
+            def loss(z: Tensor) -> Tensor:
+                with ctx.precision():
+                    images = generator(z)
+                    logits = [target.logits(images), *(student(images) for student in students)]
+                    realism = critic(images)
+                identity = identity_loss(logits, seen.pop().float(), p_reg, labels, self.reg_weight)
+                return (self.identity_weight * identity.sum() - realism.float().sum()) / self.ref_batch
+
+            return search(
+                z,
+                loss,
+                iterations=self.iterations,
+                lr=self.lr,
+                momentum=self.momentum,
+                clip=self.latent_clip,
+                advance=advance,
+            )
+
+
+def identity_loss(
+    logits: Sequence[Tensor], features: Tensor, p_reg: Tensor, labels: Tensor, reg_weight: float
+) -> Tensor:
+    """(n,) L_id of each image.
+
+    Args:
+        logits: (n, classes) of the target and of each student.
+        features: (n, d) of the target. p_reg: (d,).
+        labels: (n,) classes aimed at.
+    """
+    mean = torch.stack([each.float() for each in logits]).mean(0)
+    aimed = mean.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return reg_weight * (features - p_reg).square().mean(1) - aimed

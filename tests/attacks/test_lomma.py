@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks._search import nesterov, search
+from attacks._watched import watched
+from attacks.lomma import Lomma, identity_loss
+from bench import config, nets
+from bench.api import AccessDenied, Target
+from bench.errors import BenchError
+from bench.testing import context, toy_images, toy_teacher
+
+SHAPE = (1, 16, 16)
+TINY: dict[str, Any] = {
+    "gan_steps": 2,
+    "gan_batch": 4,
+    "latent": 6,
+    "width": 2,
+    "students": "shard-cnn,datalens",
+    "student_steps": 2,
+    "student_batch": 8,
+    "iterations": 4,
+    "draws": 2,
+    "images_per_class": 3,
+    "ref_batch": 5,
+}
+AUX = toy_images(32)
+
+
+class Quadrants(nn.Module):
+    """A user's network: four classes, which quadrant is bright; its features are the four means."""
+
+    def __init__(self, slope: float = 8.0) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(8)
+        self.head = nn.Linear(4, 4, bias=False).requires_grad_(False)
+        self.head.weight.copy_(slope * torch.eye(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(x).flatten(1))
+
+
+class Linear(nn.Module):
+    """A smooth generator that remembers the largest |z| it was given."""
+
+    def __init__(self, latent: int = 6) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(latent, 256).requires_grad_(False)
+        self.seen: list[float] = []
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.seen.append(float(z.detach().abs().max()))
+        return self.body(z).sigmoid().view(-1, *SHAPE)
+
+
+class Corners(nn.Module):
+    """Four latent numbers, each the brightness of a quadrant; two more that do nothing."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return nn.functional.interpolate(z[:, :4].sigmoid().view(-1, 1, 2, 2), scale_factor=8)
+
+
+class Brightness(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).mean(1)
+
+
+def target(model: nn.Module | None = None) -> Target:
+    return Target((model or Quadrants()).eval(), "weights", SHAPE, 4)
+
+
+@pytest.fixture
+def smooth(monkeypatch: pytest.MonkeyPatch) -> Linear:
+    generator = Linear()
+    monkeypatch.setattr(Lomma, "gan", lambda *_: (generator, Brightness()))
+    return generator
+
+
+def test_defaults_are_the_authors() -> None:
+    paper = Lomma()
+    assert (paper.iterations, paper.lr, paper.identity_weight, paper.reg_weight) == (2400, 0.02, 100, 1)
+    assert (paper.latent_clip, paper.reg_images, paper.student_lr, paper.ref_batch) == (1, 5000, 0.01, 60)
+    assert len(paper._archs()) == 3
+
+
+@pytest.mark.parametrize("tier", config.TIERS)
+def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
+    attack = config.configure(Lomma, tier, {}, "attack")
+    for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32)):
+        assert attack.applicable(shape, 10, 239) is None
+    assert "30x30" in (attack.applicable((1, 30, 30), 10, 239) or "")
+    assert "128" in (Lomma().applicable(SHAPE, 10, 127) or "")
+
+
+def test_says_that_a_student_cannot_take_the_images() -> None:
+    assert "datalens takes images of at least 12x12" in (Lomma().applicable((1, 8, 8), 4, 1000) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("students", "shard-cnn,no-such-net"),
+        ("students", ""),
+        ("student_batch", "1"),
+        ("student_steps", "0"),
+        ("lr", "0"),
+        ("reg_weight", "-1"),
+        ("momentum", "1"),
+    ],
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=name):
+        config.configure(Lomma, "paper", {name: text}, "attack")
+
+
+def test_identity_loss_by_hand() -> None:
+    """Two images, the target and one student; the regulariser is outside the mean over models."""
+    logits = [torch.tensor([[1.0, 2.0], [5.0, 0.0]]), torch.tensor([[7.0, -4.0], [3.0, 9.0]])]
+    features, p_reg = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]), torch.tensor([0.0, 0.0, 1.0])
+    loss = identity_loss(logits, features, p_reg, torch.tensor([1, 0]), reg_weight=0.6)
+    torch.testing.assert_close(loss, torch.tensor([0.6 * 9 / 3 - (2 - 4) / 2, 0.6 / 3 - 4.0]))
+
+
+def test_the_pull_on_the_logit_does_not_fade() -> None:
+    """Where the class is certain already, cross-entropy has no gradient left."""
+    logits = torch.tensor([[60.0, 0.0]], requires_grad=True)
+    loss = identity_loss([logits], torch.zeros(1, 2), torch.zeros(2), torch.tensor([0]), 1.0).sum()
+    assert torch.autograd.grad(loss, logits)[0].tolist() == [[-1, 0]]
+    entropy = nn.functional.cross_entropy(logits, torch.tensor([0]))
+    assert torch.autograd.grad(entropy, logits)[0].abs().max() < 1e-20
+
+
+def test_nesterov_by_hand() -> None:
+    """f(z) = z^2 / 2, lr 0.1, mu 0.5, from z = 1; then clamped to 0.68."""
+    z, v = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
+    for expected in [(0.85, -0.1), (0.6975, -0.135), (0.559125, -0.13725)]:
+        z, v = nesterov(z, v, z, lr=0.1, momentum=0.5)
+        assert (z.item(), v.item()) == pytest.approx(expected)
+    steps: list[int] = []
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.5, "clip": 0.68, "advance": steps.append}
+    # From 0.68, v' = -0.068, z' = 0.68 - 1.5 x 0.068 = 0.578; then v'' = -0.034 - 0.0578 = -0.0918,
+    # z'' = 0.578 + 0.034 - 1.5 x 0.0918 = 0.4743.
+    found = search(torch.tensor([[1.0]]), lambda z: z.square().sum() / 2, iterations=2, **settings)
+    assert found.item() == pytest.approx(0.4743) and steps == [1, 1]
+    assert not found.requires_grad
+
+
+def test_z_is_inside_the_clamp_whenever_the_generator_is_evaluated(smooth: Linear) -> None:
+    Lomma(**TINY, lr=5.0, latent_clip=0.7).run(target(), AUX, context())
+    assert len(smooth.seen) == TINY["iterations"] + 1
+    assert max(smooth.seen) == pytest.approx(0.7)
+
+
+def test_p_reg_is_the_mean_of_the_targets_features() -> None:
+    attacked = target()
+    expected = nn.functional.avg_pool2d(AUX, 8).flatten(1)
+    torch.testing.assert_close(Lomma(**TINY)._usual_features(attacked, AUX, context()), expected.mean(0))
+    assert attacked.queries == len(AUX)
+    one = Lomma(**TINY, reg_images=1)._usual_features(attacked, AUX, context())
+    assert (expected - one).abs().amax(1).min() < 1e-6 and (one - expected.mean(0)).abs().max() > 1e-3
+
+
+def test_features_are_those_of_a_classifier_of_ours() -> None:
+    model = toy_teacher().model
+    assert isinstance(model, nets.Classifier)
+    with watched(model) as seen:
+        model(AUX)
+    assert torch.equal(seen.pop(), model.features(AUX))
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_target_without_features_is_refused_in_one_line() -> None:
+    with pytest.raises(BenchError, match="neither a linear nor a convolutional layer"), watched(nn.Flatten()):
+        pass
+
+
+@pytest.mark.parametrize("arch", ["shard-cnn", "datalens"])
+def test_students_learn_to_answer_as_the_target(arch: str) -> None:
+    settings = {**TINY, "students": arch, "student_batch": 32, "student_lr": 0.05}
+
+    def gap(steps: int) -> Tensor:
+        attacked = target()
+        (student,) = Lomma(**{**settings, "student_steps": steps})._augment(attacked, AUX, context())
+        assert attacked.queries == len(AUX)
+        assert not student.training and not any(p.requires_grad for p in student.parameters())
+        t, s = target().logits(AUX).log_softmax(1), student(AUX).log_softmax(1)
+        return (t.exp() * (t - s)).sum(1).mean()
+
+    assert gap(60) < 0.3 * gap(1)
+
+
+def test_a_step_of_the_distillation_by_hand() -> None:
+    """One step of SGD from rest is -lr (gradient of KL + weight decay x weights), KL summed over classes."""
+    torch.manual_seed(0)
+    student = nn.Sequential(nn.Flatten(), nn.Linear(256, 4))
+    log_p = target().logits(AUX[:8]).log_softmax(1)
+    weight = student[1].weight.detach().clone()
+    error = student(AUX[:8]).softmax(1).detach() - log_p.exp()
+    expected = weight - 0.1 * (error.T @ AUX[:8].flatten(1) / 8 + 1e-4 * weight)
+    attack = Lomma(**{**TINY, "student_steps": 1, "student_lr": 0.1})
+    attack._distil(student, AUX[:8], log_p, torch.Generator().manual_seed(0), context(), lambda _: None)
+    torch.testing.assert_close(student[1].weight.detach(), expected)
+
+
+def test_students_repeat_with_the_seed_and_leave_torchs_generator_alone() -> None:
+    """One of them drops out units."""
+    attacked = target()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    answers = []
+    for seed in (0, 0, 1):
+        students = Lomma(**TINY)._augment(attacked, AUX, context(seed))
+        answers.append(torch.stack([student(AUX) for student in students]))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(answers[0], answers[1]) and not torch.equal(answers[0], answers[2])
+    twins = Lomma(**{**TINY, "students": "shard-cnn, shard-cnn"})._augment(target(), AUX, context())
+    assert not torch.equal(twins[0](AUX), twins[1](AUX))
+
+
+def test_search_descends_the_loss_of_the_docstring(smooth: Linear) -> None:
+    """One step, momentum 0, of one image, its gradient taken here: only the target's features count."""
+    torch.manual_seed(1)
+    student = nn.Sequential(nn.Flatten(), nn.Linear(256, 4)).requires_grad_(False)
+    z, y, p_reg = 0.3 * torch.randn(1, 6), torch.tensor([2]), torch.tensor([0.1, 0.2, 0.3, 0.4])
+    attack = Lomma(**{**TINY, "iterations": 1, "identity_weight": 3.0, "reg_weight": 2.0}, lr=1e-3, momentum=0.0)
+    found = attack._search(z.clone(), y, smooth, Brightness(), [student], p_reg, target(), context(), lambda _: None)
+    free = z.clone().requires_grad_()
+    x = smooth(free)
+    means = nn.functional.avg_pool2d(x, 8).flatten()
+    identity = -(8 * means[2] + student(x)[0, 2]) / 2 + 2 * (means - p_reg).square().mean()
+    (3 * identity - x.mean()).div(5).backward()
+    torch.testing.assert_close(found, z - 1e-3 * free.grad)
+    assert (found - z).abs().max() > 1e-5
+
+
+def test_the_regulariser_keeps_features_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each quadrant is free; without the regulariser the aimed one goes to its limit, with it less far."""
+    monkeypatch.setattr(Lomma, "gan", lambda *_: (Corners(), Brightness()))
+    settings = {**TINY, "students": "none", "iterations": 150, "identity_weight": 1.0, "momentum": 0.0, "lr": 0.5}
+    p_reg = nn.functional.avg_pool2d(AUX, 8).flatten(1).mean(0)
+    excess = []
+    for weight in (0.0, 60.0, 600.0):
+        found = Lomma(**settings, latent_clip=4.0, reg_weight=weight).run(target(), AUX, context())
+        means = nn.functional.avg_pool2d(found.images, 8).flatten(1)
+        excess.append((means - p_reg).gather(1, found.targets[:, None]).mean().item())
+    # The best excess e solves 8 + 1/4 (critic) = 2 weight e / 4.
+    assert excess[1] == pytest.approx(8.25 * 4 / 2 / 60, abs=0.03) and excess[2] < 0.06
+    assert excess[0] > 0.5
+
+
+def test_search_raises_the_logit(smooth: Linear) -> None:
+    start, end = (
+        Lomma(**{**TINY, "students": "none", "iterations": 80}, lr=lr).run(target(), AUX, context())
+        for lr in (1e-9, 0.02)
+    )
+    before, after = (target().logits(r.images).gather(1, r.targets[:, None]) for r in (start, end))
+    assert (after > before).all()
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_result_does_not_depend_on_the_attack_batch(smooth: Linear, batch: int) -> None:
+    model = toy_teacher().model
+    whole = Lomma(**TINY).run(target(model), AUX, context())
+    chunked = Lomma(**TINY, batch=batch).run(target(model), AUX, context())
+    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-5)
+    other_step = Lomma(**{**TINY, "ref_batch": 24}).run(target(model), AUX, context())
+    assert (other_step.images - whole.images).abs().max() > 1e-3
+
+
+def test_what_it_brings_back_and_what_it_asks(smooth: Linear) -> None:
+    attacked = target()
+    found = Lomma(**TINY).run(attacked, AUX, context())
+    assert found.images.shape == (2 * 4 * 3, *SHAPE)
+    assert found.images.dtype == torch.float32 and not found.images.requires_grad
+    assert found.targets.tolist() == [c for c in range(4) for _ in range(3)] * 2
+    assert found.draws.tolist() == [0] * 12 + [1] * 12
+    assert len(torch.unique(found.images.flatten(1), dim=0)) == len(found.images)
+    assert attacked.queries == 2 * len(AUX) + 24 * TINY["iterations"]
+    assert not any(module._forward_pre_hooks for module in attacked.module().modules())
+    without = target()
+    Lomma(**{**TINY, "students": "none"}).run(without, AUX, context())
+    assert without.queries == len(AUX) + 24 * TINY["iterations"]
+
+
+def test_students_change_what_is_found(smooth: Linear) -> None:
+    alone, helped = (
+        Lomma(**{**TINY, "students": students}, lr=0.01).run(target(), AUX, context()).images
+        for students in ("none", "shard-cnn")
+    )
+    assert (alone - helped).abs().max() > 1e-3
+
+
+def test_shares_gmis_gan() -> None:
+    from attacks.gmi import Gmi
+
+    ctx = context()
+    gan = {name: TINY[name] for name in ("gan_steps", "gan_batch", "latent", "width")}
+    Gmi(**gan, iterations=1, draws=1, images_per_class=1).run(target(), AUX, ctx)
+    Lomma(**TINY).run(target(), AUX, ctx)
+    assert ctx.artifacts.made == ["gmi-gan"]  # type: ignore[attr-defined]
+
+
+def test_needs_the_weights() -> None:
+    with pytest.raises(AccessDenied):
+        Lomma(**TINY).run(Target(Quadrants(), "scores", SHAPE, 4), AUX, context())

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import MultivariateNormal, Normal, kl_divergence
+
+from attacks.vmi import Vmi, flow, gaussian, start_flow
+from bench import config
+from bench.api import AccessDenied, Context, Target, Tensors
+from bench.errors import BenchError
+from bench.testing import context
+
+SHAPE = (1, 8, 8)
+TINY: dict[str, Any] = {
+    "gan_steps": 2,
+    "gan_batch": 4,
+    "latent": 6,
+    "width": 2,
+    "flow_steps": 2,
+    "hidden": 5,
+    "iterations": 4,
+    "samples": 3,
+    "lr": 0.05,
+    "optimiser": "adam",
+    "draws": 2,
+    "images_per_class": 3,
+}
+AUX = torch.rand(16, *SHAPE, generator=torch.Generator().manual_seed(0))
+FAMILIES = ("full", "diagonal", "flow")
+
+
+class Quadrants(nn.Module):
+    """Four classes: which quadrant is bright."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 20 * nn.functional.avg_pool2d(x, 4).flatten(1)
+
+
+class Linear(nn.Module):
+    """A smooth generator."""
+
+    def __init__(self, latent: int = 6) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(latent, 64).requires_grad_(False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (2 * self.body(z)).sigmoid().view(-1, *SHAPE)
+
+
+class Bowl(nn.Module):
+    """Two classes; -log p_0 at the latent z is exactly (z - a)' K (z - a) / 2."""
+
+    def __init__(self, k: Tensor, a: Tensor) -> None:
+        super().__init__()
+        self.k, self.a = k, a
+
+    def forward(self, x: Tensor) -> Tensor:
+        gap = x.flatten(1).logit() - self.a
+        u = torch.einsum("ni,ij,nj->n", gap, self.k, gap) / 2 + 1e-4
+        return torch.stack([-u, (-torch.expm1(-u)).log()], 1)
+
+
+class Sigmoid(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return z.sigmoid().view(-1, 1, 1, z.shape[1])
+
+
+def target(model: nn.Module | None = None) -> Target:
+    return Target(model or Quadrants(), "weights", SHAPE, 4)
+
+
+@pytest.fixture
+def smooth(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = Linear()
+    monkeypatch.setattr(Vmi, "gan", lambda *_: (generator, None))
+
+
+def random_flow(count: int, latent: int, steps: int, hidden: int, size: float = 0.4) -> Tensors:
+    rng = torch.Generator().manual_seed(3)
+    q = start_flow(count, latent, steps, hidden, rng)
+    return {name: size * torch.randn(value.shape, generator=rng) for name, value in q.items()}
+
+
+def test_defaults_are_the_authors() -> None:
+    paper = Vmi()
+    assert (paper.optimiser, paper.lr, paper.kl_weight, paper.samples) == ("sgd", 1e-4, 1e-3, 64)
+    assert (paper.iterations, paper.hidden, paper.label_smoothing) == (31 * (10_000 // 64), 100, 0)
+
+
+@pytest.mark.parametrize("tier", config.TIERS)
+def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
+    attack = config.configure(Vmi, tier, {}, "attack")
+    for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32)):
+        assert attack.applicable(shape, 10, 239) is None
+    assert "30x30" in (attack.applicable((1, 30, 30), 10, 239) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("samples", "0"),
+        ("lr", "0"),
+        ("kl_weight", "-1"),
+        ("label_smoothing", "1"),
+        ("family", "cauchy"),
+        ("latent", "1"),
+    ],
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=name):
+        config.configure(Vmi, "paper", {name: text}, "attack")
+
+
+def test_gaussian_by_hand() -> None:
+    """d = 2, m = (1, -2), L = [[2, 0], [3, 0.5]]; what is above the diagonal of `below` does not count."""
+    q = {
+        "mean": torch.tensor([[1.0, -2.0]]),
+        "log_scale": torch.tensor([[2.0, 0.5]]).log(),
+        "below": torch.tensor([[[7.0, 9.0], [3.0, 7.0]]]),
+    }
+    z, kl = gaussian(q, torch.tensor([[[1.0, 0.0], [0.0, 1.0], [1.0, -2.0]]]))
+    torch.testing.assert_close(z, torch.tensor([[[3.0, 1.0], [1.0, -1.5], [3.0, 0.0]]]))
+    assert kl.item() == pytest.approx((4 + 9 + 0.25 + 1 + 4 - 2) / 2 - math.log(2 * 0.5))
+
+
+def test_kl_agrees_with_torch() -> None:
+    rng = torch.Generator().manual_seed(0)
+    q = {name: torch.randn(5, 3, generator=rng, dtype=torch.float64) for name in ("mean", "log_scale")}
+    eps = torch.randn(5, 2, 3, generator=rng, dtype=torch.float64)
+    own = Normal(q["mean"], q["log_scale"].exp())
+    expected = kl_divergence(own, Normal(torch.zeros(5, 3).double(), 1.0)).sum(1)
+    torch.testing.assert_close(gaussian(q, eps)[1], expected)
+    q["below"] = torch.randn(5, 3, 3, generator=rng, dtype=torch.float64)
+    factor = q["below"].tril(-1) + torch.diag_embed(q["log_scale"].exp())
+    full = MultivariateNormal(q["mean"], scale_tril=factor)
+    prior = MultivariateNormal(torch.zeros(3).double(), torch.eye(3).double())
+    torch.testing.assert_close(gaussian(q, eps)[1], kl_divergence(full, prior))
+
+
+@pytest.mark.parametrize("latent", [2, 5, 6])
+def test_flow_starts_as_the_prior(latent: int) -> None:
+    q = start_flow(3, latent, 3, 4, torch.Generator().manual_seed(0))
+    eps = torch.randn(3, 7, latent, generator=torch.Generator().manual_seed(1))
+    z, kl = flow(q, eps)
+    torch.testing.assert_close(z, eps.flip(-1))
+    torch.testing.assert_close(kl, torch.zeros(3), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("latent", [2, 5])
+def test_flow_changes_volume_as_its_kl_says(latent: int) -> None:
+    """log q(z) by the determinant of the Jacobian, sample by sample; each flow has parameters of its own."""
+    q = {name: value.double() for name, value in random_flow(2, latent, 4, 6).items()}
+    eps = torch.randn(2, 3, latent, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    z, kl = flow(q, eps)
+    normal = Normal(torch.zeros(latent).double(), 1.0)
+    for i in range(2):
+        alone = {name: value[i : i + 1] for name, value in q.items()}
+        gaps = []
+        for j in range(3):
+            jacobian = torch.autograd.functional.jacobian(
+                lambda e, p=alone: flow(p, e.view(1, 1, -1))[0].flatten(), eps[i, j]
+            )
+            log_q = normal.log_prob(eps[i, j]).sum() - torch.linalg.slogdet(jacobian)[1]
+            gaps.append(log_q - normal.log_prob(z[i, j]).sum())
+        assert kl[i].item() == pytest.approx(torch.stack(gaps).mean().item())
+    assert (jacobian.abs() > 1e-6).sum() > latent
+
+
+def test_flow_without_couplings_has_the_gaussians_kl() -> None:
+    """One step: z = scale eps + shift in reversed order; its KL estimated by many samples."""
+    q = start_flow(1, 3, 1, 2, torch.Generator().manual_seed(0))
+    q["log_scale"][0, 0], q["shift"][0, 0] = torch.tensor([0.3, -0.5, 0.1]), torch.tensor([1.0, 0.0, -2.0])
+    exact = gaussian({"mean": q["shift"][:, 0], "log_scale": q["log_scale"][:, 0]}, torch.zeros(1, 1, 3))[1]
+    estimate = flow(q, torch.randn(1, 200_000, 3, generator=torch.Generator().manual_seed(0)))[1]
+    assert estimate.item() == pytest.approx(exact.item(), abs=0.02)
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+def test_the_fit_finds_the_known_posterior(family: str) -> None:
+    """For -log p_0 = (z - a)' K (z - a) / 2 the best N(m, S) has m = (K + gI)^-1 K a and S = g (K + gI)^-1.
+
+    With a diagonal S, its variances are g / (K_ii + g).
+    """
+    k, a, gamma = torch.tensor([[2.0, 1.2], [1.2, 1.5]]), torch.tensor([0.8, -0.5]), 0.5
+    attack = Vmi(
+        **{**TINY, "family": family, "latent": 2, "iterations": 500, "samples": 64, "lr": 0.02, "kl_weight": gamma}
+    )
+    ctx = context()
+    q = attack._fit(
+        torch.tensor([0]),
+        torch.tensor([0]),
+        attack._start(1, ctx),
+        Sigmoid(),
+        Target(Bowl(k, a), "weights", (1, 1, 2), 2),
+        ctx,
+        lambda _: None,
+    )
+    precise = torch.linalg.inv(k + gamma * torch.eye(2))
+    torch.testing.assert_close(q["mean"][0], precise @ k @ a, atol=0.05, rtol=0)
+    factor = torch.diag(q["log_scale"][0].exp())
+    if family == "diagonal":
+        torch.testing.assert_close((factor @ factor).diag(), gamma / (k.diag() + gamma), atol=0.03, rtol=0)
+        return
+    factor = factor + q["below"][0].tril(-1)
+    expected = gamma * precise
+    assert abs(expected[0, 1]) > 0.1
+    torch.testing.assert_close(factor @ factor.T, expected, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_the_target_sees_its_class_and_gamma_holds_back(smooth: None, family: str, optimiser: str) -> None:
+    settings = {**TINY, "family": family, "optimiser": optimiser, "iterations": 120, "samples": 8}
+    settings["lr"] = 0.05 if optimiser == "adam" else 0.01
+
+    def confidence(**changes: Any) -> Tensor:
+        found = Vmi(**{**settings, **changes}).run(target(), AUX, context())
+        return target().scores(found.images).gather(1, found.targets[:, None])
+
+    free, held = confidence(kl_weight=1e-3), confidence(kl_weight=5.0)
+    assert free.mean() > 0.8 > 0.45 > held.mean()
+
+
+def test_images_of_one_distribution_differ(smooth: None) -> None:
+    found = Vmi(**{**TINY, "iterations": 100}).run(target(), AUX, context())
+    images = found.images.view(8, 3, 64)
+    assert (images[:, 0] - images[:, 1]).abs().amax(1).min() > 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_result_does_not_depend_on_the_attack_batch(smooth: None, family: str, optimiser: str, batch: int) -> None:
+    settings = {**TINY, "family": family, "optimiser": optimiser}
+    whole = Vmi(**settings).run(target(), AUX, context())
+    chunked = Vmi(**settings, batch=batch).run(target(), AUX, context())
+    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-5)
+    assert torch.equal(chunked.targets, whole.targets)
+
+
+def test_what_it_brings_back_and_what_it_asks(smooth: None) -> None:
+    attacked = target()
+    found = Vmi(**TINY).run(attacked, AUX, context())
+    assert found.images.shape == (2 * 4 * 3, *SHAPE)
+    assert found.images.dtype == torch.float32 and not found.images.requires_grad
+    assert found.targets.tolist() == [c for c in range(4) for _ in range(3)] * 2
+    assert found.draws.tolist() == [0] * 12 + [1] * 12
+    assert attacked.queries == 8 * 3 * TINY["iterations"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_draw_and_class_has_noise_of_its_own_and_seeds_repeat(smooth: None, family: str) -> None:
+    attack = Vmi(**{**TINY, "family": family})
+    one, same, other = (attack.run(target(), AUX, context(seed)).images for seed in (0, 0, 1))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert len(torch.unique(one.flatten(1), dim=0)) == len(one)
+
+
+def test_gan_is_shared_by_targets_and_families() -> None:
+    ctx = context()
+    Vmi(**TINY).run(target(), AUX, ctx)
+    Vmi(**{**TINY, "family": "full", "lr": 0.1}).run(target(), AUX, Context(ctx.device, 1, ctx.track, ctx.artifacts))
+    assert ctx.artifacts.made == ["gmi-gan"]  # type: ignore[attr-defined]
+
+
+def test_label_smoothing_holds_confidence_below_one(smooth: None) -> None:
+    settings = {**TINY, "family": "diagonal", "iterations": 150, "kl_weight": 0.0}
+    sure, smoothed = (Vmi(**settings, label_smoothing=share).run(target(), AUX, context()) for share in (0.0, 0.8))
+    ours = [target().scores(r.images).gather(1, r.targets[:, None]).mean().item() for r in (sure, smoothed)]
+    assert ours[0] > 0.8 > ours[1]
+
+
+def test_needs_the_weights() -> None:
+    with pytest.raises(AccessDenied):
+        Vmi(**TINY).run(Target(Quadrants(), "scores", SHAPE, 4), AUX, context())

@@ -1,0 +1,398 @@
+"""psg: what is matched, what is spent, what depends on private data, and how a student is trained on a tiny set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import psg
+from baselines._private_gradient import PrivateGradient
+from baselines._psg_set import SHIFT, fit_set, moved
+from baselines._synthesis import Protocol
+from baselines.psg import Psg, Released, gradient_distance, renew, train_on_set
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.nets.convnets import ConvNet
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+FREE, NO_NOISE = Budget(None, solve="none"), Budget(math.inf)
+
+
+def method(**given: Any) -> Psg:
+    return replace(configure(Psg, "smoke", {}, "method"), **given)
+
+
+def teacher(n: int = 80, seed: int = 0) -> Teacher:
+    return replace(toy_teacher(), private=toy_private(seed, n))
+
+
+def convert(plugin: Psg, budget: Budget = FREE, of: Teacher | None = None, seed: int = 0) -> Release:
+    torch.manual_seed(seed)
+    return plugin.convert(of or teacher(), "datalens", budget, context(seed))
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Spy:
+    """Counts the mechanism's uses, notes the weights it was used at, and gives what it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, constant: bool = False) -> None:
+        self.at: list[Tensor] = []
+        real = PrivateGradient.__call__
+
+        def call(mechanism: PrivateGradient, weights: Any, loss: Any, rows: Any, records: int, noise: Any) -> Any:
+            self.at.append(torch.cat([w.flatten() for w in weights.values()]))
+            if constant:
+                return {name: torch.randn(w.shape, generator=noise) for name, w in weights.items()}
+            return real(mechanism, weights, loss, rows, records, noise)
+
+        monkeypatch.setattr(PrivateGradient, "__call__", call)
+
+
+def test_the_network_is_the_papers() -> None:
+    """1x28x28: 1,280 + 2 x 147,584 of convolutions, 3 x 256 of normalisations, 20,490 of the linear layer."""
+    count = sum(p.numel() for p in ConvNet((1, 28, 28), 10).parameters())
+    assert count == 317_706 == 1_280 + 2 * 147_584 + 3 * 256 + 20_490
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 27, 30), (3, 20, 37)])
+@pytest.mark.parametrize("norm", [True, False])
+def test_the_networks_maps_and_that_images_do_not_mix(shape: tuple[int, int, int], norm: bool) -> None:
+    torch.manual_seed(0)
+    net, images = ConvNet(shape, 4, 8, 3, norm), torch.rand(3, *shape)
+    cells = math.ceil(shape[1] / 8) * math.ceil(shape[2] / 8)
+    assert net.features(images).shape == (3, 8 * cells)
+    alone = torch.cat([net(image[None]) for image in images])
+    torch.testing.assert_close(net(images), alone, rtol=1e-4, atol=1e-5)
+    assert not list(net.buffers())
+
+
+def test_the_network_refuses_smaller_images_in_one_line() -> None:
+    with pytest.raises(BenchError, match="at least 8x8, not 7x9") as caught:
+        ConvNet((1, 7, 9), 4)
+    assert "\n" not in str(caught.value)
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_the_distance_is_one_minus_cosine_summed_over_outputs() -> None:
+    """A linear network on one image: row k of the gradient is (p_k - y_k) x, x = (3, 0, 0, 4)."""
+    net, x = linear(), torch.tensor([[[[3.0, 0.0], [0.0, 4.0]]]])
+    weights = {"1.weight": torch.zeros(2, 4), "1.bias": torch.zeros(2)}
+    theirs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 2.0, 0.0, 2.0]])
+    found = Released(weights, {"1.weight": theirs, "1.bias": torch.tensor([5.0, -7.0])})
+    ours = [-3 / 5, 4 / 5 / math.sqrt(2)]
+    distance = gradient_distance(net, found, x, torch.tensor([0])).detach()
+    assert float(distance) == pytest.approx(sum(1 - cosine for cosine in ours), abs=1e-5)
+
+
+def some(net: nn.Module, sign: float) -> tuple[Released, Tensor, Tensor]:
+    """S, and a private gradient that is `sign` times a multiple of that of S."""
+    renew(net, rng())
+    synthetic, targets = torch.randn(4, *SHAPE, generator=rng(1)), torch.arange(4)
+    weights = {name: p.detach().clone() for name, p in net.named_parameters()}
+    gradients = torch.autograd.grad(F.cross_entropy(net(synthetic), targets), list(net.parameters()))
+    scaled = {name: sign * 1e3 * g for name, g in zip(weights, gradients, strict=True)}
+    return Released(weights, scaled), synthetic.requires_grad_(), targets
+
+
+def test_the_distance_is_zero_for_the_same_gradient_and_two_a_row_for_the_opposite() -> None:
+    net = ConvNet(SHAPE, CLASSES, 3, 2)
+    rows = 3 + 3 + CLASSES
+    assert float(gradient_distance(net, *some(net, 1.0)).detach()) == pytest.approx(0, abs=1e-2)
+    assert float(gradient_distance(net, *some(net, -1.0)).detach()) == pytest.approx(2 * rows, abs=1e-2)
+
+
+def test_steps_on_the_set_bring_the_distance_down() -> None:
+    net = ConvNet(SHAPE, CLASSES, 3, 2, norm=False)
+    found, _, targets = some(net, 1.0)
+    synthetic = torch.randn(4, *SHAPE, generator=rng(7)).requires_grad_()
+    plugin = method(optimiser="adam", rate=0.1)
+    optimizer = plugin._optimizer(synthetic)
+    before = float(gradient_distance(net, found, synthetic, targets).detach())
+    for _ in range(25):
+        plugin._step(optimizer, net, found, synthetic, targets, 0.0)
+    assert float(gradient_distance(net, found, synthetic, targets).detach()) < 0.6 * before
+
+
+def test_a_step_is_sgd_along_the_distances_gradient() -> None:
+    net = ConvNet(SHAPE, CLASSES, 3, 1)
+    found, synthetic, targets = some(net, -1.0)
+    start = synthetic.detach().clone()
+    (slope,) = torch.autograd.grad(gradient_distance(net, found, synthetic, targets), [synthetic])
+    plugin = method(rate=0.2, decay=True)
+    plugin._step(plugin._optimizer(synthetic), net, found, synthetic, targets, 0.25)
+    torch.testing.assert_close(synthetic.detach(), start - 0.15 * slope)
+
+
+def test_new_weights_are_uniform_and_normalisations_are_reset() -> None:
+    net = ConvNet((1, 16, 16), 10, 16, 2)
+    for parameter in net.parameters():
+        parameter.data.fill_(7.0)
+    renew(net, rng())
+    bound = 1 / math.sqrt(16 * 9)
+    drawn = net.trunk[4].weight.detach().flatten().double().numpy()
+    assert stats.kstest(drawn, "uniform", args=(-bound, 2 * bound)).pvalue > 0.01
+    assert stats.kstest(drawn, "uniform", args=(-1.2 * bound, 2.4 * bound)).pvalue < 1e-3
+    assert (net.trunk[1].weight == 1).all() and (net.trunk[1].bias == 0).all()
+
+
+def test_training_on_the_set_is_plain_sgd() -> None:
+    net = ConvNet(SHAPE, CLASSES, 3, 1)
+    images, labels = torch.rand(4, *SHAPE), torch.arange(4)
+    slopes = torch.autograd.grad(F.cross_entropy(net(images), labels), list(net.parameters()))
+    expected = [p.detach() - 0.3 * g for p, g in zip(net.parameters(), slopes, strict=True)]
+    train_on_set(net, images, labels, 1, 0.3, rng())
+    for p, e in zip(net.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach(), e, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("iterations", "outer", "batches", "replays"), [(3, 1, 2, 0), (2, 2, 3, 4), (1, 1, 1, 1)])
+def test_the_mechanism_is_used_exactly_as_often_as_the_ledger_says(
+    monkeypatch: pytest.MonkeyPatch, iterations: int, outer: int, batches: int, replays: int
+) -> None:
+    spy = Spy(monkeypatch)
+    plugin = method(iterations=iterations, outer=outer, inner=1, batches=batches, replays=replays)
+    release = convert(plugin)
+    times = iterations * outer * batches
+    assert len(spy.at) == times == sum(entry.count for entry in release.ledger.entries(Unit.EXAMPLE))
+    states = [spy.at[i] for i in range(0, times, batches)]
+    assert len({tuple(state[:20].tolist()) for state in states}) == iterations * outer
+    assert all(torch.equal(spy.at[i], states[i // batches]) for i in range(times))
+
+
+def test_between_states_a_network_is_trained_and_between_iterations_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    convert(method(iterations=2, outer=2, inner=3, batches=1, rate_network=1e-3))
+    moved_by = [float((b - a).abs().mean()) for a, b in zip(spy.at, spy.at[1:], strict=False)]
+    assert 0 < max(moved_by[0], moved_by[2]) < 0.1 * moved_by[1]
+
+
+def test_with_a_mechanism_blind_to_the_records_nothing_depends_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    Spy(monkeypatch, constant=True)
+    plugin = method(outer=2, inner=2, replays=2)
+    first, other = convert(plugin, of=teacher(seed=4)), convert(plugin, of=teacher(seed=5))
+    for a, b in zip(first.student.parameters(), other.student.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert first.synthetic is not None and torch.equal(first.synthetic, other.synthetic)
+
+
+def released(plugin: Psg, z: float, n: int, batch: int) -> Released:
+    """The first private gradient of `plugin` at q = batch / n."""
+    images, labels = toy_private(n=n)
+    net = ConvNet(SHAPE, CLASSES, plugin.width, plugin.depth, plugin.norm)
+    plan = psg.Plan(batch / n, 1, z)
+    start = torch.zeros(4, *SHAPE)
+    return next(iter(plugin._gradients(net, (images, labels), start, torch.arange(4), plan, context())))
+
+
+def test_a_private_gradient_is_the_sum_of_clipped_ones_over_the_expected_batch() -> None:
+    """q = 1 and no noise, against a loop over the records."""
+    plugin = method(clip=0.5, mean=0.2, std=0.7)
+    found = released(plugin, 0.0, 6, 6)
+    net = ConvNet(SHAPE, CLASSES, plugin.width, plugin.depth)
+    net.load_state_dict(found.weights)
+    expected = {name: torch.zeros_like(w) for name, w in found.weights.items()}
+    for x, y in zip(*toy_private(n=6), strict=True):
+        logits = net((x[None].float() / 255 - 0.2) / 0.7)
+        slopes = torch.autograd.grad(F.cross_entropy(logits, y[None]), list(net.parameters()))
+        norm = math.sqrt(sum(float(g.square().sum()) for g in slopes))
+        assert norm > 0.5
+        for name, g in zip(expected, slopes, strict=True):
+            expected[name] += g * 0.5 / norm / 6
+    for name, value in found.gradient.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.8, 1.25])
+def test_the_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
+    """An empty batch leaves N(0, (sigma C / B)^2), B = 8 expected records."""
+    monkeypatch.setattr(PrivateGradient, "sample", lambda *_: torch.zeros(0, dtype=torch.long))
+    found = released(method(clip=0.5, width=8), 3.0, 40, 8)
+    noise = torch.cat([g.flatten() for g in found.gradient.values()]).double().numpy()
+    p = stats.kstest(noise, "norm", args=(0, 3 * 0.5 / 8 * scale)).pvalue
+    assert p > 0.01 if scale == 1.0 else p < 1e-4
+
+
+def test_the_ledger_holds_sampled_gaussians_and_its_epsilon_is_below_renyi_accounting() -> None:
+    plugin = method(iterations=5, batches=4, batch=16, multiplier=2.0)
+    release = convert(plugin)
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 20
+    assert entry.event == PoissonSampledDpEvent(16 / 80, GaussianDpEvent(2.0))
+    other = RdpAccountant()
+    other.compose(SelfComposedDpEvent(entry.event, 20))
+    found, bound = epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon, other.get_epsilon(1e-5)
+    assert 0.85 * bound < found <= bound
+    assert release.claim is not None and release.claim.epsilon == found and not release.claim.disputed
+
+
+def test_the_papers_steps_and_noise() -> None:
+    """1,000 iterations of 10 states of 10 batches; 0.972 is the noise of 10 images a class at epsilon 10 (RDP)."""
+    settings = Psg()._training()
+    assert (settings.steps, settings.batch, settings.clip) == (100_000, 256, 0.1)
+    assert Psg(images_per_class=1)._training().steps == 10_000
+    assert Psg(images_per_class=20)._loops() == (20, 25) and Psg(images_per_class=50)._loops() == (50, 10)
+    other = RdpAccountant()
+    other.compose(SelfComposedDpEvent(PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(0.972)), 100_000))
+    assert other.get_epsilon(1e-5) == pytest.approx(10, rel=0.02)
+
+
+def test_the_budget_determines_noise_or_steps() -> None:
+    plugin = method(multiplier=30.0, passes=1)
+    by_noise, by_steps = convert(plugin, Budget(2.0)), convert(plugin, Budget(0.3, solve="steps"))
+    assert 0.97 * 2 < epsilon(by_noise.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 2
+    assert by_noise.solved["steps"] == 4 and by_noise.solved["sigma"] > 1
+    assert by_steps.solved["sigma"] == 30.0 and by_steps.solved["steps"] > 4
+    assert epsilon(by_steps.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 0.3
+    assert math.isinf(epsilon(convert(plugin, NO_NOISE).ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def test_the_set_is_balanced_and_made_of_pixels() -> None:
+    plugin = method(images_per_class=3, outer=1, inner=1, rate=100.0, clamp=True)
+    made = plugin.synthesise(*toy_private(), teacher(), FREE, context())
+    assert made.fixed is not None and made.draw is None
+    images, labels = made.fixed
+    assert images.shape == (12, *SHAPE) and float(images.min()) >= 0 and float(images.max()) <= 1
+    assert labels.bincount().tolist() == [3] * CLASSES
+
+
+def test_rates_that_diverge_are_an_error() -> None:
+    with pytest.raises(RuntimeError, match="lower the rate"):
+        convert(method(rate=1e38, momentum=0.99, replays=20))
+
+
+def test_without_noise_the_student_learns_from_one_image_a_class_and_with_much_it_does_not() -> None:
+    plugin = method(iterations=8, batches=1, replays=6, optimiser="adam", start="black", clamp=True, decay=True,
+                    width=8, norm=False, batch=80, passes=60, augment="never")  # fmt: skip
+    images, labels = toy_private(3, 200)
+
+    def accuracy(z: float) -> float:
+        student = convert(replace(plugin, multiplier=z)).student
+        with torch.no_grad():
+            return float((student(images.float() / 255).argmax(1) == labels).float().mean())
+
+    assert accuracy(1e-3) > 0.9
+    assert accuracy(1e4) < 0.7
+
+
+def test_the_network_may_be_another_than_the_students() -> None:
+    release = convert(method(network="tanh-cnn"))
+    assert release.arch == "tanh-cnn"
+    with pytest.raises(BenchError, match="no network called 'nonet'"):
+        method(network="nonet").check(FREE, "mnist", 10)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"samples": 5},
+        {"images_per_class": 3},
+        {"images_per_class": 0},
+        {"batches": 0},
+        {"outer": -1},
+        {"replays": -1},
+        {"std": 0.0},
+        {"clip": 0.0},
+        {"rate": 0.0},
+        {"rate_network": 0.0},
+        {"width": 0},
+    ],
+)
+def test_impossible_options_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        method(**wrong)
+
+
+def test_replays_that_do_not_fit_and_other_units_are_refused_in_one_line() -> None:
+    with pytest.raises(BenchError, match=r"--method\.replays 1") as caught:
+        convert(method(iterations=10_000_000))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(BenchError, match="--unit example"):
+        method().check(Budget(1.0, unit=Unit.QUERY), "mnist", 10)
+
+
+def spots(n: int) -> Tensor:
+    """Images with one bright square in the middle, of mass 16."""
+    images = torch.zeros(n, 1, 20, 20)
+    images[:, :, 8:12, 8:12] = 1
+    return images
+
+
+def test_moved_images_are_shifted_scaled_or_turned() -> None:
+    found = moved(spots(3000), rng())
+    assert float(found.min()) >= 0 and float(found.max()) <= 1 + 1e-5
+    mass = found.sum((1, 2, 3))
+    places = torch.arange(20.0)
+    middle = torch.stack([(found.sum((1, 3)) @ places) / mass, (found.sum((1, 2)) @ places) / mass], 1) - 9.5
+    shifted = (middle.abs() > 0.02).any(1)
+    assert 0.30 < float(shifted.float().mean()) < 0.37
+    assert 3.8 < float(middle.abs().max()) <= SHIFT + 0.01
+    assert stats.kstest(middle[shifted, 0].double().numpy(), "uniform", args=(-SHIFT, 2 * SHIFT)).pvalue > 0.01
+    resized = ~shifted & ((mass - 16).abs() > 0.5)
+    assert float(mass[resized].min()) > 16 * 0.8**2 - 0.5 and float(mass[resized].max()) < 16 * 1.2**2 + 0.5
+    assert not moved(torch.zeros(5, 1, 20, 20), rng()).any()
+
+
+def test_turned_images_keep_their_shape_where_sides_differ() -> None:
+    """A disc in a 12x36 image stays a disc, whatever the angle."""
+    rows, columns = torch.meshgrid(torch.arange(12) - 5.5, torch.arange(36) - 17.5, indexing="ij")
+    disc = (rows.square() + columns.square() <= 16).float().expand(600, 1, 12, 36)
+    found = moved(disc, rng())
+    mass = found.sum((1, 2, 3))
+    turned = ((mass - disc[0].sum()).abs() < 0.5) & ((found[:, 0, 5:7].sum(1) @ (torch.arange(36) - 17.5)).abs() < 0.3)
+    assert turned.sum() > 100
+    assert float((found[turned] - disc[turned]).abs().mean()) < 0.03
+
+
+def test_the_students_training_is_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGD 0.01, momentum 0.9, weight decay 5e-4, a tenth of the rate in the second half: against the formulas."""
+    images, labels = torch.rand(4, *SHAPE, generator=rng()), torch.arange(4)
+    torch.manual_seed(0)
+    net = Classifier(ConvNet(SHAPE, CLASSES, 4, 1))
+    weights = {name: p.detach().clone() for name, p in net.named_parameters()}
+    speed = {name: torch.zeros_like(w) for name, w in weights.items()}
+    for rate in (0.01, 0.01, 0.001, 0.001):
+        leaves = {name: w.requires_grad_() for name, w in weights.items()}
+        loss = F.cross_entropy(torch.func.functional_call(net, leaves, (images,)), labels)
+        slopes = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+        speed = {name: 0.9 * speed[name] + slopes[name] + 5e-4 * weights[name].detach() for name in weights}
+        weights = {name: weights[name].detach() - rate * speed[name] for name in weights}
+    fit_set(net, images, labels, Protocol(0, 4, 256, 0.01, False), False, context(), "test")
+    for name, p in net.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name], rtol=1e-4, atol=1e-6)
+    assert not net.training
+
+
+def test_the_protocol_follows_the_data_set_and_the_options() -> None:
+    assert Psg()._augments("mnist") and not Psg()._augments("cifar10") and Psg(augment="always")._augments("cifar10")
+    assert Psg().protocol(True).passes == 1000 and Psg().protocol(False).passes == 300
+    assert Psg(passes=7).protocol(True).passes == 7 and Psg().protocol().rate == 0.01
+
+
+def test_the_teacher_is_not_asked() -> None:
+    class Untouchable(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise AssertionError("the teacher was asked")
+
+    release = convert(method(), of=replace(teacher(), model=Untouchable()))
+    assert release.generator is None and release.synthetic is not None
+    nets.build(release.arch, SHAPE, CLASSES).load_state_dict(release.student.state_dict())
