@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -85,8 +85,11 @@ def judge(found: AttackResult, by: Judge, target: nn.Module | None, pairs: Pairs
 
     Args:
         target: what was attacked, on the judge's device; None for images that no target was asked about.
-        pairs: the victims, where the images are reconstructions of victims.
+        pairs: the victims, where the images are reconstructions of victims; the class aimed at is then the victim's.
     """
+    if pairs is not None:
+        assert found.victims is not None
+        found = replace(found, targets=pairs.labels[found.victims])
     images = (found.images * 255).round().to(torch.uint8)
     logits = predict(by.evaluator, images, by.device).double()
     hits = logits.argmax(1) == found.targets

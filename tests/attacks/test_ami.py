@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks import _decoder, ami
+from attacks._decoder import Decoder, build_decoder, decode, train_decoder
+from attacks.ami import Ami, encode
+from bench import config
+from bench.api import AccessDenied, AttackResult, Target
+from bench.errors import BenchError
+from bench.testing import context, toy_images
+
+SHAPE = (1, 16, 16)
+TINY: dict[str, Any] = {"width": 4, "epochs": 3, "decoder_batch": 16}
+AUX = toy_images(64, 1)
+VICTIMS = toy_images(6, 2)
+
+
+class Quadrants(nn.Module):
+    """Four classes: which quadrant is bright."""
+
+    def __init__(self, slope: float = 8.0) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.slope * nn.functional.avg_pool2d(x, 8).flatten(1)
+
+
+def attack(seed: int = 0, victims: Tensor = VICTIMS, aux: Tensor = AUX, **changes: Any) -> tuple[AttackResult, Target]:
+    target = Target(Quadrants(), "scores", SHAPE, 4, victims)
+    return Ami(**{**TINY, **changes}).run(target, aux, context(seed)), target
+
+
+def test_defaults_are_the_papers() -> None:
+    paper = Ami()
+    assert (paper.shift, paper.floor, paper.epochs, paper.decoder_batch) == (50, -1000, 100, 128)
+    assert (paper.lr, paper.width, paper.truncate, paper.draws, paper.max_steps) == (2e-4, 128, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("truncate", "-1"), ("holdout", "0.6"), ("epochs", "0"), ("lr", "0"), ("floor", "0")]
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=name):
+        config.configure(Ami, "paper", {name: text}, "attack")
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "aux", "reason"),
+    [
+        ((1, 30, 30), 10, 99, "30x30"),
+        ((1, 16, 16), 10, 15, "at least 16"),
+        ((1, 16, 16), 2, 99, "truncate is 3"),
+    ],
+)
+def test_says_why_it_does_not_apply(shape: tuple[int, int, int], classes: int, aux: int, reason: str) -> None:
+    assert reason in (Ami(truncate=3).applicable(shape, classes, aux) or "")
+    assert Ami(truncate=3).applicable((1, 16, 16), 10, 16) is None
+
+
+def test_encoding_by_hand() -> None:
+    p = torch.tensor([[0.7, 0.1, 0.2], [0.0, 1.0, 0.0]])
+    full = encode(p, 3, -1000.0, 50.0)
+    torch.testing.assert_close(full[0], torch.tensor([0.7, 0.1, 0.2]).log() + 50)
+    assert full[1].tolist() == [0.0, 1000.0, 0.0]
+    two = encode(p[:1], 2, -1000.0, 50.0)[0]
+    torch.testing.assert_close(two, torch.tensor([math.log(0.7) + 50, 0.0, math.log(0.2) + 50]))
+    raised = encode(p[:1], 2, -1000.0, 1.0)[0]
+    torch.testing.assert_close(raised, torch.tensor([math.log(0.7 / 0.2), 0.0, 0.0]))
+    one = encode(torch.tensor([[1e-3, 0.2, 0.799]]), 1, -5.0, 0.0)
+    assert one.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_encoding_undoes_softmax_up_to_a_constant_and_is_never_negative() -> None:
+    logits = 30 * torch.randn(200, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    encoded = encode(logits.softmax(1), 10, -1000.0, 50.0)
+    assert encoded.min() >= 0
+    shift = encoded - logits
+    torch.testing.assert_close(shift, shift[:, :1].expand_as(shift), rtol=0, atol=1e-6)
+    for keep in range(1, 11):
+        kept = encode(logits.softmax(1), keep, -1000.0, 50.0)
+        assert (kept > 0).sum(1).max() <= keep and kept.isfinite().all()
+        assert torch.equal(kept.argmax(1), logits.argmax(1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [
+        ((1, 16, 16), [8, 4, 1]),
+        ((1, 28, 28), [8, 4, 1]),
+        ((3, 32, 32), [16, 8, 4, 3]),
+        ((3, 64, 64), [32, 16, 8, 4, 3]),
+    ],
+)
+def test_decoder_makes_images_of_every_size(shape: tuple[int, int, int], channels: list[int]) -> None:
+    decoder = Decoder(10, shape, 4)
+    grown = [layer.out_channels for layer in decoder.modules() if isinstance(layer, nn.ConvTranspose2d)]
+    assert grown == channels
+    images = decoder(50 * torch.rand(3, 10))
+    assert images.shape == (3, *shape) and images.min() >= 0 and images.max() <= 1
+
+
+def test_decoder_weights_depend_on_the_seed_alone() -> None:
+    torch.manual_seed(0)
+    first, state = build_decoder(4, SHAPE, 4, 7), torch.get_rng_state()
+    torch.rand(3)
+    again, other = build_decoder(4, SHAPE, 4, 7), build_decoder(4, SHAPE, 4, 8)
+    pairs = list(zip(first.parameters(), again.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b, _ in pairs) and not all(torch.equal(a, c) for a, _, c in pairs)
+    torch.manual_seed(0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def train(decoder: nn.Module, held: tuple[Tensor, Tensor], epochs: int, seed: int = 0) -> None:
+    vectors = encode(Quadrants()(AUX).softmax(1), 4, -1000.0, 50.0)
+    train_decoder(
+        decoder,
+        (vectors, AUX),
+        held,
+        epochs=epochs,
+        batch=16,
+        lr=0.05,
+        rng=torch.Generator().manual_seed(seed),
+        advance=lambda n: None,
+    )
+
+
+def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step size far too large makes the errors jump; what is kept has the smallest of them, its own clone."""
+    errors: list[float] = []
+    judge = _decoder.decode
+    held = (encode(Quadrants()(VICTIMS).softmax(1), 4, -1000.0, 50.0), VICTIMS)
+
+    def watched(decoder: nn.Module, vectors: Tensor) -> Tensor:
+        made = judge(decoder, vectors)
+        errors.append(float((made - VICTIMS).square().mean()))
+        return made
+
+    monkeypatch.setattr(_decoder, "decode", watched)
+    decoder = build_decoder(4, SHAPE, 4, 0)
+    train(decoder, held, 12)
+    kept = float((judge(decoder, held[0]) - VICTIMS).square().mean())
+    assert len(errors) == 12 and errors.index(min(errors)) < 11
+    assert kept == pytest.approx(min(errors), abs=1e-7)
+    assert not decoder.training
+
+
+def test_without_held_out_images_the_last_epoch_is_kept() -> None:
+    none = (torch.zeros(0, 4), torch.zeros(0, *SHAPE))
+    one, two = build_decoder(4, SHAPE, 4, 0), build_decoder(4, SHAPE, 4, 0)
+    train(one, none, 3)
+    train(two, none, 4)
+    assert not torch.equal(next(one.parameters()), next(two.parameters()))
+
+
+def test_decoding_does_not_depend_on_who_else_is_decoded() -> None:
+    decoder = build_decoder(4, SHAPE, 4, 0).eval()
+    vectors = torch.rand(5, 4)
+    torch.testing.assert_close(decode(decoder, vectors[2:3]), decode(decoder, vectors)[2:3])
+
+
+def test_what_it_brings_back_and_what_it_asks() -> None:
+    found, target = attack(draws=2)
+    assert found.images.shape == (12, *SHAPE) and found.images.dtype == torch.float32
+    assert not found.images.requires_grad
+    assert found.victims is not None and found.victims.tolist() == [*range(6), *range(6)]
+    assert found.draws.tolist() == [0] * 6 + [1] * 6
+    expected = Quadrants()(VICTIMS).argmax(1).tolist()
+    assert found.targets.tolist() == expected * 2
+    assert target.queries == len(AUX)
+    assert not torch.equal(found.images[:6], found.images[6:])
+
+
+def test_the_attack_sees_the_answers_and_not_the_victims() -> None:
+    """Other victims with the same answers: the quadrants of each image are turned about, their means stay."""
+    turned = VICTIMS.view(-1, 1, 2, 8, 2, 8).flip(3, 5).reshape(VICTIMS.shape)
+    assert not torch.equal(turned, VICTIMS)
+    torch.testing.assert_close(attack(victims=turned)[0].images, attack()[0].images, rtol=0, atol=1e-4)
+
+
+def test_nothing_is_learnt_from_the_victims_answers() -> None:
+    """The decoder is the same whoever else is watched: no choice of an epoch on them."""
+    others = torch.cat([VICTIMS[:2], torch.rand(20, *SHAPE)])
+    torch.testing.assert_close(attack(victims=others)[0].images[:2], attack()[0].images[:2], rtol=0, atol=1e-5)
+
+
+def test_truncation_hides_the_small_confidences() -> None:
+    """With k = 1 two victims that differ in small confidences only look alike."""
+    base = VICTIMS[:1].expand(2, -1, -1, -1).clone()
+    base[1, 0, 8:, 8:] += 0.1
+    answers = Quadrants()(base).softmax(1)
+    assert answers.argmax(1).tolist() == [0, 0] and (answers[0] - answers[1]).abs().max() > 0
+    whole = attack(victims=base)[0].images
+    assert (whole[0] - whole[1]).abs().max() > 1e-4
+    top, _ = attack(victims=base, truncate=1, shift=0.0)
+    assert torch.equal(top.images[0], top.images[1])
+
+
+def test_decoder_learns_to_invert() -> None:
+    """On a target of which the answers tell the quadrant, reconstructions are nearer to their victims than the mean."""
+    victims = toy_images(20, 9)
+    found, _ = attack(victims=victims, aux=toy_images(160, 4), epochs=60, decoder_batch=16, lr=5e-3, width=8)
+    error = (found.images - victims).square().mean()
+    constant = (victims.mean(0) - victims).square().mean()
+    assert error < 0.25 * constant
+    rolled = (found.images - victims.roll(1, 0)).square().mean()
+    assert rolled > 4 * error
+
+
+def test_seeds_repeat_and_differ() -> None:
+    one, same, other = (attack(seed)[0].images for seed in (0, 0, 1))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_passes_over_the_images() -> None:
+    assert Ami().passes(60_000) == 100
+    limited = Ami(epochs=50, max_steps=2000, decoder_batch=32)
+    assert [limited.passes(used) for used in (215, 9000, 9001, 10**6)] == [50, 7, 7, 1]
+    assert limited.passes(32 * 200) == 10 and limited.passes(32 * 200 + 1) == 9
+
+
+@pytest.mark.parametrize(("share", "held"), [(0.0, 0), (0.1, 7), (0.5, 32)])
+def test_how_many_images_are_held_out(share: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def spy(decoder: nn.Module, pairs: Any, held_out: Any, **rest: Any) -> None:
+        both = torch.cat([pairs[1], held_out[1]]).flatten(1)
+        assert len(both.unique(dim=0)) == len(AUX)
+        torch.testing.assert_close(pairs[0], encode(Quadrants()(pairs[1]).softmax(1), 4, -1000.0, 50.0))
+        sizes.append((len(pairs[0]), len(held_out[0])))
+        decoder.eval()
+
+    monkeypatch.setattr(ami, "train_decoder", spy)
+    attack(holdout=share)
+    assert sizes == [(64 - held, held)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Target(Quadrants(), "scores", SHAPE, 4),
+        lambda: Target(Quadrants(), "label", SHAPE, 4, VICTIMS),
+    ],
+)
+def test_needs_scores_and_victims(make: Callable[[], Target]) -> None:
+    with pytest.raises(AccessDenied):
+        Ami(**TINY).run(make(), AUX, context())

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.dafl import Dafl, information, most_confident, settle, watched
+from bench import config, nets
+from bench.api import AccessDenied, AttackResult, Target
+from bench.errors import BenchError
+from bench.nets.generators import UpsampleGenerator
+from bench.testing import context
+
+SHAPE = (1, 16, 16)
+TINY: dict[str, Any] = {
+    "steps": 3,
+    "gen_batch": 16,
+    "latent": 6,
+    "width": 2,
+    "draws": 2,
+    "images_per_class": 3,
+    "pool": 40,
+    "lr": 1e-2,
+}
+NO_AUX = torch.zeros(0, *SHAPE)
+
+
+class Quadrants(nn.Module):
+    """Four classes: which quadrant is bright; the last layer is linear. One class can be made unreachable."""
+
+    def __init__(self, slope: float = 20.0, never: int | None = None) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(8)
+        self.head = nn.Linear(4, 4, bias=True).requires_grad_(False)
+        self.head.weight.copy_(slope * torch.eye(4))
+        self.head.bias.zero_()
+        if never is not None:
+            self.head.bias[never] = -1000.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(x).flatten(1))
+
+
+def attack(model: nn.Module | None = None, seed: int = 0, **changes: Any) -> tuple[AttackResult, Target]:
+    target = Target((model or Quadrants()).eval(), "weights", SHAPE, 4)
+    return Dafl(**{**TINY, **changes}).run(target, NO_AUX, context(seed)), target
+
+
+def test_defaults_are_the_papers() -> None:
+    paper = Dafl()
+    assert (paper.steps, paper.gen_batch, paper.lr, paper.latent) == (24_000, 512, 0.2, 100)
+    assert (paper.one_hot, paper.activation, paper.balance, paper.log) == (1, 0.1, 5, "log10")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("steps", "0"), ("gen_batch", "1"), ("lr", "0"), ("balance", "-1"), ("pool", "19"), ("log", "e")]
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=name):
+        config.configure(Dafl, "paper", {name: text}, "attack")
+
+
+def test_applies_without_data_to_sizes_the_generator_can_make() -> None:
+    for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)):
+        assert Dafl().applicable(shape, 10, 0) is None
+    assert "30x30" in (Dafl().applicable((1, 30, 30), 10, 1000) or "")
+
+
+def test_information_by_hand_in_both_bases() -> None:
+    """Two images sure of one class each: pbar = (1/2, 1/2, 0)."""
+    logits = torch.tensor([[0.0, -200.0, -200.0], [-200.0, 0.0, -200.0]])
+    assert information(logits, "ln").item() == pytest.approx(-math.log(2))
+    assert information(logits, "log10").item() == pytest.approx(-math.log10(2))
+    mixed = torch.tensor([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3]]).log()
+    expected = sum(p * math.log10(p) for p in (0.5, 0.3, 0.2))
+    assert information(mixed, "log10").item() == pytest.approx(expected)
+    assert information(mixed, "ln").item() == pytest.approx(expected * math.log(10))
+
+
+def test_information_is_lowest_at_even_classes() -> None:
+    even = information(torch.zeros(5, 8), "ln").item()
+    assert even == pytest.approx(-math.log(8))
+    rng = torch.Generator().manual_seed(0)
+    assert all(information(torch.randn(5, 8, generator=rng), "ln").item() > even for _ in range(50))
+
+
+def test_information_has_a_gradient_where_a_class_has_vanished() -> None:
+    logits = torch.tensor([[0.0, -2000.0, 1.0], [0.5, -3000.0, 0.0]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(information(logits, "log10"), logits)
+    assert gradient.isfinite().all() and gradient[:, [0, 2]].abs().min() > 1e-4
+
+
+def test_generator_loss_by_hand() -> None:
+    p = torch.tensor([[0.8, 0.1, 0.1], [0.2, 0.5, 0.3]])
+    features = torch.tensor([[1.0, -3.0], [0.0, 2.0]])
+    one_hot = -(math.log(0.8) + math.log(0.5)) / 2
+    information = sum(q * math.log(q) for q in (0.5, 0.3, 0.2))
+    loss = Dafl(one_hot=2.0, activation=0.3, balance=0.7, log="ln")._loss(p.log(), features)
+    assert loss.item() == pytest.approx(2 * one_hot - 0.3 * 1.5 + 0.7 * information)
+
+
+def test_most_confident_by_hand() -> None:
+    """Class 0 has images 1, 3; class 1 has 0, 2, 4; class 2 has none. Image 4 is nearly of class 0."""
+    p = torch.tensor([[0.2, 0.7, 0.1], [0.5, 0.4, 0.1], [0.01, 0.9, 0.09], [0.6, 0.2, 0.2], [0.41, 0.59, 0.0]])
+    rows = most_confident(p.log(), 3)
+    assert rows.tolist() == [[3, 1, 4], [2, 0, 4], [3, 0, 1]] or rows.tolist() == [[3, 1, 4], [2, 0, 4], [3, 1, 0]]
+    assert most_confident(p.log(), 1).tolist() == [[3], [2], [3]]
+
+
+def test_images_assigned_to_a_class_come_before_others_with_more_of_it() -> None:
+    p = torch.tensor([[0.45, 0.55, 0.0], [0.4, 0.3, 0.3], [0.0, 1.0, 0.0]])
+    assert most_confident(p.log(), 2).tolist()[0] == [1, 0]
+
+
+def test_confidence_is_told_apart_where_the_probability_is_rounded_to_one() -> None:
+    logits = torch.tensor([[30.0, 0.0], [50.0, 0.0], [40.0, 0.0]])
+    assert logits.softmax(1)[:, 0].unique().tolist() == [1.0]
+    assert most_confident(logits, 3)[0].tolist() == [1, 2, 0]
+
+
+def test_features_are_what_the_last_layer_is_given() -> None:
+    images = torch.rand(5, *SHAPE, requires_grad=True)
+    model = Quadrants()
+    with watched(model) as seen:
+        model(images)
+    torch.testing.assert_close(seen[0], model.pool(images).flatten(1))
+    (gradient,) = torch.autograd.grad(seen[0].sum(), images)
+    assert gradient.abs().min() > 0
+    model(images)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("arch", ["datalens", "evaluator-cnn", "resnet18", "tv:squeezenet1_1"])
+def test_features_are_those_that_networks_show_themselves(arch: str) -> None:
+    torch.manual_seed(0)
+    model = nets.build(arch, (1, 32, 32), 4).eval()
+    images = torch.rand(2, 1, 32, 32)
+    with torch.no_grad(), watched(model) as seen:
+        model(images)
+        torch.testing.assert_close(seen[0], model.features(images))
+
+
+def test_a_target_without_layers_is_refused_in_one_line() -> None:
+    with pytest.raises(BenchError, match="neither a linear"), watched(nn.Flatten()):
+        pass
+
+
+@pytest.mark.parametrize("arch", ["datalens", "resnet18"])
+def test_hooks_and_buffers_of_the_target_stay_as_they_were(arch: str) -> None:
+    torch.manual_seed(0)
+    model = nets.build(arch, SHAPE, 4).eval().requires_grad_(False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found, _ = attack(model, steps=2, draws=1)
+    assert found.images.isfinite().all() and not model.training
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_statistics_are_the_means_over_the_batches() -> None:
+    torch.manual_seed(0)
+    generator = UpsampleGenerator(SHAPE, 6, 2)
+    latents = [torch.randn(8, 6) for _ in range(3)]
+    maps = [generator.start[:2](z) for z in latents]
+    settle(generator, latents)
+    norm = generator.start[2]
+    torch.testing.assert_close(norm.running_mean, torch.stack([m.mean((0, 2, 3)) for m in maps]).mean(0))
+    torch.testing.assert_close(norm.running_var, torch.stack([m.var((0, 2, 3)) for m in maps]).mean(0))
+    assert not generator.training and not any(p.requires_grad for p in generator.parameters())
+
+
+def test_what_it_brings_back_and_what_it_asks() -> None:
+    found, target = attack()
+    assert found.images.shape == (2 * 4 * 3, *SHAPE) and found.images.dtype == torch.float32
+    assert not found.images.requires_grad and found.images.min() >= 0 and found.images.max() <= 1
+    assert found.targets.tolist() == [c for c in range(4) for _ in range(3)] * 2
+    assert found.draws.tolist() == [0] * 12 + [1] * 12
+    assert target.queries == 2 * (3 * 16 + 40)
+    assert not torch.equal(found.images[:12], found.images[12:])
+
+
+@pytest.mark.parametrize("never", [0, 3])
+def test_every_class_is_brought_back_even_if_the_target_never_answers_it(never: int) -> None:
+    found, target = attack(Quadrants(never=never))
+    assert not (target.labels(found.images) == never).any()
+    assert found.targets.bincount().tolist() == [6] * 4
+
+
+def test_the_most_confident_images_of_each_class_come_first() -> None:
+    found, target = attack(steps=40, pool=300, draws=1, images_per_class=5)
+    scores = target.scores(found.images).gather(1, found.targets[:, None]).view(4, 5).double()
+    assert (scores.diff(dim=1) <= 1e-6).all()
+    few, _ = attack(steps=40, pool=300, draws=1, images_per_class=2)
+    torch.testing.assert_close(few.images.view(4, 2, *SHAPE), found.images.view(4, 5, *SHAPE)[:, :2])
+
+
+def test_training_makes_answers_sure_and_classes_even() -> None:
+    """An untrained generator's images are grey: no quadrant stands out."""
+    settings: dict[str, Any] = {"draws": 1, "pool": 200, "images_per_class": 20, "gen_batch": 32, "width": 4}
+    before, target = attack(Quadrants(8.0), **settings, steps=1, lr=1e-9)
+    after, _ = attack(Quadrants(8.0), **settings, steps=90)
+    start, end = (target.scores(r.images).gather(1, r.targets[:, None]).mean() for r in (before, after))
+    assert end > 0.9 > start + 0.1
+    assert (target.labels(after.images) == after.targets).all()
+
+
+def test_without_balance_a_class_is_forgotten() -> None:
+    """What L_ie is for: sure answers alone are had from one class."""
+    settings: dict[str, Any] = {
+        "draws": 1,
+        "pool": 200,
+        "images_per_class": 40,
+        "gen_batch": 32,
+        "width": 4,
+        "steps": 90,
+    }
+    even, target = attack(**settings)
+    lopsided, _ = attack(**settings, balance=0.0)
+    hits = [(target.labels(r.images) == r.targets).float().mean() for r in (even, lopsided)]
+    assert hits[0] > hits[1]
+
+
+def test_bases_of_the_logarithm_and_weights_move_the_result() -> None:
+    base = attack(steps=8)[0].images
+    assert not torch.allclose(attack(steps=8, log="ln")[0].images, base, atol=1e-4)
+    assert not torch.allclose(attack(steps=8, activation=5.0)[0].images, base, atol=1e-4)
+    same = attack(steps=8, log="ln", balance=5 / math.log(10))[0].images
+    torch.testing.assert_close(same, base, rtol=0, atol=1e-3)
+
+
+def test_seeds_repeat_and_differ_whatever_torchs_own_generator() -> None:
+    images = []
+    for seed, torchs in ((0, 0), (0, 1), (1, 0)):
+        torch.manual_seed(torchs)
+        images.append(attack(seed=seed)[0].images)
+    assert torch.equal(images[0], images[1]) and not torch.equal(images[0], images[2])
+
+
+def test_needs_the_weights() -> None:
+    with pytest.raises(AccessDenied):
+        Dafl(**TINY).run(Target(Quadrants(), "scores", SHAPE, 4), NO_AUX, context())
