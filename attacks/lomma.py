@@ -25,7 +25,7 @@ Differs from the paper:
 - G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
 - The starting z is clamped too. Several images per class and seed, all of them kept; see `attacks/gmi.py`.
 - The students depend on the target and are trained anew in every run of the attack.
-- Tier `quick` has narrower students, fewer steps of both kinds and larger ones.
+- Tier `quick` has narrower students and fewer steps of both kinds; the students' are larger.
 """
 
 from __future__ import annotations
@@ -76,7 +76,6 @@ class Lomma(GanPrior):
             "student_steps": 200,
             "student_lr": 0.05,
             "iterations": 50,
-            "lr": 0.05,
             "images_per_class": 4,
         },
     }
@@ -176,7 +175,7 @@ class Lomma(GanPrior):
             return []
         with torch.no_grad():
             log_p = torch.cat([target.logits(part).float().log_softmax(1) for part in aux.split(CHUNK)])
-        students = []
+        students: list[nn.Module] = []
         with ctx.track("LOMMA: distilling the students", self.student_steps * len(archs)) as advance:
             for k, arch in enumerate(archs):
                 with torch.random.fork_rng(devices=[ctx.device] if ctx.device.type == "cuda" else []):

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock
 
-from bench import registry
+from bench import registry, reported
 from bench.errors import BenchError
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.records import AUDIT, RECORD, Audit, Record, canonical
@@ -66,6 +66,7 @@ COLUMNS = [
     "device",
     "reported_accuracy",
     "reported_source",
+    "reported_difference",
     "flags",
     "runs",
 ]
@@ -175,7 +176,10 @@ def _row(group: list[Record], known: dict[str, list[Audit]]) -> dict[str, Any]:
         "runs": " ".join(r.hash for r in group),
     }
     audits = [audit for key in sorted({audited_release(r.spec) for r in done}) for audit in known.get(key, [])]
-    return row | _numbers(done) | _privacy(done, audits) if done else row
+    if not done:
+        return row
+    row |= _numbers(done) | _privacy(done, audits)
+    return row | reported.join(row, dataset(group[0]))
 
 
 def _folder(method: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, doctor, listing, run, sweep
+from bench.cli import audit, boards, choose, compare, doctor, listing, report, run, sweep
 from bench.errors import BenchError, RunFailed
 
 COMMANDS: dict[str, Any] = {
@@ -21,6 +21,9 @@ COMMANDS: dict[str, Any] = {
     "list": listing.LIST,
     "show": listing.SHOW,
     "leaderboard": boards,
+    "compare": compare,
+    "choose": choose,
+    "report": report,
     "doctor": doctor,
 }
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}

@@ -1,0 +1,272 @@
+"""KED-MI: train a GAN with the target's soft labels, then recover a latent distribution for each class.
+
+Chen, Kahla, Jia, Qi, "Knowledge-Enriched Distributional Model Inversion Attacks", ICCV 2021 (arXiv 2010.04092).
+G generator, T target, y the class aimed at; the discriminator has one logit l_k per class and "fake" as a further class
+with logit 0: s(x) = log sum_k exp l_k(x), and D(x) = e^s / (e^s + 1) is the probability of "real".
+
+1. Label the attacker's images x by T. Train G and D:
+   L_D = -E sum_k T_k(x) log softmax_k l(x) - 1/2 [E log D(x) + E log(1 - D(G(z)))], z ~ N(0, I), and
+   L_G = mean |E h(x) - E h(G(z))| + lambda_h sum over the batch of the entropy of softmax l(G(z)),
+   where h are D's features before its minibatch discrimination.
+2. For each class set mu = 0 and log sigma^2 = 1, and repeat: z = mu + sigma eps, eps ~ N(0, I), and move mu and
+   log sigma^2 by Adam to lower -log D(G(z)) + lambda CE(T(G(z)), y).
+3. Bring back G(z) for z drawn from each recovered distribution.
+
+Differs from the paper:
+- lambda_h, the halves in L_D, the absolute (not squared) gap and the *sum* of the entropies are those of the authors'
+  code, which the paper does not print. Both expectations over real images are taken over one batch; the authors' code
+  draws one for each. Batches are drawn with replacement.
+- D compares an image with the others of its batch (minibatch discrimination). In step 2 the authors' code lets the
+  images of all the classes aimed at see each other. Here each is compared with a fixed batch of real images, as many as
+  it met in training, so that the result does not depend on `batch`.
+- The kernels of the minibatch discrimination start so small that distances are of order 1; see
+  `attacks/_conditional_gan.py`. From N(0, 1) all its outputs, and their gradients, are 0.
+- The authors' code clamps z to [-1, 1] after G has been evaluated, and not at all before step 3, so the clamp has no
+  effect. `latent_clip` clamps before G is evaluated, in steps 2 and 3 (as the code of LOMMA, Nguyen et al., CVPR 2023);
+  its default is none.
+- Each of the `draws` recovers distributions of its own, of which `images_per_class` images are drawn. The paper
+  recovers one for each class and draws five.
+- The losses of step 2 are sums over the images, not means: Adam makes the same steps of both.
+- Nothing holds sigma near 1 in step 2, in the paper neither.
+- G is in evaluation mode in steps 2 and 3. Image sizes other than 32 and 64: see `ClassCritic` and
+  `bench.nets.generators.DeconvGenerator`.
+- The GAN depends on the target and is trained anew in every run of the attack; nothing of it is kept.
+- Tier `quick` makes fewer and larger steps with narrower networks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, softplus
+
+from attacks._conditional_gan import ClassCritic, descend
+from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.errors import BenchError
+from bench.nets.generators import DeconvGenerator, check_square
+from bench.seeds import derive
+
+BETAS = (0.5, 0.999)
+
+
+@dataclass(frozen=True)
+class KedMi:
+    """Knowledge-enriched distributional inversion; the defaults are the authors' for MNIST."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2010.04092"
+    goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
+    access: ClassVar[Access] = "weights"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {
+            "gan_steps": 4,
+            "gan_batch": 8,
+            "n_critic": 2,
+            "latent": 8,
+            "width": 4,
+            "kernels": 4,
+            "kernel_length": 3,
+            "iterations": 3,
+            "draws": 2,
+            "images_per_class": 1,
+        },
+        "quick": {
+            "gan_steps": 400,
+            "n_critic": 2,
+            "gan_lr": 1e-3,
+            "width": 16,
+            "kernels": 16,
+            "kernel_length": 8,
+            "iterations": 100,
+            "lr": 0.1,
+            "images_per_class": 4,
+        },
+    }
+
+    gan_steps: int = 53_000
+    """Updates of D (100 epochs over half of MNIST, about 34,000 images, in batches of 64)."""
+    gan_batch: int = 64
+    """Images per update of the GAN."""
+    gan_lr: float = 2e-4
+    """Adam step size of G and D; betas 0.5 and 0.999."""
+    n_critic: int = 5
+    """Updates of D per update of G."""
+    entropy_weight: float = 1e-4
+    """lambda_h, the weight of the summed entropies in L_G."""
+    latent: int = 100
+    """Length of the latent vector z."""
+    width: int = 64
+    """Channels of the narrowest hidden maps of G and D."""
+    kernels: int = 64
+    """Outputs of D's minibatch discrimination."""
+    kernel_length: int = 50
+    """Length of the code behind each of these outputs."""
+    iterations: int = 2400
+    """Steps of the recovery of mu and log sigma^2."""
+    lr: float = 0.02
+    """Adam step size of the recovery."""
+    identity_weight: float = 100.0
+    """lambda, the weight of the cross-entropy (identity loss) against -log D (prior loss)."""
+    initial_logvar: float = 1.0
+    """log sigma^2 at the start of the recovery."""
+    latent_clip: float = 0.0
+    """Bound on every coordinate of z whenever G is evaluated in steps 2 and 3; 0 is no bound."""
+    draws: int = 5
+    """Recoveries per class (the paper's own: 1)."""
+    images_per_class: int = 20
+    """Images drawn from each recovered distribution (the paper's own: 5)."""
+    batch: int = 200
+    """Images searched at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        counts = ("gan_steps", "n_critic", "latent", "width", "kernels", "kernel_length", "iterations")
+        for name in (*counts, "draws", "images_per_class", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.gan_batch < 2:
+            raise ValueError(f"gan_batch is {self.gan_batch}; expected 2 or more, for D compares images")
+        for name in ("gan_lr", "lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
+        for name in ("entropy_weight", "identity_weight", "latent_clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
+        try:
+            check_square(shape)
+        except BenchError as error:
+            return str(error)
+        if aux < 2 * self.gan_batch:
+            return f"{aux} auxiliary images: the GAN needs at least {2 * self.gan_batch} (two batches of gan_batch)"
+        return None
+
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Bring back `draws` x `images_per_class` images of every class."""
+        generator, critic = self._gan(target, aux, ctx)
+        with torch.no_grad():
+            pick = torch.randperm(len(aux), generator=ctx.generator("ked-mi/reference"), device=ctx.device)
+            beside = critic.codes(aux[pick[: self.gan_batch - 1]])
+
+        classes = torch.arange(target.classes, device=ctx.device)
+        labels = classes.repeat(self.draws)
+        found: list[tuple[Tensor, Tensor]] = []
+        parts = torch.arange(len(labels), device=ctx.device).split(self.batch)
+        with ctx.track("KED-MI: recovering", self.iterations * len(parts)) as advance:
+            for rows in parts:
+                found.append(self._recover(rows, labels, generator, critic, beside, target, ctx, advance))
+        mu, logvar = (torch.cat(pieces) for pieces in zip(*found, strict=True))
+        per_draw = classes.repeat_interleave(self.images_per_class)
+        draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
+        return AttackResult(self._sample(mu, logvar, generator, ctx), per_draw.repeat(self.draws), draws)
+
+    def _gan(self, target: Target, aux: Tensor, ctx: Context) -> tuple[DeconvGenerator, ClassCritic]:
+        """Step 1: G and D, trained with the target's labels of `aux`, frozen, in eval mode."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(ctx.seed, "ked-mi/networks"))
+            generator = ctx.prepared(DeconvGenerator(target.shape, self.latent, self.width)).train()
+            sizes = (target.shape, target.classes, self.width, self.kernels, self.kernel_length)
+            critic = ctx.prepared(ClassCritic(*sizes)).train()
+        soft = torch.cat([target.scores(part) for part in aux.split(500)])
+        with ctx.track("KED-MI: training the GAN", self.gan_steps) as advance:
+            self._train(generator, critic, aux, soft, ctx.generator("ked-mi/training"), advance)
+        return generator.eval().requires_grad_(False), critic.eval().requires_grad_(False)
+
+    def _train(
+        self,
+        generator: DeconvGenerator,
+        critic: ClassCritic,
+        aux: Tensor,
+        soft: Tensor,
+        rng: torch.Generator,
+        advance: Advance,
+    ) -> None:
+        """Train both networks in place; `soft` holds the target's (n, classes) probabilities of `aux`."""
+        optimise_g = torch.optim.Adam(generator.parameters(), lr=self.gan_lr, betas=BETAS)
+        optimise_d = torch.optim.Adam(critic.parameters(), lr=self.gan_lr, betas=BETAS)
+        n = self.gan_batch
+
+        def real() -> Tensor:
+            return torch.randint(len(aux), (n,), generator=rng, device=aux.device)
+
+        def make() -> Tensor:
+            return generator(torch.randn(n, self.latent, generator=rng, device=aux.device))
+
+        for step in range(1, self.gan_steps + 1):
+            chosen = real()
+            with torch.no_grad():
+                fake = make()
+            h = critic.features(torch.cat([aux[chosen], fake]))
+            descend(optimise_d, critic_loss(critic.head(h[:n]), soft[chosen], critic.head(h[n:])))
+            if step % self.n_critic == 0:
+                with torch.no_grad():
+                    h_real = critic.features(aux[real()])
+                h_fake = critic.features(make())
+                descend(optimise_g, generator_loss(h_real, h_fake, critic.head(h_fake), self.entropy_weight))
+            advance(1)
+
+    def _recover(
+        self,
+        rows: Tensor,
+        labels: Tensor,
+        generator: nn.Module,
+        critic: ClassCritic,
+        beside: Tensor,
+        target: Target,
+        ctx: Context,
+        advance: Advance,
+    ) -> tuple[Tensor, Tensor]:
+        """Step 2 for some `rows` of all (m,) `labels`: their (n, latent) mu and log sigma^2, each row on its own."""
+        rng = ctx.generator("ked-mi/noise")
+        mu = torch.zeros(len(rows), self.latent, device=ctx.device, requires_grad=True)
+        logvar = torch.full_like(mu, self.initial_logvar, requires_grad=True)
+        adam = torch.optim.Adam([mu, logvar], lr=self.lr)
+        for _ in range(self.iterations):
+            eps = torch.randn(len(labels), self.latent, generator=rng, device=ctx.device)[rows]
+            with ctx.precision():
+                images = generator(self._latents(mu, logvar, eps))
+                realism, logits = critic(images, beside), target.logits(images)
+            descend(adam, recovery_loss(realism.float(), logits.float(), labels[rows], self.identity_weight))
+            advance(1)
+        return mu.detach(), logvar.detach()
+
+    def _latents(self, mu: Tensor, logvar: Tensor, eps: Tensor) -> Tensor:
+        """z = mu + sigma eps, inside the bound if there is one."""
+        z = mu + (logvar / 2).exp() * eps
+        return z.clamp(-self.latent_clip, self.latent_clip) if self.latent_clip else z
+
+    @torch.no_grad()
+    def _sample(self, mu: Tensor, logvar: Tensor, generator: nn.Module, ctx: Context) -> Tensor:
+        """Step 3: (m x images_per_class, c, h, w) float32 of (m, latent) distributions."""
+        shape = (len(mu), self.images_per_class, self.latent)
+        eps = torch.randn(shape, generator=ctx.generator("ked-mi/samples"), device=ctx.device)
+        z = self._latents(mu.unsqueeze(1), logvar.unsqueeze(1), eps).flatten(0, 1)
+        return torch.cat([generator(part) for part in z.split(self.batch)])
+
+
+def critic_loss(real: Tensor, soft: Tensor, fake: Tensor) -> Tensor:
+    """L_D of D's logits of real (n, classes) and generated (m, classes) images; `soft` is T of the real ones."""
+    unsupervised = softplus(-real.logsumexp(1)).mean() + softplus(fake.logsumexp(1)).mean()
+    return cross_entropy(real, soft) + 0.5 * unsupervised
+
+
+def generator_loss(h_real: Tensor, h_fake: Tensor, fake: Tensor, entropy_weight: float) -> Tensor:
+    """L_G of D's features (n, d) of real and generated images and its logits (n, classes) of the generated ones."""
+    log_p = fake.log_softmax(1)
+    entropies = -(log_p.exp() * log_p).sum()
+    return (h_real.mean(0) - h_fake.mean(0)).abs().mean() + entropy_weight * entropies
+
+
+def recovery_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight: float) -> Tensor:
+    """Sum over images of -log D(G(z)) + lambda CE(T(G(z)), y).
+
+    Args:
+        realism: (n, classes) logits of D. logits: (n, classes) of the target. labels: (n,) classes aimed at.
+    """
+    prior = softplus(-realism.logsumexp(1)).sum()
+    return prior + identity_weight * cross_entropy(logits, labels, reduction="sum")

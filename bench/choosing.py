@@ -1,0 +1,179 @@
+"""Which release of the boards a user should take: only what is proved counts, never what is claimed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Row = Mapping[str, Any]
+EXACT = 1e-9
+NOT_RELEASES = ("reference",)
+"""Values of the column `kind` that stand for no release."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asks for: a proved epsilon of at most `epsilon` for one `unit`, and at least `accuracy`."""
+
+    unit: str
+    epsilon: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One release of a board, with everything that was measured of it.
+
+    Attributes:
+        row: of the board; of several, which differ in the attack, the one with most seeds.
+        attacks: a line per attack.
+        flags: of all its rows.
+    """
+
+    row: Row
+    attacks: tuple[str, ...]
+    flags: frozenset[str]
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Data set, tier and split: what candidates must share to be ranked."""
+        return str(self.row["dataset"]), str(self.row["tier"]), str(self.row["split"])
+
+    @property
+    def name(self) -> str:
+        """Method and setting, such as "dpsd teachers=40 epsilon=8.0"."""
+        return f"{self.row['method']} {released(self.row)}".strip()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean over the seeds, in [0, 1]; None where no run was finished."""
+        return number(self.row["accuracy_mean"])
+
+    @property
+    def epsilon(self) -> float | None:
+        """Accounted; None is infinite."""
+        return number(self.row["epsilon_accounted"])
+
+    @property
+    def spread(self) -> str:
+        """Standard deviation over seeds, or that there is one seed."""
+        std, seeds = number(self.row["accuracy_std"]), len(str(self.row["seeds"]).split())
+        return "one seed" if std is None else f"sd {std:.3f}, {seeds} seeds"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What came of a wish: candidates by place, best first; (candidate, reason) for the others; the nearest misses."""
+
+    taken: dict[tuple[str, str, str], list[Candidate]]
+    excluded: list[tuple[Candidate, str]]
+    nearest: list[str]
+
+
+def choose(rows: Iterable[Row], wish: Wish) -> Choice:
+    """Sort the releases of boards into those that a wish allows and the others.
+
+    Args:
+        rows: of boards, with "dataset" in each; cells are text or numbers, empty for None.
+    """
+    taken: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
+    excluded = []
+    for candidate in candidates(rows):
+        reason = objection(candidate, wish)
+        if reason:
+            excluded.append((candidate, reason))
+        else:
+            taken[candidate.place].append(candidate)
+    for found in taken.values():
+        found.sort(key=lambda c: (-(c.accuracy or 0.0), c.epsilon or 0.0, c.name))
+    return Choice(dict(sorted(taken.items())), excluded, [] if taken else _nearest([c for c, _ in excluded], wish))
+
+
+def candidates(rows: Iterable[Row]) -> list[Candidate]:
+    """One for each release; rows that differ in the attack alone are one release. The boards' order."""
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["kind"] not in NOT_RELEASES:
+            keys = ("dataset", "tier", "split", "method", "teacher", "student", "delta", "unit")
+            groups[(*(str(row[key]) for key in keys), released(row))].append(row)
+    return [_candidate(group) for group in groups.values()]
+
+
+def _candidate(group: list[Row]) -> Candidate:
+    most = max(group, key=lambda row: len(str(row["seeds"]).split()))
+    attacks = tuple(attacked(row) for row in group if row["attack"])
+    return Candidate(most, attacks, frozenset(flag for row in group for flag in str(row["flags"]).split()))
+
+
+def released(row: Row) -> str:
+    """The setting of a row without the attack's options."""
+    return " ".join(word for word in str(row["setting"]).split() if not word.startswith("attack."))
+
+
+def attacked(row: Row) -> str:
+    """One row's attack in a line, such as "gmi (weights): 81 % on the student, 84 % on the teacher, power pass"."""
+    line = f"{row['attack']} ({row['access']})"
+    student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
+    auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
+    if student is not None:
+        line += f": {student:.1%} on the student" + ("" if teacher is None else f", {teacher:.1%} on the teacher")
+    elif auc is not None:
+        line += f": AUC {auc:.3f} on the student" + (
+            "" if teacher_auc is None else f", {teacher_auc:.3f} on the teacher"
+        )
+    else:
+        line += ": no score"
+    return f"{line}, power {row['power'] or 'not shown'}"
+
+
+def objection(candidate: Candidate, wish: Wish) -> str:
+    """Why a wish excludes a candidate, in a line; "" if it does not."""
+    row, epsilon, accuracy = candidate.row, candidate.epsilon, candidate.accuracy
+    claim = number(row["epsilon_claimed"])
+    much = "infinite" if claim is None else f"{claim:.4g}"
+    claimed = f"claimed {much} per {row['claim_unit']}" if row["claim_unit"] else "nothing claimed"
+    if row["tier"] == "smoke":
+        return "tier smoke, whose numbers mean nothing"
+    if accuracy is None:
+        return "no run of it was finished"
+    if row["unit"] != wish.unit:
+        return f"{claimed}, accounted per {row['unit']}, not per {wish.unit}"
+    if "refuted" in candidate.flags:
+        return f"{claimed}, refuted by an audit"
+    if epsilon is None:
+        return f"{claimed}, accounted infinite"
+    if epsilon > wish.epsilon * (1 + EXACT):
+        return f"{claimed}, accounted {epsilon:.4g}"
+    if accuracy < wish.accuracy:
+        return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {wish.accuracy:g}"
+    return ""
+
+
+def _nearest(found: list[Candidate], wish: Wish) -> list[str]:
+    """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy."""
+    sound = [c for c in found if not objection(c, Wish(wish.unit, float("inf"), 0.0))]
+    lines = []
+    within = [c for c in sound if c.epsilon is not None and c.epsilon <= wish.epsilon * (1 + EXACT)]
+    if within:
+        best = max(within, key=lambda c: c.accuracy or 0.0)
+        lines.append(f"most accurate within epsilon {wish.epsilon:g}: {_line(best)}")
+    good = [c for c in sound if (c.accuracy or 0.0) >= wish.accuracy]
+    if good:
+        best = min(good, key=lambda c: c.epsilon or 0.0)
+        lines.append(f"least epsilon with accuracy {wish.accuracy:g}: {_line(best)}")
+    return lines
+
+
+def _line(candidate: Candidate) -> str:
+    dataset, tier, split = candidate.place
+    return (
+        f"{candidate.name} on {dataset} ({tier}, {split}): accuracy {candidate.accuracy or 0.0:.3f}, "
+        f"accounted {candidate.epsilon or 0.0:.4g}"
+    )
+
+
+def number(value: Any) -> float | None:
+    """A board's cell as a number; None where it is empty."""
+    return None if value is None or value == "" or value != value else float(value)

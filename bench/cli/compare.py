@@ -1,0 +1,152 @@
+"""`bench compare`: a table of a paper, number by number, beside the boards."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.config import TIERS
+from bench.console import out
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.reported import Line
+
+HELP = "a table of one of the papers beside our numbers"
+DESCRIPTION = (
+    "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
+    "mode and ablation: accuracy over seeds, tier, accounted epsilon, difference, and flags. What we lack is "
+    "marked planned (the bench has no such method or data) or not run."
+)
+WIDTH = 170
+FIELDS = (
+    "paper", "table", "dataset", "method", "variant", "unit", "epsilon", "reported", "ours", "ours_std", "seeds",
+    "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "difference", "state",
+    "flags",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bench compare`."""
+    parser.add_argument("--paper", required=True, metavar="NAME", help="dp-dfd, dpdfd, dgd or dpsd (required)")
+    parser.add_argument("--table", required=True, metavar="NAME", help='as printed, as in "Table I" (required)')
+    parser.add_argument("--tier", choices=TIERS, help="only our rows of this tier (default: paper, else quick)")
+    parser.add_argument("--dataset", metavar="NAME", help="only this data set of the table")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--boards", type=Path, default=Path("leaderboards"), metavar="DIR", help="the boards (default leaderboards)"
+    )
+    where.add_argument("--out", type=Path, metavar="DIR", help="the boards of your own runs in this directory")
+    parser.add_argument("--csv", action="store_true", help="write the comparison as CSV to stdout")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Compare and show. Returns the exit status."""
+    from bench import reported
+
+    entries = reported.table(given.paper, given.table)
+    present = list(dict.fromkeys(entry.dataset for entry in entries))
+    if given.dataset is not None:
+        if given.dataset not in present:
+            raise BenchError(
+                f"--dataset {given.dataset}: not in {given.paper} {given.table}, which has {', '.join(present)}"
+            )
+        entries = [entry for entry in entries if entry.dataset == given.dataset]
+    folder = given.boards if given.out is None else given.out / "leaderboards"
+    lines = reported.compare(entries, _of_tier(reported.boards(folder), given.tier), _exists)
+    if given.csv:
+        _write(lines)
+    else:
+        _show(f"{entries[0].source}  (ours: {folder})", lines)
+    return 0
+
+
+def _of_tier(rows: list[dict[str, str]], tier: str | None) -> list[dict[str, str]]:
+    """Rows of one tier; unasked, of paper where a board has any, else of quick."""
+    if tier is not None:
+        return [row for row in rows if row["tier"] == tier]
+    papers = {row["dataset"] for row in rows if row["tier"] == "paper"}
+    return [row for row in rows if row["tier"] == ("paper" if row["dataset"] in papers else "quick")]
+
+
+def _exists(method: str, dataset: str) -> bool:
+    from bench import data, registry
+
+    return method in registry.entries("method") and dataset in data.names()
+
+
+def _cells(line: Line) -> dict[str, Any]:
+    """A line as FIELDS; None for an empty cell."""
+    entry, row = line.entry, line.row or {}
+    found: dict[str, Any] = {
+        "paper": entry.paper,
+        "table": entry.table,
+        "dataset": entry.dataset,
+        "method": entry.method,
+        "variant": " ".join(part for part in (entry.variant, entry.teacher) if part),
+        "unit": entry.unit,
+        "epsilon": entry.epsilon,
+        "reported": entry.printed,
+        "ours": row.get("accuracy_mean"),
+        "ours_std": row.get("accuracy_std"),
+        "difference": line.difference,
+        "accounted_unit": row.get("unit"),
+        "state": line.state or "measured",
+        "flags": line.flags,
+    }
+    return found | {key: row.get(key) for key in FIELDS if key not in found}
+
+
+def _write(lines: Sequence[Line]) -> None:
+    writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow(_cells(line))
+
+
+def _show(title: str, lines: Sequence[Line]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    columns = (
+        "data set",
+        "method",
+        "eps",
+        "reported",
+        "ours",
+        "difference",
+        "tier",
+        "eps accounted",
+        "setting",
+        "flags",
+    )
+    for column in columns:
+        table.add_column(column)
+    for line in lines:
+        cells = _cells(line)
+        epsilon = "-" if cells["epsilon"] is None else f"{cells['epsilon']:g}"
+        name = f"{cells['method']} {cells['variant']}".strip()
+        if line.row is None:
+            ours = (line.state, "", "", "", "")
+        else:
+            spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
+            accounted = f"{float(cells['epsilon_accounted']):.4g}" if cells["epsilon_accounted"] else "infinite"
+            ours = (
+                f"{float(cells['ours']):.4f}{spread}",
+                f"{cells['difference']:+.4f}",
+                cells["tier"],
+                f"{accounted} per {cells['accounted_unit']}",
+                cells["setting"],
+            )
+        table.add_row(cells["dataset"], name, epsilon, cells["reported"], *ours, cells["flags"])
+    Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)
+    done = sum(line.row is not None for line in lines)
+    out.print(
+        f"{done} of {len(lines)} numbers have one of ours; another tier is another recipe, not the paper's",
+        soft_wrap=True,
+    )

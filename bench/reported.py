@@ -1,0 +1,384 @@
+"""What the four papers print (`leaderboards/reported.csv`), and which of it belongs beside a row of a board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench import registry
+from bench.errors import BenchError
+
+FILE = registry.ROOT / "leaderboards" / "reported.csv"
+COLUMNS = (
+    "paper", "table", "dataset", "method", "kind", "unit_claimed", "epsilon", "delta", "metric", "value", "setting",
+    "note", "issue",
+)  # fmt: skip
+NAMES = {
+    "teacher": "no-defence",
+    "dpsgd": "dp-sgd",
+    "tsadp": "ts-adp",
+    "feddpsd": "fed-dpsd",
+    "dpsd-t": "dpsd",
+    "dgd-plus": "dgd",
+}
+"""Method in the papers' tables to method of the bench; every other name is the same."""
+DATASETS = {"cifar10-jpeg": "cifar10"}
+"""Data set of a board to data set of the papers."""
+TEACHERS = {
+    "vggnet19-bn": "tv:vgg19_bn",
+    "resnet50": "tv:resnet50",
+    "wideresnet50": "tv:wide_resnet50_2",
+    "mobilenet": "tv:mobilenet_v2",
+    "shufflenet": "tv:shufflenet_v2_x1_0",
+    "vit": "tv:vit_b_16",
+} | {name: f"tv:{name}" for name in ("alexnet", "densenet161", "googlenet")}
+"""A pretrained teacher of the papers to its network here."""
+OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}
+MODES = ("dpsd", "fed-dpsd")
+"""Methods with a mode for data and one for labels; the papers' numbers of one are not compared with the other's."""
+TERMS = {"ce_weight": "CE", "ie_weight": "IE", "norm_weight": "NORM"}
+TERMS_DP_DFD = {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}
+"""The weight that switches a term of the generator's loss off, to the papers' name of the term."""
+CLOSE = 1e-3
+"""Two epsilons are the same if they differ by less than this share: a budget is met from below."""
+
+Row = Mapping[str, Any]
+Exists = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One printed number.
+
+    Attributes:
+        paper, table: where it stands; a table called "text ..." is a sentence.
+        dataset, method: names of the bench.
+        unit: "data", "label" or "none", as the paper has it.
+        epsilon: None where the paper gives none.
+        metric: "accuracy" or another.
+        value: a fraction, for accuracies.
+        printed: the value's digits.
+        variant: what sets the number apart from the method's main ones, such as "loss=IE+NORM"; "" for these.
+        teacher: the teacher's network here, where the table is about several; else "".
+        issues: contradictions that touch the number; docs/reported.md lists them.
+    """
+
+    paper: str
+    table: str
+    dataset: str
+    method: str
+    unit: str
+    epsilon: float | None
+    metric: str
+    value: float
+    printed: str
+    variant: str
+    teacher: str
+    note: str
+    issues: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """Paper and table, such as "dpsd Table I"."""
+        return f"{self.paper} {self.table}"
+
+
+@cache
+def load(path: Path = FILE) -> tuple[Reported, ...]:
+    """All printed numbers, in the file's order.
+
+    Raises:
+        BenchError: no such file, or other columns than `COLUMNS`.
+    """
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror}; the papers' numbers are part of the project's directory") from None
+    if tuple(frame.columns) != COLUMNS:
+        raise BenchError(f"{path}: its columns are {', '.join(frame.columns)}; expected {', '.join(COLUMNS)}")
+    return tuple(_read({str(key): str(value) for key, value in row.items()}) for row in frame.to_dict("records"))
+
+
+def _read(row: dict[str, str]) -> Reported:
+    printed = dict(part.split("=", 1) for part in row["setting"].split(";") if part)
+    several = row["dataset"] == "imagenet" and "teacher" in printed
+    return Reported(
+        paper=row["paper"],
+        table=row["table"],
+        dataset=row["dataset"],
+        method=NAMES.get(row["method"], row["method"]),
+        unit=row["unit_claimed"],
+        epsilon=_number(row["epsilon"]),
+        metric=row["metric"],
+        value=float(row["value"]),
+        printed=row["value"],
+        variant=_printed_variant(row["method"], row["epsilon"], printed),
+        teacher=TEACHERS.get(printed["teacher"], printed["teacher"]) if several else "",
+        note=row["note"],
+        issues=tuple(row["issue"].split()),
+    )
+
+
+def _printed_variant(method: str, epsilon: str, printed: dict[str, str]) -> str:
+    """The variant of a printed number, in the words of `variant`."""
+    found = []
+    if method == "dgd-plus":
+        found.append("aggregation=gaussian images=private")
+    if method == "dpsd-t":
+        found.append("discriminator=teacher")
+    if printed.get("loss", "CE+IE+NORM") != "CE+IE+NORM":
+        found.append(f"loss={printed['loss']}")
+    if printed.get("access") == "private-data" and method in ("dpdfd", "dpsd"):
+        found.append("data=private")
+    if "sigma" in printed and not epsilon:
+        found.append(f"sigma={float(printed['sigma']):g}")
+    return " ".join(found)
+
+
+def options(setting: str) -> dict[str, str]:
+    """The options in a board's column `setting`, those of the attack left out.
+
+    >>> options("mode=label attack.steps=3 epsilon=1.0")
+    {'mode': 'label', 'epsilon': '1.0'}
+    """
+    pairs = (word.split("=", 1) for word in setting.split() if "=" in word)
+    return {key: value for key, value in pairs if not key.startswith("attack.")}
+
+
+def variant(method: str, setting: str) -> str:
+    """The papers' ablation that a board's row is, from its setting; "" for the method itself.
+
+    >>> variant("dpsd", "ie_weight=0.0 epsilon=1.0")
+    'loss=CE+NORM'
+    """
+    given, found = options(setting), []
+    if method == "dgd" and given.get("aggregation") == "gaussian" and given.get("images") == "private":
+        found.append("aggregation=gaussian images=private")
+    if method == "dpsd" and given.get("discriminator") == "teacher":
+        found.append("discriminator=teacher")
+    terms = TERMS_DP_DFD if method == "dp-dfd" else TERMS if method in ("dpdfd", "dpsd") else {}
+    kept = [term for option, term in terms.items() if _number(given.get(option)) != 0]
+    if len(kept) < len(terms):
+        found.append(f"loss={'+'.join(kept)}")
+    if given.get("data") == "private":
+        found.append("data=private")
+    if given.get("epsilon") == "None" and "sigma" in given:
+        found.append(f"sigma={float(given['sigma']):g}")
+    return " ".join(found)
+
+
+def find(
+    dataset: str, method: str, epsilon: float | None, setting: str = "", teacher: str = "", split: str = "iid"
+) -> list[Reported]:
+    """The printed accuracies of a board's row, best source first.
+
+    Same data set, same method, same claimed epsilon (compared as numbers; None matches only methods that promise
+    nothing), same ablation, and for methods with two modes the same mode. The method's own paper comes first, tables
+    before sentences, then the file's order.
+
+    Args:
+        dataset: a board's name.
+        epsilon: claimed, or None.
+        setting: the board's column.
+        teacher: network, which matters where a table compares teachers.
+        split: only rows of all classes have a printed counterpart.
+    """
+    row = {
+        "dataset": dataset, "method": method, "epsilon_claimed": epsilon, "setting": setting, "teacher": teacher,
+        "split": split,
+    }  # fmt: skip
+    found = [entry for entry in _accuracies().get((method, DATASETS.get(dataset, dataset)), ()) if matches(entry, row)]
+    own = OWN_PAPER.get(method, "")
+    return sorted(found, key=lambda entry: (entry.paper != own, entry.table.startswith("text")))
+
+
+@cache
+def _accuracies() -> dict[tuple[str, str], tuple[Reported, ...]]:
+    """Printed accuracies by method and data set, in the file's order."""
+    found: dict[tuple[str, str], tuple[Reported, ...]] = {}
+    for entry in load():
+        if entry.metric == "accuracy":
+            found[entry.method, entry.dataset] = (*found.get((entry.method, entry.dataset), ()), entry)
+    return found
+
+
+def matches(entry: Reported, row: Row, dataset: str = "") -> bool:
+    """Whether a printed number and a board's row are about the same thing; `find` says when they are."""
+    method, setting = str(row["method"]), str(row.get("setting") or "")
+    name = dataset or str(row.get("dataset") or "")
+    if (entry.method, entry.dataset) != (method, DATASETS.get(name, name)):
+        return False
+    if str(row.get("split") or "iid").startswith("disjoint") or entry.variant != variant(method, setting):
+        return False
+    if entry.teacher and entry.teacher != row.get("teacher"):
+        return False
+    if method in MODES and (options(setting).get("mode") == "label") != (entry.unit == "label"):
+        return False
+    return _same_epsilon(entry, _number(row.get("epsilon_claimed")))
+
+
+def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
+    if entry.unit == "none":
+        return claimed is None
+    if entry.epsilon is None:
+        return "sigma=" in entry.variant
+    return claimed is not None and math.isclose(entry.epsilon, claimed, rel_tol=CLOSE)
+
+
+def disagree(entries: Iterable[Reported]) -> bool:
+    """Whether two printed numbers differ by a unit of the coarser one's last digit, or more."""
+    known = list(entries)
+    return any(
+        abs(a.value - b.value) > 10.0 ** -min(_places(a), _places(b)) - 1e-9 for a in known for b in known if a is not b
+    )
+
+
+def join(row: Row, dataset: str = "") -> dict[str, Any]:
+    """What the papers print, as columns for a board's row.
+
+    Args:
+        row: of a board, with its columns; empty cells are None, NaN or "".
+        dataset: the board's name; default: the row's own "dataset".
+
+    Returns:
+        reported_accuracy, reported_source and reported_difference (ours less theirs), None where nothing matches, and
+        flags: the row's own with `reported:ISSUE` for every contradiction that touches the number, and
+        `reported-differs` where sources of the same rank disagree.
+    """
+    claimed, teacher = _number(row.get("epsilon_claimed")), str(row.get("teacher") or "")
+    where = str(row.get("split") or "iid")
+    name, method = dataset or str(row.get("dataset") or ""), str(row["method"])
+    found = find(name, method, claimed, str(row.get("setting") or ""), teacher, where)
+    flags = set(str(_blank(row.get("flags"))).split())
+    if not found:
+        return {
+            "reported_accuracy": None, "reported_source": None, "reported_difference": None,
+            "flags": " ".join(sorted(flags)),
+        }  # fmt: skip
+    first = found[0]
+    flags |= flags_of(found)
+    return {
+        "reported_accuracy": first.value,
+        "reported_source": first.source,
+        "reported_difference": difference(_number(row.get("accuracy_mean")), first),
+        "flags": " ".join(sorted(flags)),
+    }
+
+
+def flags_of(found: list[Reported]) -> set[str]:
+    """The flags of the first of the numbers that `find` gave."""
+    first = found[0]
+    ranked = [entry for entry in found if entry.paper == first.paper] if first.paper == _own(first) else found
+    return {f"reported:{issue}" for issue in first.issues} | ({"reported-differs"} if disagree(ranked) else set())
+
+
+def difference(ours: float | None, entry: Reported) -> float | None:
+    """Our accuracy less the printed one."""
+    return None if ours is None else round(ours - entry.value, 6)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed accuracy and the board's row beside it; `row` is None where there is none, and `state` says why."""
+
+    entry: Reported
+    row: Row | None
+    state: str
+    flags: str
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs."""
+        return None if self.row is None else difference(_number(self.row["accuracy_mean"]), self.entry)
+
+
+def papers() -> dict[str, list[str]]:
+    """Paper to the tables (and sentences) of it that print accuracies, in the file's order."""
+    found: dict[str, list[str]] = {}
+    for entry in load():
+        if entry.metric == "accuracy" and entry.table not in found.setdefault(entry.paper, []):
+            found[entry.paper].append(entry.table)
+    return found
+
+
+def table(paper: str, name: str) -> list[Reported]:
+    """The accuracies of a table, in its order; upper and lower case are the same.
+
+    Raises:
+        BenchError: an unknown paper or table, with the known ones.
+    """
+    known = papers()
+    if paper.lower() not in known:
+        raise BenchError(f"no paper called '{paper}'; known: {', '.join(known)}")
+    tables = known[paper.lower()]
+    same = [each for each in tables if each.lower() == name.strip().lower()]
+    if not same:
+        raise BenchError(f"no table '{name}' in {paper.lower()}; known: {', '.join(tables)}")
+    chosen = (paper.lower(), same[0])
+    return [entry for entry in load() if entry.metric == "accuracy" and (entry.paper, entry.table) == chosen]
+
+
+def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) -> list[Line]:
+    """Each printed accuracy with our row of it, if there is one.
+
+    Of several rows the one with the fewest options other than the tier's is taken, then the one with the most seeds;
+    accuracy has no say.
+
+    Args:
+        rows: of boards, with "dataset" in each.
+        exists: whether the bench has (method, data set).
+    """
+    done = [row for row in rows if _number(row.get("accuracy_mean")) is not None]
+    lines = []
+    for entry in entries:
+        ours = sorted((row for row in done if matches(entry, row)), key=_plainness)
+        state = "" if ours else "not run" if exists(entry.method, entry.dataset) else "planned"
+        own = str(_blank(ours[0].get("flags"))).split() if ours else []
+        flags = {*own, *(f"reported:{issue}" for issue in entry.issues)}
+        lines.append(Line(entry, ours[0] if ours else None, state, " ".join(sorted(flags))))
+    return lines
+
+
+def _plainness(row: Row) -> tuple[int, int, str, str]:
+    given = options(str(_blank(row.get("setting"))))
+    seeds = str(_blank(row.get("seeds"))).split()
+    return len(given), -len(seeds), str(row.get("setting")), str(row.get("runs"))
+
+
+def boards(folder: Path) -> list[dict[str, str]]:
+    """The rows of all boards in a folder, as text, each with its "dataset".
+
+    Raises:
+        BenchError: no such folder, or no board in it.
+    """
+    found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
+    if not found:
+        raise BenchError(f"no board in {folder}; run from the project's directory, or give a folder of boards")
+    rows: list[dict[str, str]] = []
+    for path in found:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        rows += [{**{str(k): str(v) for k, v in row.items()}, "dataset": path.stem} for row in frame.to_dict("records")]
+    return rows
+
+
+def _own(entry: Reported) -> str:
+    return OWN_PAPER.get(entry.method, "")
+
+
+def _places(entry: Reported) -> int:
+    return len(entry.printed.partition(".")[2])
+
+
+def _blank(value: Any) -> Any:
+    return "" if value is None or value != value else value
+
+
+def _number(value: Any) -> float | None:
+    """A cell as a number; None where it is empty."""
+    return None if _blank(value) == "" else float(value)

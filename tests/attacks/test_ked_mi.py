@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks._conditional_gan import ClassCritic, MinibatchDiscrimination, descend
+from attacks.ked_mi import KedMi, critic_loss, generator_loss, recovery_loss
+from bench import config
+from bench.api import AccessDenied, Target
+from bench.errors import BenchError
+from bench.testing import context
+
+SHAPE = (1, 8, 8)
+TINY: dict[str, Any] = {
+    **KedMi.tiers["smoke"],
+    "gan_steps": 2,
+    "latent": 6,
+    "width": 2,
+    "iterations": 4,
+    "images_per_class": 3,
+}
+
+
+class Quadrants(nn.Module):
+    """Four classes: which quadrant is bright."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 8 * nn.functional.avg_pool2d(x, 4).flatten(1)
+
+
+class Smooth(nn.Module):
+    """A generator that remembers the largest |z| it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(6, 64).requires_grad_(False)
+        self.seen: list[float] = []
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.seen.append(float(z.detach().abs().max()))
+        return self.body(z).sigmoid().view(-1, *SHAPE)
+
+
+def aux(n: int = 64) -> Tensor:
+    rng = torch.Generator().manual_seed(0)
+    corners = nn.functional.one_hot(torch.arange(n) % 4, 4).float().view(n, 1, 2, 2)
+    return nn.functional.interpolate(corners, scale_factor=4) * 0.8 + 0.2 * torch.rand(n, *SHAPE, generator=rng)
+
+
+def target(access: Any = "weights") -> Target:
+    return Target(Quadrants().eval(), access, SHAPE, 4)
+
+
+def small_critic(seed: int = 0) -> ClassCritic:
+    torch.manual_seed(seed)
+    return ClassCritic(SHAPE, 4, 2, 3, 2)
+
+
+@pytest.fixture
+def smooth(monkeypatch: pytest.MonkeyPatch) -> Smooth:
+    generator = Smooth()
+    monkeypatch.setattr(KedMi, "_gan", lambda *_: (generator, small_critic().eval().requires_grad_(False)))
+    return generator
+
+
+def test_defaults_are_the_authors() -> None:
+    paper = KedMi()
+    assert (paper.gan_lr, paper.gan_batch, paper.n_critic, paper.entropy_weight) == (2e-4, 64, 5, 1e-4)
+    assert (paper.kernels, paper.kernel_length, paper.latent) == (64, 50, 100)
+    assert (paper.iterations, paper.lr, paper.identity_weight, paper.initial_logvar) == (2400, 0.02, 100, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("gan_batch", "1"), ("draws", "0"), ("lr", "0"), ("latent_clip", "-1"), ("entropy_weight", "-1")]
+)
+def test_refuses_impossible_options(name: str, text: str) -> None:
+    with pytest.raises(BenchError, match=name):
+        config.configure(KedMi, "paper", {name: text}, "attack")
+
+
+@pytest.mark.parametrize(
+    ("shape", "images", "reason"),
+    [((1, 30, 30), 1000, "30x30 pixels"), ((1, 28, 28), 127, "at least 128")],
+)
+def test_says_why_it_does_not_apply(shape: tuple[int, int, int], images: int, reason: str) -> None:
+    assert reason in (KedMi().applicable(shape, 10, images) or "")
+    assert KedMi().applicable((1, 16, 16), 10, 128) is None
+
+
+def test_needs_the_weights() -> None:
+    with pytest.raises(AccessDenied):
+        KedMi(**TINY).run(target("scores"), aux(), context())
+
+
+def test_critic_loss_by_hand() -> None:
+    """Logits (0, log 3) have Z = 4, so D(x) = 4/5 and softmax (1/4, 3/4); logits (0, 0) have D(G) = 2/3."""
+    real, soft = torch.tensor([[0.0, math.log(3)]]), torch.tensor([[0.4, 0.6]])
+    fake = torch.zeros(3, 2)
+    supervised = -(0.4 * math.log(1 / 4) + 0.6 * math.log(3 / 4))
+    unsupervised = -math.log(4 / 5) - math.log(1 / 3)
+    assert critic_loss(real, soft, fake).item() == pytest.approx(supervised + unsupervised / 2)
+
+
+def test_critic_loss_stays_finite_for_large_logits() -> None:
+    soft = torch.tensor([[0.0, 1.0]])
+    loss = critic_loss(torch.tensor([[-300.0, 300.0]]), soft, torch.full((1, 2), -300.0))
+    assert loss.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_generator_loss_by_hand() -> None:
+    h_real, h_fake = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 5.0], [1.0, 6.0]])
+    fake = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]])
+    entropies = math.log(2) - (0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    expected = (abs(2 - 1) + abs(3 - 5.5)) / 2 + 0.1 * entropies
+    assert generator_loss(h_real, h_fake, fake, 0.1).item() == pytest.approx(expected)
+
+
+def test_recovery_loss_by_hand() -> None:
+    realism = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
+    logits, labels = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]]), torch.tensor([1, 0])
+    expected = -math.log(4 / 5) - math.log(2 / 3) + 10 * (math.log(2) - math.log(3 / 4))
+    assert recovery_loss(realism, logits, labels, 10.0).item() == pytest.approx(expected)
+
+
+def test_minibatch_discrimination_by_hand() -> None:
+    layer = MinibatchDiscrimination(2, kernels=2, length=1)
+    layer.project.weight.data = torch.eye(2)
+    h = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+    one, three, e = math.exp(-1), math.exp(-3), 1.0
+    expected = torch.tensor([[one + e, e + three], [2 * one, e + three], [e + one, 2 * three]])
+    torch.testing.assert_close(layer(h), expected)
+    beside = layer.codes(torch.tensor([[1.0, 3.0]]))
+    torch.testing.assert_close(layer(h, beside), torch.tensor([[one, three], [1.0, three], [one, 1.0]]))
+
+
+def test_minibatch_discrimination_sums_over_the_whole_code() -> None:
+    torch.manual_seed(0)
+    layer, h = MinibatchDiscrimination(5, kernels=3, length=4), torch.randn(6, 5)
+    m = (h @ layer.project.weight.T).view(6, 3, 4)
+    for i in range(6):
+        others = [j for j in range(6) if j != i]
+        slow = sum(torch.exp(-(m[i] - m[j]).abs().sum(1)) for j in others)
+        torch.testing.assert_close(layer(h)[i], slow)
+
+
+def test_minibatch_discrimination_can_learn_at_the_papers_size() -> None:
+    torch.manual_seed(0)
+    layer = MinibatchDiscrimination(4096, 64, 50)
+    out = layer(torch.randn(16, 4096)) / 15
+    assert 0.1 < out.mean() < 0.9
+    layer.project.weight.data = torch.randn_like(layer.project.weight)
+    assert layer(torch.randn(16, 4096)).max() < 1e-3, "weights of order 1 leave the layer dead"
+
+
+def test_critic_beside_fixed_codes_judges_each_image_alone() -> None:
+    critic, images = small_critic().eval(), aux(12)
+    beside = critic.codes(images[:5])
+    together = critic(images, beside)
+    apart = torch.cat([critic(image[None], beside) for image in images])
+    torch.testing.assert_close(together, apart)
+    assert not torch.allclose(critic(images), torch.cat([critic(part) for part in images.split(2)]), atol=1e-3)
+
+
+def test_critic_beside_the_others_agrees_with_the_batch_itself() -> None:
+    critic, images = small_critic().eval(), aux(6)
+    beside = critic.codes(images[1:])
+    torch.testing.assert_close(critic(images)[:1], critic(images[:1], beside))
+
+
+def test_descend_moves_only_its_own_parameters() -> None:
+    a, b = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    descend(torch.optim.SGD([a], lr=0.1), (a * a * b).sum())
+    assert a.item() == pytest.approx(0.8) and b.item() == 1 and b.grad is None
+
+
+@pytest.mark.parametrize("clip", [0.5, 1.0])
+def test_z_is_inside_the_clamp_whenever_the_generator_is_evaluated(smooth: Smooth, clip: float) -> None:
+    KedMi(**TINY, latent_clip=clip, lr=3.0).run(target(), aux(), context())
+    assert len(smooth.seen) == TINY["iterations"] + 1
+    assert max(smooth.seen) == pytest.approx(clip)
+
+
+def test_without_a_clamp_z_goes_where_it_is_sent(smooth: Smooth) -> None:
+    KedMi(**TINY).run(target(), aux(), context())
+    assert max(smooth.seen) > 2
+
+
+def test_recovery_starts_at_the_prior_with_the_stated_variance(smooth: Smooth) -> None:
+    attack = KedMi(**{**TINY, "iterations": 1, "lr": 1e-9, "draws": 300, "images_per_class": 2, "batch": 10_000})
+    taken: list[Tensor] = []
+    forward = smooth.forward
+    smooth.forward = lambda z: (taken.append(z.detach()), forward(z))[1]  # type: ignore[method-assign]
+    attack.run(target(), aux(), context())
+    for z in taken:
+        assert z.mean().item() == pytest.approx(0, abs=0.1)
+        assert z.std().item() == pytest.approx(math.exp(0.5), rel=0.05)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_result_does_not_depend_on_the_attack_batch(smooth: Smooth, batch: int) -> None:
+    whole = KedMi(**TINY).run(target(), aux(), context())
+    chunked = KedMi(**TINY, batch=batch).run(target(), aux(), context())
+    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-5)
+
+
+def test_what_it_brings_back() -> None:
+    attacked = target()
+    attack = KedMi(**TINY)
+    found = attack.run(attacked, aux(), context())
+    assert found.images.shape == (2 * 4 * 3, *SHAPE) and found.images.dtype == torch.float32
+    assert not found.images.requires_grad and 0 <= found.images.min() <= found.images.max() <= 1
+    assert (found.draws * 4 + found.targets).bincount().tolist() == [3] * 8
+    assert len(torch.unique(found.images.flatten(1), dim=0)) == 24
+    assert attacked.queries == 64 + 2 * 4 * attack.iterations
+
+
+def test_the_gan_learns_the_targets_labels() -> None:
+    """With a target that calls everything class 2, D must come to say so of real images."""
+
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tensor([0.0, 0.0, 9.0, 0.0]).expand(len(x), 4)
+
+    attack = KedMi(**{**TINY, "gan_steps": 60, "gan_lr": 1e-2, "width": 4})
+    _, critic = attack._gan(Target(Two(), "weights", SHAPE, 4), aux(), context())
+    beside = critic.codes(aux()[:7])
+    p = critic(aux(), beside).softmax(1)[:, 2]
+    assert p.mean() > 0.9
+    _, other = attack._gan(target(), aux(), context())
+    assert other(aux(), other.codes(aux()[:7])).softmax(1)[:, 2].mean() < 0.5
+    assert all(not w.requires_grad for w in critic.parameters()) and not critic.training
+
+
+def test_recovery_makes_the_target_see_its_class() -> None:
+    settings = {**TINY, "gan_steps": 120, "gan_batch": 16, "gan_lr": 1e-2, "width": 8, "lr": 0.1}
+    before = KedMi(**{**settings, "iterations": 1, "lr": 1e-9}).run(target(), aux(), context())
+    after = KedMi(**{**settings, "iterations": 80}).run(target(), aux(), context())
+    start, end = (target().scores(r.images).gather(1, r.targets[:, None]).mean() for r in (before, after))
+    assert start < 0.45 and end > 0.7, (start, end)
+
+
+def test_seeds_repeat_and_differ() -> None:
+    one, same, other = (KedMi(**TINY).run(target(), aux(), context(seed)).images for seed in (0, 0, 1))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_runs_under_autocast_and_returns_float32() -> None:
+    found = KedMi(**TINY).run(target(), aux(), dataclasses.replace(context(), autocast=True))
+    assert found.images.dtype == torch.float32 and found.images.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)])
+def test_critic_takes_the_sizes_of_the_harness(shape: tuple[int, int, int]) -> None:
+    assert ClassCritic(shape, 7, 2, 3, 2)(torch.rand(2, *shape)).shape == (2, 7)

@@ -1,0 +1,202 @@
+"""`bench compare` and `bench choose` on boards made for the purpose."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bench import choosing
+from bench.cli import choose, compare
+from bench.errors import BenchError
+from bench.leaderboard import COLUMNS
+
+
+def cells(method: str, **more: Any) -> dict[str, Any]:
+    """A row of a board; what is not given is empty, as in a real one."""
+    usual = {
+        "tier": "quick", "split": "iid", "kind": "methods", "teacher": "resnet18", "student": "datalens",
+        "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
+        "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0, "seconds": 12.3, "device": "cpu",
+    }  # fmt: skip
+    return dict.fromkeys(COLUMNS, "") | usual | {"method": method, "runs": method} | more
+
+
+def proved(method: str, epsilon: float, accuracy: float, **more: Any) -> dict[str, Any]:
+    nothing = {"epsilon_claimed": "", "claim_unit": ""}
+    return cells(method, **{**nothing, "epsilon_accounted": epsilon, "accuracy_mean": accuracy, **more})
+
+
+def write(folder: Path, rows: list[dict[str, Any]], name: str = "mnist") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder
+
+
+def execute(module: ModuleType, *arguments: object) -> int:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module.add_arguments(parser)
+    return int(module.execute(parser.parse_args([str(a) for a in arguments])))
+
+
+@pytest.fixture
+def boards(tmp_path: Path) -> Path:
+    """Claims that look good, proofs that are, and what an audit refuted."""
+    rows = [
+        cells("dpsd", epsilon_accounted=7639.0, accuracy_mean=0.99, flags="claim!=accounted other-unit"),
+        cells("dgd", claim_unit="example", accuracy_mean=0.98),
+        proved("pate", 2.0, 0.93, attack="gmi", access="weights", attack_accuracy=0.4, teacher_attack_accuracy=0.9,
+               power="pass", setting="epsilon=2.0 attack.steps=9"),
+        proved("pate", 2.0, 0.93, attack="lira", access="scores", auc=0.52, teacher_auc=0.61, power="inconclusive",
+               setting="epsilon=2.0", seeds="0"),
+        proved("dp-sgd", 8.0, 0.96),
+        proved("dp-teacher", 8.01, 0.97),
+        proved("psg", 1.0, 0.97, flags="refuted"),
+        proved("dp-merf", 1.0, 0.71),
+        proved("alibi", 1.0, 0.97, unit="label", epsilon_claimed=1.0, claim_unit="label"),
+        proved("gm-dp", 1.0, 0.97, tier="smoke"),
+        proved("broken", 1.0, 0.97) | {"accuracy_mean": "", "epsilon_accounted": "", "failed": 2},
+        dict.fromkeys(COLUMNS, "") | {"tier": "quick", "split": "iid", "method": "reference", "kind": "reference"},
+    ]  # fmt: skip
+    return write(tmp_path / "boards", rows)
+
+
+def test_only_what_is_proved_is_chosen(boards: Path) -> None:
+    rows = [row | {"dataset": "mnist"} for row in csv.DictReader((boards / "mnist.csv").open())]
+    found = choosing.choose(rows, choosing.Wish("example", 8, 0.9))
+    assert {place: [c.row["method"] for c in each] for place, each in found.taken.items()} == {
+        ("mnist", "quick", "iid"): ["dp-sgd", "pate"]
+    }
+    reasons = {candidate.row["method"]: reason for candidate, reason in found.excluded}
+    assert reasons == {
+        "dpsd": "claimed 10 per query, accounted 7639",
+        "dgd": "claimed 10 per example, accounted infinite",
+        "dp-teacher": "nothing claimed, accounted 8.01",
+        "psg": "nothing claimed, refuted by an audit",
+        "dp-merf": "accounted 1, accuracy 0.710 below 0.9",
+        "alibi": "claimed 1 per label, accounted per label, not per example",
+        "gm-dp": "tier smoke, whose numbers mean nothing",
+        "broken": "no run of it was finished",
+    }
+
+
+def test_a_refutation_in_the_row_of_another_attack_counts() -> None:
+    rows = [
+        proved("psg", 1.0, 0.97, dataset="mnist"),
+        proved("psg", 1.0, 0.97, dataset="mnist", attack="gmi", access="weights", flags="refuted", seeds="0"),
+    ]
+    assert not choosing.choose(rows, choosing.Wish("example", 8, 0.9)).taken
+
+
+def test_a_label_promise_is_chosen_for_labels_alone(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(choose, "--unit", "label", "--max-epsilon", 2, "--boards", boards) == 0
+    said = capsys.readouterr().out
+    assert "take alibi: the only row" in said
+    assert "pate epsilon=2.0: nothing claimed, accounted per example, not per label" in said
+
+
+def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
+    boards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(choose, "--max-epsilon", 8, "--min-accuracy", 0.9, "--boards", boards) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.index("dp-sgd") < said.index("pate epsilon=2.0")
+    assert "take dp-sgd: the most accurate of 2 whose accounted epsilon per example is at most 8" in said
+    for words in ("0.9600", "12", "cpu", "not attacked", "40.0% on the student, 90.0% on the teacher, power pass",
+                  "AUC 0.520 on the student, 0.610 on the teacher, power inconclusive"):  # fmt: skip
+        assert all(word in said for word in words.split()), words
+    assert "excluded" in said and "dpsd: claimed 10 per query, accounted 7639" in said
+
+
+def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(choose, "--max-epsilon", 1, "--min-accuracy", 0.9, "--boards", boards) == 0
+    said = capsys.readouterr().out
+    assert "nearest: most accurate within epsilon 1: dp-merf on mnist (quick, iid): accuracy 0.710, accounted 1" in said
+    assert "nearest: least epsilon with accuracy 0.9: pate epsilon=2.0" in said
+    assert execute(choose, "--unit", "client", "--max-epsilon", 1, "--boards", boards) == 0
+    assert "no row has a finite accounted epsilon per client" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--max-epsilon", "inf"], "--max-epsilon inf"),
+        (["--max-epsilon", "0"], "--max-epsilon 0.0"),
+        (["--max-epsilon", "nan"], "--max-epsilon nan"),
+        (["--max-epsilon", "8", "--min-accuracy", "90"], "--min-accuracy 90.0"),
+        (["--max-epsilon", "8", "--dataset", "svhn"], "it has mnist"),
+        (["--max-epsilon", "8", "--boards", "nowhere"], "no board in nowhere"),
+    ],
+)
+def test_choose_refuses_in_one_line(boards: Path, arguments: list[str], words: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        execute(choose, "--boards", boards, *arguments)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    rows = [
+        cells("dpsd", epsilon_claimed=9.999748, epsilon_accounted=7638.8, accuracy_mean=0.77, accuracy_std=0.02,
+              flags="other-unit"),
+        cells("dpsd", epsilon_claimed=1.0, setting="mode=label epsilon=1.0", accuracy_mean=0.6),
+        cells("dpsd", epsilon_claimed=0.99999, setting="epsilon=1.0", accuracy_mean=0.5, tier="smoke"),
+    ]  # fmt: skip
+    return write(tmp_path / "leaderboards", rows)
+
+
+def table_of(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
+    return {(r["dataset"], r["method"], r["epsilon"]): r for r in csv.DictReader(io.StringIO(text))}
+
+
+def test_a_table_as_csv(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(compare, "--paper", "dpsd", "--table", "table i", "--boards", measured, "--csv") == 0
+    found = table_of(capsys.readouterr().out)
+    assert len(found) == 95
+    ours = found["mnist", "dpsd", "10.0"]
+    assert (ours["reported"], ours["ours"], ours["tier"], ours["state"]) == ("0.9785", "0.77", "quick", "measured")
+    assert float(ours["difference"]) == pytest.approx(-0.2085)
+    assert (ours["epsilon_accounted"], ours["accounted_unit"], ours["flags"]) == ("7638.8", "example", "other-unit")
+    assert found["mnist", "dpsd", "1.0"]["state"] == "not run", "label mode and tier smoke are other things"
+    assert found["celeba-g", "dpsd", "1.0"]["state"] == "planned"
+    assert found["mnist", "dgd", "1.0"]["flags"].split()[-1] == "reported:swapped-values"
+    assert {row["ours"] for row in found.values()} == {"", "0.77"}
+
+
+def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--paper", "dpsd", "--table", "Table I", "--out", measured.parent, "--tier", "smoke", "--csv"]
+    assert execute(compare, *arguments, "--dataset", "mnist") == 0
+    found = table_of(capsys.readouterr().out)
+    assert {key[0] for key in found} == {"mnist"}
+    assert found["mnist", "dpsd", "1.0"]["ours"] == "0.5"
+    assert found["mnist", "dpsd", "10.0"]["state"] == "not run"
+
+
+def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(compare, "--paper", "dpsd", "--table", "Table IV", "--boards", measured) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mnist dpsd 1 0.9762 0.6000 -0.3762 quick infinite per example" in said
+    assert "1 of 19 numbers" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--paper", "nobody", "--table", "Table I"], "known: dp-dfd, dpdfd, dgd, dpsd"),
+        (["--paper", "dgd", "--table", "Table 9"], "known: Table I, Table II"),
+        (["--paper", "dgd", "--table", "Table I", "--dataset", "svhn"], "which has mnist, fmnist"),
+        (["--paper", "dgd", "--table", "Table I", "--boards", "nowhere"], "no board in nowhere"),
+    ],
+)
+def test_compare_refuses_in_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        execute(compare, *arguments)
+    assert words in str(caught.value) and "\n" not in str(caught.value)

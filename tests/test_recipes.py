@@ -1,0 +1,160 @@
+"""The recipes hold every number of the papers' tables, and what they ask for is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from bench import job, registry, reported
+from bench.cli import read as read_command
+from bench.cli import run as run_command
+from bench.job import Settings
+from bench.steps import Material
+from bench.sweeps import Cell, Recipe, plan, read
+from bench.sweeps.recipe import Wanted
+
+PATHS = sorted((ROOT / "recipes").glob("*.toml"))
+NAMES = {
+    "dp-dfd": ["table1", "table2", "table3", "fig2", "fig3"],
+    "dpdfd": [f"table{i}" for i in range(1, 7)] + ["fig2"],
+    "dgd": ["table1", "table2"] + [f"fig{i}" for i in (3, 4, 6, 7, 8)],
+    "dpsd": [f"table{i}" for i in range(1, 7)] + [f"fig{i}" for i in range(4, 10)],
+}
+ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6"}
+LATER = {
+    "g-pate", "datalens", "dpgen", "cluster-rr", "label-protocol", "topagg", "spectral-dp", "geddp", "dp-blsgd", "rgp",
+    "gep", "feddafl", "fedadi", "dense", "dgd-acgan", "dgd-wgan", "dgd-infogan",
+}  # fmt: skip
+"""Methods of the papers that the bench may not have yet; any other unknown name is a slip."""
+DATASETS = {
+    "mnist", "fmnist", "cifar10", "cifar100", "svhn", "celeba-g", "celeba-h", "imagenet", "medmnist", "covidx",
+}  # fmt: skip
+
+
+def settle(arguments: Sequence[str]) -> tuple[Settings, list[int]]:
+    return run_command.settle(read_command(["run", *arguments]))
+
+
+def printed() -> list[tuple[str, str]]:
+    return [(paper, table) for paper, tables in reported.papers().items() for table in tables if table[:5] == "Table"]
+
+
+def recipe_of(paper: str, table: str) -> Recipe:
+    number = table.removeprefix("Table ")
+    return read(ROOT / "recipes" / f"{paper}-table{ROMAN.get(number, number)}.toml")
+
+
+def test_there_is_one_recipe_for_every_table_and_figure() -> None:
+    assert [path.stem for path in PATHS] == sorted(f"{paper}-{name}" for paper in NAMES for name in NAMES[paper])
+    assert len(printed()) == 17
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_recipe_says_what_it_is_of(path: Path) -> None:
+    recipe = read(path)
+    paper, _, name = path.stem.rpartition("-")
+    kind, _, number = recipe.table.partition(" ")
+    assert recipe.paper == paper
+    assert name == {"Table": "table", "Fig.": "fig"}[kind] + ROMAN.get(number, number)
+    known = LATER | set(registry.entries("method"))
+    for cell in recipe.cells:
+        assert cell.get("method") in known, cell
+        assert cell.get("dataset") in DATASETS, cell
+        assert cell.get("epsilon"), f"{path.name}: the epsilon of {cell.options} is the command's default by chance"
+
+
+@pytest.mark.parametrize(("paper", "table"), printed())
+def test_every_printed_accuracy_is_in_its_recipe(paper: str, table: str) -> None:
+    recipe = recipe_of(paper, table)
+    assert (recipe.paper, recipe.table) == (paper, table)
+    budgets = [cell.get("epsilon") for cell in recipe.cells]
+    cells = {
+        (cell.get("dataset"), cell.get("method"), None if budget == "none" else float(budget))
+        for cell, budget in zip(recipe.cells, budgets, strict=True)
+    }
+    known = {(dataset, method) for dataset, method, _ in cells}
+    for entry in reported.table(paper, table):
+        if "eps-uncertain" in entry.issues:
+            assert (entry.dataset, entry.method) in known, entry
+        else:
+            assert (entry.dataset, entry.method, entry.epsilon) in cells, entry
+
+
+@pytest.mark.parametrize(("paper", "table"), printed())
+def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str) -> None:
+    settings = [
+        {**dict(cell.options), **{"variant": _variant(cell.get("method"), dict(cell.options))}}
+        for cell in recipe_of(paper, table).cells
+    ]
+    for entry in reported.table(paper, table):
+        mode = "label" if entry.method == "dpsd" and entry.unit == "label" else "data"
+        assert any(
+            (cell["dataset"], cell["method"], cell["variant"]) == (entry.dataset, entry.method, entry.variant)
+            and cell.get("method.mode", "data") == mode
+            and entry.teacher in ("", cell["teacher"])
+            for cell in settings
+        ), entry
+
+
+def _variant(method: str, options: dict[str, str]) -> str:
+    """What `reported.variant` makes of a board's row that such a cell gives."""
+    own = [f"{key.removeprefix('method.')}={value}" for key, value in options.items() if key.startswith("method.")]
+    budget = "epsilon=None" if options["epsilon"] == "none" else f"epsilon={options['epsilon']}"
+    return reported.variant(method, " ".join([*own, budget]))
+
+
+@pytest.fixture
+def dry_run(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
+    """Plans cells as `bench sweep --dry-run --tier smoke` does, on MNIST, which is read once."""
+    load, loaded = job._material, dict[str, Material]()
+
+    def once(settings: Settings) -> Material:
+        assert (settings.dataset, settings.split) == ("mnist", "iid")
+        if "mnist" not in loaded:
+            loaded["mnist"] = load(settings)
+        return loaded["mnist"]
+
+    monkeypatch.setattr(job, "_material", once)
+    common = ["--tier", "smoke", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
+    return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, settle)
+
+
+def on_mnist() -> list[Wanted]:
+    """Each different cell of all recipes once, with MNIST in the place of its data set."""
+    cells: dict[Any, Wanted] = {}
+    for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
+        options = dict(cell.options) | {"dataset": "mnist"}
+        if cell.get("dataset") == "cifar100" and "method.k" in options:
+            continue  # k above MNIST's ten classes
+        cells.setdefault(frozenset(options.items()), replace(cell, options=tuple(options.items()), seeds=(0,)))
+    return list(cells.values())
+
+
+def check(planned: list[Cell]) -> int:
+    """Nothing may be refused, and only methods of `LATER` may be missing; how many cells are ready."""
+    assert not [f"{cell.name}: {cell.reason}" for cell in planned if cell.state == "refused"]
+    missing = {cell.reason for cell in planned if cell.state == "planned"}
+    assert missing <= {f"no method called '{name}' yet" for name in LATER}
+    return sum(cell.state == "ready" for cell in planned)
+
+
+def test_every_method_and_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
+    """One cell for each method with each set of options."""
+    kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}
+    assert check(dry_run(kinds.values())) >= 40
+
+
+@pytest.mark.slow
+def test_nothing_in_a_recipe_is_refused(dry_run: Callable[..., list[Cell]]) -> None:
+    assert check(dry_run(on_mnist())) > 200
+
+
+def test_a_slip_would_be_seen(dry_run: Callable[..., list[Cell]]) -> None:
+    slip = Wanted((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1"), ("method.beat", "1")), (0,))
+    with pytest.raises(AssertionError, match="no option '--method.beat'"):
+        check(dry_run([slip]))
