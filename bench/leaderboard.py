@@ -5,6 +5,7 @@ One row per spec with only the seeds forgotten; one file per data set.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -135,8 +136,9 @@ def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFra
     records = sorted(records, key=lambda r: r.hash)
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        groups[canonical(without_seeds(record.spec))].append(record)
-    rows = [_row(sorted(group, key=lambda r: (seed(r), r.hash)), known) for group in groups.values()]
+        groups[json.dumps(without_seeds(record.spec), sort_keys=True)].append(record)
+    folders = {name: entry.folder for name, entry in registry.entries("method").items()}
+    rows = [_row(sorted(group, key=lambda r: (seed(r), r.hash)), known, folders) for group in groups.values()]
     frame = pd.DataFrame(rows + list(_references(records)), columns=COLUMNS)
     return frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
 
@@ -158,14 +160,14 @@ def _references(records: list[Record]) -> Iterable[dict[str, Any]]:
         yield row
 
 
-def _row(group: list[Record], known: dict[str, list[Audit]]) -> dict[str, Any]:
+def _row(group: list[Record], known: dict[str, list[Audit]], folders: dict[str, str]) -> dict[str, Any]:
     spec, done = group[0].spec, [r for r in group if r.status != "failed"]
     release, attack = spec["release"], spec["attack"]
     row: dict[str, Any] = {
         "tier": spec["tier"],
         "split": release["teacher"]["data"]["split"],
         "method": release["method"],
-        "kind": _folder(release["method"]),
+        "kind": folders.get(release["method"], "unknown"),
         "setting": group[0].setting,
         "teacher": release["teacher"]["arch"] + ("" if release["teacher"]["weights"] is None else "+weights"),
         "student": next((r.student for r in done if r.student), release["student"]),
@@ -175,16 +177,12 @@ def _row(group: list[Record], known: dict[str, list[Audit]]) -> dict[str, Any]:
         "failed": len(group) - len(done),
         "runs": " ".join(r.hash for r in group),
     }
-    audits = [audit for key in sorted({audited_release(r.spec) for r in done}) for audit in known.get(key, [])]
+    keys = sorted({audited_release(r.spec) for r in done}) if known else []
+    audits = [audit for key in keys for audit in known.get(key, [])]
     if not done:
         return row
     row |= _numbers(done) | _privacy(done, audits)
     return row | reported.join(row, dataset(group[0]))
-
-
-def _folder(method: str) -> str:
-    known = registry.entries("method")
-    return known[method].folder if method in known else "unknown"
 
 
 def _numbers(done: list[Record]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -217,11 +218,12 @@ def privacy(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict[str, An
 
 
 def budget_plain(budget: Budget) -> dict[str, Any]:
-    """A budget as plain data for a spec."""
-    return asdict(budget) | {
+    """A budget as plain data for a spec; `noiseless` tells an infinite epsilon from none, which keeps the fields."""
+    plain = asdict(budget) | {
         "epsilon": number(budget.epsilon),
-        "bounded": budget.epsilon is not None and budget.epsilon < float("inf"),
+        "bounded": budget.epsilon is not None and math.isfinite(budget.epsilon),
     }
+    return plain | ({"noiseless": True} if budget.epsilon is not None and math.isinf(budget.epsilon) else {})
 
 
 def invert(

@@ -40,7 +40,7 @@ BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["job"] | {"job"}
 BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
 BELOW["sweeps"] = BELOW["runner"] | {"runner"}
-BELOW["report"] = {"__version__", "config", "errors", "leaderboard", "records", "registry", "reported"}
+BELOW["report"] = {"config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
 BELOW["cli"] = BELOW["sweeps"] | {"audit", "report", "sweeps"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """

@@ -143,10 +143,11 @@ def check(planned: list[Cell]) -> int:
     return sum(cell.state == "ready" for cell in planned)
 
 
-def test_every_method_and_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
-    """One cell for each method with each set of options."""
+def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
+    """One cell for each method with each set of its own options; the slow test takes every cell."""
     kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}
-    assert check(dry_run(kinds.values())) >= 40
+    own = [cell for (_, names), cell in kinds.items() if any(name.startswith("method.") for name in names)]
+    assert check(dry_run(own)) == len(own) >= 20
 
 
 @pytest.mark.slow
@@ -156,5 +157,5 @@ def test_nothing_in_a_recipe_is_refused(dry_run: Callable[..., list[Cell]]) -> N
 
 def test_a_slip_would_be_seen(dry_run: Callable[..., list[Cell]]) -> None:
     slip = Wanted((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1"), ("method.beat", "1")), (0,))
-    with pytest.raises(AssertionError, match="no option '--method.beat'"):
+    with pytest.raises(AssertionError, match=r"no option '--method\.beat'"):
         check(dry_run([slip]))

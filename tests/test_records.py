@@ -4,15 +4,37 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bench.privacy import Budget
 from bench.records import DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest, number
+from bench.steps import budget_plain
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
 RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", {"epsilon": 10.0}, "seeded", 0)
 RUN = RunSpec("quick", RELEASE, None, EvaluatorSpec(WHERE, "evaluator-cnn", {}, 1))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_canonical_form_is_what_json_writes(data: Any) -> None:
+    assert canonical(data) == json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize("bad", [{1: 2}, {"x": {3}}, [b"x"], {"a": 1, 2: 3}])
+def test_canonical_form_refuses_what_json_has_not(bad: Any) -> None:
+    with pytest.raises(TypeError):
+        canonical(bad)
 
 
 def test_canonical_form_ignores_the_order_of_keys() -> None:
@@ -69,3 +91,10 @@ def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text(record.to_json())
     with pytest.raises(ValueError, match="hash"):
         Record.read(tmp_path / "record.json")
+
+
+def test_no_budget_and_a_budget_without_noise_are_different_specs() -> None:
+    none, endless = Budget(None, solve="none"), Budget(math.inf, solve="none")
+    assert budget_plain(none) != budget_plain(endless)
+    assert digest(budget_plain(none)) != digest(budget_plain(endless))
+    assert "noiseless" not in budget_plain(Budget(10.0))

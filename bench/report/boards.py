@@ -42,7 +42,9 @@ SHOWN = [
     Column("kind", "kind", "text"),
     Column("teacher", "teacher", "text"),
     Column("student", "student", "text"),
-    Column("accuracy_mean", "accuracy", "percent", True, tip="of the student on the test set, mean ± deviation of seeds"),
+    Column(
+        "accuracy_mean", "accuracy", "percent", True, tip="of the student on the test set, mean ± deviation of seeds"
+    ),
     Column("teacher_accuracy", "teacher's accuracy", "percent"),
     Column("epsilon_claimed", "ε claimed", "epsilon", True, ["claim_unit"], "by the paper's own theorem"),
     Column("epsilon_accounted", "ε accounted", "epsilon", True, ["unit"], "what can be proved from the ledger"),
@@ -56,7 +58,7 @@ SHOWN = [
     Column("power", "power", "text", True, tip="whether the attack works where nothing defends"),
     Column("target_accuracy", "target's own view", "percent", within=ATTACK),
     Column("inception_score", "IS", "number", within=ATTACK, tip="inception score by the data set's evaluator"),
-    Column("inception_e6", "(IS-1) × 10⁶", "number", within=ATTACK),
+    Column("inception_e6", "(IS-1) 10⁶", "number", within=ATTACK),
     Column("inception_within_class", "IS within class", "number", within=ATTACK),
     Column("knn_distance", "KNN distance", "number", within=ATTACK),
     Column("knn_gap", "KNN gap", "number", within=ATTACK, tip="how much nearer to private than to unseen images"),
@@ -71,6 +73,7 @@ SHOWN = [
     Column("tpr_at_01pct", "TPR at FPR 0.1 %", "percent", within=ATTACK),
     Column("queries", "queries", "number", within=ATTACK),
     Column("reported_accuracy", "printed by the paper", "percent", True),
+    Column("reported_difference", "ours less theirs", "percent", True),
     Column("reported_source", "printed where", "text"),
     Column("runs", "seeds", "runs", True, tip="a run each; follow the number"),
     Column("failed", "failed", "number"),

@@ -36,6 +36,14 @@ def command(record: Record) -> str:
     return shlex.join(parts)
 
 
+def differences(spec: dict[str, Any]) -> str:
+    """What an audit's release has beside its tier's defaults, as options."""
+    release, tier = spec["release"], spec["tier"]
+    epsilon = release["budget"]["epsilon"]
+    parts = _options("method", release["method"], tier, release["options"])
+    return shlex.join([*parts, *([] if epsilon == 10.0 or epsilon is None else ["--epsilon", f"{epsilon:g}"])])
+
+
 def notes(record: Record) -> list[str]:
     """What a reader must know beside the command, a sentence each."""
     release, attack = record.spec["release"], record.spec["attack"]
@@ -47,9 +55,9 @@ def notes(record: Record) -> list[str]:
     plugins = [("method", release["method"], release["version"])]
     plugins += [] if attack is None else [("attack", attack["attack"], attack["version"])]
     for kind, name, version in plugins:
-        if name not in registry.entries(kind):
+        if name not in installed(kind):
             found.append(f"The {kind} {name} is not installed where this page was made.")
-        elif (now := registry.load(kind, name).version) != version:
+        elif (now := _version(kind, name)) != version:
             found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
     data = teacher["data"]
     if data["dataset"].startswith(("npz-", "imagefolder-")):
@@ -94,10 +102,12 @@ def _budget(record: Record) -> list[str]:
 
 
 def _epsilon(record: Record) -> str:
-    """The spec of no noise and that of no budget are the same; the record's setting tells them apart."""
+    """In older records the spec of no noise and that of no budget are the same; the setting tells them apart."""
     epsilon = record.spec["release"]["budget"]["epsilon"]
     if epsilon is not None:
         return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
+    if record.spec["release"]["budget"].get("noiseless"):
+        return "inf"
     return "none" if "epsilon=None" in record.setting.split() else "inf"
 
 
@@ -114,10 +124,21 @@ def _options(kind: str, name: str, tier: str, given: dict[str, Any]) -> list[str
 
 
 @cache
+def installed(kind: str) -> dict[str, str]:
+    """The plug-ins of a kind, "method" or "attack", with their folders; looked up once."""
+    return {name: entry.folder for name, entry in registry.entries(kind).items()}
+
+
+@cache
+def _version(kind: str, name: str) -> int:
+    return int(registry.load(kind, name).version)
+
+
+@cache
 def _defaults(kind: str, name: str, tier: str) -> dict[str, Any]:
     """The options of a plug-in at a tier; none of one that is not installed."""
     if kind == "teacher":
         from bench.teachers import Recipe
 
         return plain(configure(Recipe, tier, {}, "teacher"))
-    return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in registry.entries(kind) else {}
+    return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in installed(kind) else {}

@@ -10,8 +10,14 @@ FLAGS = {
     "an attacker who converts his own could do better.",
     "membership>accounted": "The attack's scores point at more leakage than the accounted epsilon of one record "
     "allows. That is an indication, not a proof.",
+    "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
-DISPUTED = "The proof of the paper's claim does not cover what the algorithm does: {}."
+KINDS = {
+    "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
+    "reported": "The papers contradict themselves or each other about the printed number: issue {}, see "
+    "docs/reported.md.",
+}
+"""Flags that end in a reason."""
 UNITS = {
     "example": "one record of the teacher's private training set",
     "label": "the label of one private record",
@@ -30,10 +36,11 @@ TIERS = {
     "quick": "minutes on two CPU cores",
     "smoke": "a few steps, for tests: the numbers mean nothing",
 }
-COVERED = "The numbers of different units are never ranked together."
 
 
 def flag(name: str) -> str:
     """What a flag of a board means, in a sentence. Raises KeyError for a flag that has none."""
     kind, _, reason = name.partition(":")
-    return DISPUTED.format(reason.replace("-", " ")) if kind == "disputed" else FLAGS[name]
+    if not reason:
+        return FLAGS[name]
+    return KINDS[kind].format(reason.replace("-", " ") if kind == "disputed" else reason)

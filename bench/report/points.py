@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bench import leaderboard
 from bench.records import Record, canonical
 from bench.report.meanings import UNITS
-
-What = Literal["claimed", "accounted", "reported"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class Point:
         run: the hash of a run behind it; "" for a number from a paper.
         series: points of one series differ in the budget alone.
         proven: whether the attack behind it has proved its power.
+        unit: what the release promises something for, in panels of attacks.
     """
 
     method: str
@@ -36,11 +35,12 @@ class Point:
     series: str = ""
     seeds: int = 1
     proven: bool = True
+    unit: str = ""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Points that may be compared: one kind of number, one unit, one attack."""
+    """Points that may be compared: one kind of number and one unit, or one attack, where points name their units."""
 
     what: str
     unit: str
@@ -63,7 +63,7 @@ def _grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
 def epsilons(records: Iterable[Record]) -> list[Panel]:
     """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit."""
     records = list(records)
-    found: dict[tuple[What, str], list[Point]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for group in _grouped(records, attacks=False):
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
@@ -73,8 +73,8 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
             if all(part is not None for part in parts):
                 found["accounted", unit].append(_release(group, [_x(part) for part in parts if part is not None]))
     teacher = _mean([record.metrics.get("teacher_accuracy") for record in records])
-    lines = {} if teacher is None else {"teachers, mean": teacher}
-    order: list[tuple[What, str]] = [(what, unit) for what in ("claimed", "accounted") for unit in UNITS]  # type: ignore[misc]
+    lines = {} if teacher is None else {"mean of the teachers": teacher}
+    order = [(what, unit) for what in ("claimed", "accounted") for unit in UNITS]
     return [Panel(*key, _sorted(found[key]), lines=lines) for key in order if key in found]
 
 
@@ -93,19 +93,19 @@ def curves(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def attacks(records: Iterable[Record]) -> list[Panel]:
-    """Accuracy against the success of an attack: a panel for every attack and unit of the release's promise."""
-    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    """Accuracy against the success of an attack, a panel for each; points know the unit of the release's promise."""
+    found: dict[str, list[Point]] = defaultdict(list)
     levels: dict[str, list[Record]] = defaultdict(list)
     for group in _grouped([r for r in records if _success(r, "") is not None], attacks=True):
-        attack, first = group[0].spec["attack"]["attack"], group[0]
+        attack = group[0].spec["attack"]["attack"]
         success = _mean([_success(record, "") for record in group])
         if success is not None:
             proven = all(record.status == "ok" for record in group)
-            found[attack, promised(first)].append(_release(group, [success], proven))
+            found[attack].append(replace(_release(group, [success]), proven=proven, unit=promised(group[0])))
             levels[attack] += group
     return [
-        Panel(_measure(levels[attack][0]), unit, _sorted(points), attack, _levels(levels[attack]))
-        for (attack, unit), points in sorted(found.items(), key=lambda item: (item[0][0], list(UNITS).index(item[0][1])))
+        Panel(_measure(levels[attack][0]), "", _sorted(points), attack, _levels(levels[attack]))
+        for attack, points in sorted(found.items())
     ]
 
 
@@ -124,21 +124,22 @@ def promised(record: Record) -> str:
     return str(accounted["unit"]) if accounted["epsilon"] is not None else "none"
 
 
-def front(points: Iterable[Point]) -> list[Point]:
-    """The Pareto front: no other point has less attack success and no less accuracy, or as little and more.
+def fronts(points: Iterable[Point]) -> dict[str, list[Point]]:
+    """The Pareto front of each unit: points that no other of the unit beats in both, safety and accuracy.
 
-    Points of attacks that did not prove their power are left out: their failure shows nothing. Sorted by success; of
-    equal points, the first.
+    A point beats another with no more attack success and no less accuracy, and one of them better; of equal points the
+    first stays. Points whose attack did not prove its power are left out: its failure shows nothing.
     """
-    found: list[Point] = []
-    for point in sorted((p for p in points if p.proven), key=lambda p: (p.x, -p.y)):
-        if not found or point.y > found[-1].y:
-            found.append(point)
+    found: dict[str, list[Point]] = {}
+    for point in sorted((p for p in points if p.proven), key=lambda p: (list(UNITS).index(p.unit), p.x, -p.y)):
+        mine = found.setdefault(point.unit, [])
+        if not mine or point.y > mine[-1].y:
+            mine.append(point)
     return found
 
 
 def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Panel]:
-    """The papers' own accuracies at a finite epsilon, for methods that have runs here; a panel for every unit they name.
+    """The papers' accuracies at a finite epsilon, for methods that have runs here; a panel for every unit they name.
 
     Ablations are left out, but for the lowest points of DPSD's figure 9.
     """
@@ -149,11 +150,11 @@ def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Pan
         drawn = row["kind"] != "ablation" or "Fig. 9" in row["note"]
         if method and drawn and row["metric"] == "accuracy" and row["epsilon"]:
             point = Point(method, f"as {row['paper']} prints", float(row["epsilon"]), float(row["value"]), None, "")
-            found[row["unit_claimed"]].add(Point(**{**vars(point), "series": f"{method} {row['paper']}"}))
+            found[row["unit_claimed"]].add(replace(point, series=f"{method} {row['paper']}"))
     return [Panel("reported", unit, _sorted(list(points))) for unit, points in sorted(found.items())]
 
 
-def _release(group: list[Record], xs: list[float], proven: bool = True) -> Point:
+def _release(group: list[Record], xs: list[float]) -> Point:
     first, accuracies = group[0], [float(record.metrics["accuracy"] or 0) for record in group]
     mean = math.fsum(accuracies) / len(accuracies)
     spread = None
@@ -161,7 +162,7 @@ def _release(group: list[Record], xs: list[float], proven: bool = True) -> Point
         spread = math.sqrt(math.fsum((a - mean) ** 2 for a in accuracies) / (len(accuracies) - 1))
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
     method = first.spec["release"]["method"]
-    return Point(method, first.setting, x, mean, spread, first.hash, _series(first), len(group), proven)
+    return Point(method, first.setting, x, mean, spread, first.hash, _series(first), len(group))
 
 
 def _series(record: Record) -> str:

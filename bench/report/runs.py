@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench import leaderboard, registry
+from bench import leaderboard
 from bench.records import Audit, Record
-from bench.report.command import command, notes
+from bench.report.command import command, differences, installed, notes
 
 UTILITY = {
     "teacher_accuracy": "teacher",
@@ -32,7 +32,7 @@ MEASURES = {
     "target_accuracy": "the target's own view",
     "inception_score": "inception score",
     "inception_score_std": "  deviation over splits",
-    "inception_e6": "  (IS-1) × 10⁶",
+    "inception_e6": "  (IS-1) 10⁶",
     "inception_within_class": "  within class",
     "knn_distance": "KNN distance",
     "knn_gap": "  nearer to private than to unseen",
@@ -69,7 +69,7 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "tier": record.spec["tier"],
         "split": release["teacher"]["data"]["split"],
         "method": release["method"],
-        "kind": _folder(release["method"]),
+        "kind": installed("method").get(release["method"], "unknown"),
         "setting": record.setting,
         "teacher": release["teacher"]["arch"],
         "student": record.student or release["student"],
@@ -94,11 +94,6 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "spec": _without_target(record.spec),
         "provenance": record.provenance,
     }
-
-
-def _folder(method: str) -> str:
-    known = registry.entries("method")
-    return known[method].folder if method in known else "unknown"
 
 
 def _flags(record: Record, audits: list[Audit]) -> list[str]:
@@ -160,6 +155,7 @@ def audit_line(audit: Audit) -> dict[str, Any]:
     return {
         "hash": audit.hash,
         "method": audit.spec["release"]["method"],
+        "setting": differences(audit.spec),
         "verdict": audit.verdict,
         "powerful": audit.powerful,
         "ceiling": audit.ceiling,
@@ -173,7 +169,10 @@ def audit_line(audit: Audit) -> dict[str, Any]:
 
 
 def event(found: Mapping[str, Any]) -> str:
-    """A ledger's event in one line, such as "PoissonSampled(sampling_probability 0.1, Gaussian(noise_multiplier 2))"."""
+    """A ledger's event in one line, such as "PoissonSampled(sampling_probability 0.1, Gaussian(noise_multiplier 2))".
+
+    Field names are dp-accounting's.
+    """
     parts = [_part(key, value) for key, value in found.items() if key != "name"]
     name = str(found.get("name", "event")).removesuffix("DpEvent")
     return f"{name}({', '.join(parts)})" if parts else name

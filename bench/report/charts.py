@@ -1,0 +1,254 @@
+"""Panels as inline SVG: points that lead to their runs, with a legend; colours are the page's."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from bench.report.axes import BAND, Scale, logarithmic, share
+from bench.report.meanings import UNITS
+from bench.report.points import Panel, Point, fronts
+
+WIDTH, HEIGHT = 460, 340
+LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
+COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
+SHAPES = ("circle", "square", "triangle", "diamond", "cross")
+Place = tuple[float, float]
+Box = tuple[float, float, float, float]
+Styles = Mapping[str, tuple[int, str]]
+
+
+def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """A colour and a shape per method, the same in every chart of a page."""
+    return {
+        name: (index % COLOURS, SHAPES[index // COLOURS % len(SHAPES)])
+        for index, name in enumerate(sorted(set(methods)))
+    }
+
+
+def tag(name: str, content: str = "", /, **attributes: object) -> str:
+    """An element; attribute values are escaped, `content` is markup already. `class_` is class, `data_x` is data-x."""
+    pairs = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"' for key, value in attributes.items()
+    )
+    return f"<{name}{pairs}>{content}</{name}>"
+
+
+def _text(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
+    """A figure of accuracy against epsilon on a logarithmic scale; with `lines`, points of a series are joined."""
+    x = logarithmic([point.x for point in panel.points], LEFT, RIGHT)
+    marks = _joined(panel.points, x, _height(panel), look) if lines else ""
+    kind = {"claimed": "claimed by the paper", "accounted": "accounted: what can be proved", "reported": "as printed"}
+    label = f"ε {panel.what}, per {panel.unit}"
+    meaning = "in the paper's own words" if panel.what == "reported" else UNITS[panel.unit]
+    meaning += "".join(f"; dashed: {label}, {100 * value:.1f} %" for label, value in panel.lines.items())
+    title = f"{kind[panel.what]}, per {panel.unit}"
+    return _figure(panel, look, x, label, title, meaning, marks)
+
+
+def attack_panel(panel: Panel, look: Styles) -> str:
+    """A figure of accuracy against the success of an attack, with the Pareto front of every unit."""
+    values = [*(point.x for point in panel.points), *panel.lines.values()]
+    x, y = share(values, LEFT, RIGHT - MARGIN), _height(panel)
+    marks, counts, last = "", [], math.inf
+    for unit, best in sorted(fronts(panel.points).items(), key=lambda item: item[1][-1].y):
+        places = [(x.at(point.x), y.at(point.y)) for point in best]
+        marks += "".join(tag("circle", cx=a, cy=b, r=9, class_="best") for a, b in places)
+        last = min(places[-1][1] + 4, last - LINE)
+        marks += _steps(places, unit, x.edge) + tag("text", _promise(unit), x=x.edge + 11, y=last, class_="quiet name")
+        counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {_promise(unit)}")
+    meaning = "left is safer, up is more useful; ringed, nothing else is both: " + (", ".join(counts) or "none")
+    return _figure(panel, look, x, f"{panel.what} of {panel.attack} on the student", panel.attack, meaning, marks)
+
+
+def _promise(unit: str) -> str:
+    return "no promise" if unit == "none" else f"per {unit}"
+
+
+def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meaning: str, marks: str) -> str:
+    y = _height(panel)
+    places = _places(panel.points, x, y)
+    content = _grid(x, y, label) + _levels(panel, x, y) + marks
+    content += "".join(_mark(point, place, y, look) for point, place in zip(panel.points, places, strict=True))
+    content += _names(panel.points, places, x.edge)
+    drawn = tag(
+        "svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=f"{title}: accuracy against {label}"
+    )
+    caption = tag("strong", escape(title)) + " " + tag("span", escape(meaning))
+    return tag("figure", tag("figcaption", caption) + drawn, class_="panel")
+
+
+def _height(panel: Panel) -> Scale:
+    levels = [] if panel.attack else list(panel.lines.values())
+    return share([*(point.y for point in panel.points), *levels], BOTTOM, TOP)
+
+
+def _grid(x: Scale, y: Scale, label: str) -> str:
+    """Rules, tick labels and the names of the axes."""
+    parts = []
+    for value in y.ticks():
+        place = y.at(value)
+        parts.append(tag("path", d=f"M{LEFT} {place:.1f}H{x.edge}", class_="rule"))
+        parts.append(tag("text", f"{value:.0%}".replace("%", " %"), x=LEFT - 6, y=place + 4, text_anchor="end"))
+    for value in x.ticks():
+        place = x.at(value)
+        parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="rule"))
+        shown = (
+            _power(value) if x.log else f"{value:.2f}" if label.startswith("AUC") else f"{value:.0%}".replace("%", " %")
+        )
+        parts.append(tag("text", shown, x=place, y=BOTTOM + 18, text_anchor="middle"))
+    if x.band:
+        parts.append(tag("rect", x=x.edge - BAND + 8, y=TOP, width=BAND - 8, height=BOTTOM - TOP, class_="band"))
+        parts.append(tag("text", "∞", x=x.edge - (BAND - 8) / 2, y=BOTTOM + 18, text_anchor="middle"))
+    parts.append(tag("text", escape(label), x=(LEFT + x.edge) / 2, y=HEIGHT - 8, text_anchor="middle", class_="axis"))
+    parts.append(
+        tag("text", "accuracy", transform=f"translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)", text_anchor="middle")
+    )
+    return "".join(parts)
+
+
+def _power(value: float) -> str:
+    """A tick of a logarithmic scale: 0.01, 200, 10⁴, 2·10⁴."""
+    if 0.001 <= value < 9999:
+        return f"{value:g}"
+    power = math.floor(math.log10(value) + 1e-9)
+    ahead = round(value / 10.0**power)
+    return ("" if ahead == 1 else f"{ahead}·") + "10" + str(power).translate(RAISED)
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _levels(panel: Panel, x: Scale, y: Scale) -> str:
+    """Dashed lines; those of an attack are named, that of accuracy is named above the chart."""
+    parts = []
+    for row, (label, value) in enumerate(panel.lines.items()):
+        if not panel.attack:
+            parts.append(tag("path", d=f"M{LEFT} {y.at(value):.1f}H{x.edge}", class_="level"))
+            continue
+        place = x.at(value)
+        left = place > (LEFT + x.edge) / 2
+        parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="level"))
+        across, anchor = (place - 5, "end") if left else (place + 5, "start")
+        name = tag("text", escape(label), x=across, y=BOTTOM - 8 - LINE * row, text_anchor=anchor, class_="quiet name")
+        parts.append(name)
+    return "".join(parts)
+
+
+def _places(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
+    """Where points go; those at infinity are spread over the strip, which has no scale."""
+    endless = sum(math.isinf(point.x) for point in points)
+    seen, places = 0, []
+    for point in points:
+        if math.isinf(point.x):
+            seen += 1
+            across = x.edge - BAND + 8 + (BAND - 8) * seen / (endless + 1)
+        else:
+            across = x.at(point.x) if point.x > 0 or not x.log else float(LEFT)
+        places.append((across, y.at(point.y)))
+    return places
+
+
+def _mark(point: Point, place: Place, y: Scale, look: Styles) -> str:
+    colour, shape = look[point.method]
+    across, height = place
+    body = tag("title", escape(_told(point)))
+    if point.spread:
+        low, high = (y.at(min(y.high, max(y.low, point.y + way * point.spread))) for way in (-1, 1))
+        body += tag("path", d=f"M{across:.1f} {low:.1f}V{high:.1f}", class_="spread")
+    hollow = "" if point.proven and point.run else " hollow"
+    body += tag("path", d=_shape(shape, across, height), class_=f"mark{hollow}")
+    kind = {"class_": f"point c{colour}", "data_method": point.method}
+    if not point.run:
+        return tag("g", body, **kind)
+    return tag("a", body, href=f"#run-{point.run}", aria_label=_told(point), **kind)
+
+
+def _told(point: Point) -> str:
+    where = "∞" if math.isinf(point.x) else f"{point.x:.4g}"
+    spread = "" if point.spread is None else f" ± {100 * point.spread:.1f}"
+    seeds = "" if not point.run else ", 1 seed" if point.seeds == 1 else f", {point.seeds} seeds"
+    power = "" if point.proven else ", the attack did not prove its power"
+    unit = f", {_promise(point.unit)}" if point.unit else ""
+    name = f"{point.method}, {point.setting}" if point.setting else point.method
+    return f"{name}: {100 * point.y:.1f}{spread} % at {where}{seeds}{unit}{power}"
+
+
+def _shape(name: str, x: float, y: float) -> str:
+    """The outline of a mark around a place."""
+    start = f"M{x:.1f} {y:.1f}"
+    return (
+        start
+        + {
+            "circle": "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
+            "square": "m-4.5-4.5h9v9h-9z",
+            "triangle": "m0-6l5.5 10h-11z",
+            "diamond": "m0-6.5l5.5 6.5l-5.5 6.5l-5.5-6.5z",
+            "cross": "m-2-5.5h4v3.5h3.5v4h-3.5v3.5h-4v-3.5h-3.5v-4h3.5z",
+        }[name]
+    )
+
+
+def _steps(places: Sequence[Place], unit: str, end: float) -> str:
+    """A staircase through the front of a unit: what is reached at no more than so much success."""
+    path = f"M{places[0][0]:.1f} {places[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in places[1:])
+    return tag("path", d=f"{path}H{end}", class_=f"front {unit}")
+
+
+def _joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
+    series: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        if math.isfinite(point.x):
+            series[point.series].append(point)
+    parts = []
+    for found in series.values():
+        path = "L".join(f"{x.at(p.x):.1f} {y.at(p.y):.1f}" for p in sorted(found, key=lambda p: (p.x, p.y)))
+        method = found[0].method
+        parts.append(tag("path", d=f"M{path}", class_=f"curve c{look[method][0]}", data_method=method))
+    return "".join(parts)
+
+
+def _names(points: Sequence[Point], places: Sequence[Place], end: float) -> str:
+    """The name of each method beside one of its points, where it covers nothing; other names are in the legend."""
+    taken: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in places]
+    parts, done = [], set()
+    for point, (x, y) in zip(points, places, strict=True):
+        width = LETTER * len(point.method)
+        for left, anchor in ((x + GAP, "start"), (x - GAP - width, "end")):
+            box = (left, y - LINE / 2, left + width, y + LINE / 2)
+            inside = left >= LEFT and box[2] <= end
+            if point.method not in done and inside and not any(_overlap(box, other) for other in taken):
+                done.add(point.method)
+                taken.append(box)
+                across = x + GAP if anchor == "start" else x - GAP
+                parts.append(tag("text", escape(point.method), x=across, y=y + 4.5, text_anchor=anchor, class_="name"))
+    return "".join(parts)
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def legend(methods: Iterable[str], look: Styles) -> str:
+    """A button per method, which brings its points out."""
+    items = []
+    for name in sorted(set(methods)):
+        colour, shape = look[name]
+        swatch = tag("svg", tag("path", d=_shape(shape, 8, 8), class_="mark"), viewBox="0 0 16 16", aria_hidden="true")
+        items.append(
+            tag(
+                "button",
+                swatch + escape(name),
+                type="button",
+                class_=f"c{colour}",
+                data_method=name,
+                aria_pressed="false",
+            )
+        )
+    return tag("div", "".join(items), class_="legend", role="group", aria_label="bring out one method")

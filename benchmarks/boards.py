@@ -1,0 +1,68 @@
+"""How long a board of many records takes to build: CPU seconds and peak memory, for records as the runner writes them.
+
+    python benchmarks/boards.py --records 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import leaderboard
+from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical
+
+SEEDS = 3
+KEYS = [key for key in leaderboard.AVERAGED if "auc" not in key and "tpr" not in key]
+
+
+def record(number: int) -> Record:
+    """A record with made-up numbers; every three share a row."""
+    seed, row = number % SEEDS, number // SEEDS
+    where = DataSpec("mnist", "f" * 16, "iid")
+    teacher = TeacherSpec(where, "resnet18", None, {"epochs": 10, "lr": 0.002, "batch": 64}, seed)
+    options = {f"option_{i}": i / 7 for i in range(20)} | {"sigma": row / 10}
+    budget = {"epsilon": 10.0, "delta": 1e-5, "account": "claimed", "solve": "sigma", "unit": "example"}
+    release = ReleaseSpec(teacher, "dpsd", 2, options, "datalens", budget, "seeded", seed)
+    attack = AttackSpec(release, "a" * 16, "gmi", 1, "weights", {"iterations": 50}, seed)
+    spec = RunSpec("quick", release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
+    made = Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), f"sigma={row / 10}", "datalens")
+    made.metrics = {f"{p}{key}": 0.5 for p in ("", "teacher_", "random_") for key in KEYS}
+    made.metrics |= {"accuracy": 0.7, "teacher_accuracy": 0.9, "attack_accuracy": 0.5}
+    accounted = {"epsilon": 7639.0, "finite": True, "unit": "example", "relation": "add-or-remove", "delta": 1e-5}
+    claimed = {"epsilon": 10.0, "finite": True, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
+    units = {"example": accounted, "query": accounted | {"unit": "query"}}
+    made.privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": units, "audited": None}
+    seconds = {"teacher": 1.5, "release": 20.0}
+    made.provenance = {"device": "cpu (2 threads)", "seconds": seconds, "git": {"clean": True}}
+    return made
+
+
+def main() -> None:
+    """Write records, build the board from them, print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        boards = Path(folder)
+        (boards / "records").mkdir()
+        for number in range(given.records):
+            made = record(number)
+            (boards / "records" / f"{made.hash}.json").write_text(canonical(asdict(made)), encoding="utf-8")
+        start, wall = time.process_time(), time.perf_counter()
+        read = leaderboard.read((boards / "records").glob("*.json"))
+        middle = time.process_time()
+        text = leaderboard.to_csv(read)
+        end, ended = time.process_time(), time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{given.records} records, {text.count(chr(10)) - 1} rows")
+    print(f"reading {middle - start:.1f} s, table {end - middle:.1f} s of CPU; {ended - wall:.1f} s of wall time")
+    print(f"peak {peak:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

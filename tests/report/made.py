@@ -1,0 +1,74 @@
+"""Made-up records for the report's tests: every status, unit and kind of number."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+from bench.records import Record, digest
+
+NASTY = "</script><img src=x onerror=alert(1)>"
+
+
+def epsilon(value: float | None, unit: str, **more: Any) -> dict[str, Any]:
+    """A claim or an account as records hold it."""
+    return {"epsilon": value, "finite": value is not None, "delta": 1e-5, "unit": unit, **more}
+
+
+def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes: Any) -> Record:
+    """A record of a run on digits.
+
+    Changes: tier, status, setting, dataset, budget (epsilon), claim and claim_unit, accounted, query, attack, success.
+    """
+    data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
+    teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
+    budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
+    release = {"teacher": teacher, "method": method, "version": 1, "options": {}, "student": "datalens"}
+    release |= {"budget": budget | {"unit": "example", "bounded": True}, "noise": "seeded", "seed": seed}
+    attack, name = None, changes.get("attack")
+    if name is not None:
+        attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
+        attack |= {"options": {}, "seed": seed}
+    spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": {"data": data}}
+    status = changes.get("status", "ok")
+    found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("setting", ""))
+    if status == "failed":
+        return found
+    found.student = "datalens"
+    found.metrics = {"accuracy": accuracy, "accuracy.lo": accuracy - 0.05, "accuracy.hi": accuracy + 0.05}
+    found.metrics |= {"teacher_accuracy": 0.99, "evaluator_accuracy": 0.99}
+    if name is not None:
+        found.metrics |= {"attack_accuracy": changes.get("success", 0.8), "teacher_attack_accuracy": 0.9}
+        found.metrics |= {"random_attack_accuracy": 0.1, "queries": 1000, "power_p_teacher": 0.001}
+    accounted = epsilon(changes.get("accounted"), "example", accountant="pld", relation="add-or-remove", version="1")
+    query = epsilon(changes.get("query", 35.7), "query", accountant="pld", relation="add-or-remove", version="1")
+    claim = changes.get("claim", 10.0)
+    found.privacy = {
+        "claimed": None if claim == "none" else epsilon(claim, changes.get("claim_unit", "query"), source="Theorem 1"),
+        "accounted": accounted,
+        "accounted_units": {"example": accounted, "query": query},
+        "audited": None,
+        "events": [
+            {"event": {"name": "GaussianDpEvent", "noise_multiplier": 2.0}, "count": 7, "unit": "query", "why": "votes"}
+        ],
+        "noise": "seeded",
+        "solved": {"sigma": 2.0},
+    }
+    found.provenance = {
+        "device": "cpu (2 threads)",
+        "seconds": {"teacher": 1.5},
+        "git": {"clean": True, "commit": "c0"},
+    }
+    return found
+
+
+def png(shade: int = 128) -> bytes:
+    """A grey PNG of four by four pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 4, 4, 8, 0, 0, 0, 0)
+    body = zlib.compress((b"\0" + bytes([shade]) * 4) * 4)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")

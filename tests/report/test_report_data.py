@@ -1,0 +1,371 @@
+"""What the report shows, without a browser: commands, panels, fronts, sources, escaping."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import re
+import shlex
+import time
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from conftest import write_toy
+from made import NASTY, png, record
+
+from bench import cli, leaderboard, runner
+from bench.cli import report as report_command
+from bench.cli import run as run_command
+from bench.errors import BenchError
+from bench.job import setting
+from bench.records import Record
+from bench.report import Sources, boards, command, gather, meanings, points, render, runs
+from bench.report.axes import BAND, logarithmic, share
+from bench.report.command import notes
+from bench.report.page import content, embedded
+from bench.report.points import Point
+
+SMOKE = "run --method dpsd --tier smoke --teacher datalens"
+
+
+def made_by(line: str, out: Path) -> Record:
+    """The record that a command line would write, without its results."""
+    settings, seeds = run_command.settle(cli.read([*shlex.split(line), "--out", str(out)]))
+    job = runner.prepare(settings)
+    spec = runner.run_spec(job, seeds[0])
+    return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), setting(job))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--attack gmi",
+        "--attack gmi --attack.iterations 7 --attack.keep_best --seeds 3",
+        "--method.mode label --method.k 2 --method.augment false --epsilon 1",
+        "--teachers 4 --account accounted --epsilon 8 --unit example --delta 1e-6",
+        "--epsilon inf --noise os --student resnet18",
+        "--epsilon none --method.sigma 3.5",
+        "--solve steps --epsilon 0.30000000000000004 --method.sigma 50",
+        "--teacher.lr 0.01 --teacher.flip --split full --dataset digits --split disjoint-low",
+    ],
+)
+def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Path) -> None:
+    wanted = made_by(f"{SMOKE} {options}", tmp_path)
+    line = command(wanted)
+    program, *arguments = shlex.split(line)
+    found = made_by(shlex.join(arguments), tmp_path)
+    assert program == "bench"
+    assert (found.hash, found.setting) == (wanted.hash, wanted.setting)
+    assert ("--epsilon none" in line) == ("none" in options) and ("--epsilon inf" in line) == ("inf" in options)
+
+
+def test_the_command_says_what_no_record_knows(tmp_path: Path) -> None:
+    write_toy(tmp_path, 80)
+    weights = tmp_path / "teacher.safetensors"
+    weights.write_bytes(b"any bytes have a hash")
+    own = f"--dataset npz:{tmp_path}/toy.npz --teacher-weights {weights} --teacher-normalise=0.1,0.3"
+    wanted = made_by(f"{SMOKE} {own}", tmp_path)
+    line = command(wanted)
+    assert "npz:PATH/toy.npz" in line and "--teacher-weights FILE" in line
+    filled = line.removeprefix("bench ").replace("PATH", str(tmp_path)).replace("FILE", str(weights))
+    assert made_by(filled, tmp_path).hash == wanted.hash
+    told = " ".join(notes(wanted))
+    assert wanted.spec["release"]["teacher"]["weights"] in told
+    assert wanted.spec["release"]["teacher"]["data"]["fingerprint"] in told
+
+
+def test_a_plugin_that_is_not_installed_has_all_its_options_written() -> None:
+    found = record("from-elsewhere")
+    found.spec["release"]["options"] = {"a": 1.0, "b": True, "c": "-x", "d": "two words"}
+    assert shlex.split(command(found))[-7:] == [
+        *("--method.a", "1.0", "--method.b", "true", "--method.c=-x", "--method.d", "two words")
+    ]
+    assert "not installed" in " ".join(notes(found))
+
+
+def test_another_version_of_a_plugin_is_said() -> None:
+    found = record("dpsd")
+    found.spec["release"]["version"] = 0
+    assert "Version 0 of dpsd made it" in " ".join(notes(found))
+
+
+def test_every_flag_has_a_sentence() -> None:
+    documented = set(re.findall(r"`([^`]+)`:", leaderboard.flags.__doc__ or "")) | {"refuted"}
+    assert len(documented) >= 6
+    for flag in documented:
+        assert meanings.flag(flag).endswith(".")
+    assert "noise too small" in meanings.flag("disputed:noise-too-small")
+    assert "issue dgd-1," in meanings.flag("reported:dgd-1") and meanings.flag("reported-differs")
+    with pytest.raises(KeyError):
+        meanings.flag("unheard-of")
+
+
+def test_every_column_of_the_boards_is_shown_or_said_elsewhere() -> None:
+    shown = {column.key for column in boards.SHOWN}
+    assert shown | boards.HIDDEN | {"tier", "split"} == set(leaderboard.COLUMNS)
+    assert {key for column in boards.SHOWN for key in column.within} <= set(leaderboard.COLUMNS)
+
+
+def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
+    found = boards.rows([record(accounted=None), record("failing", status="failed"), record("none", claim="none")], [])
+    rows = {row["method"]: row for row in found}
+    assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
+    assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
+    assert rows["failing"]["runs"] and rows["failing"]["seeds"] == ["0"]
+
+
+def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = leaderboard.table
+    monkeypatch.setattr(leaderboard, "table", lambda *given: made(*given).assign(flags="reported-differs reported:x-1"))
+    found = content(Sources([record()]))
+    assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
+
+
+def test_panels_hold_one_unit_each_and_a_release_once() -> None:
+    records = [record(seed=seed, accuracy=0.4 + 0.2 * seed, accounted=100.0) for seed in (0, 1)]
+    records += [record(seed=0, accuracy=0.4, accounted=100.0, attack=name) for name in ("gmi", "mirror")]
+    records += [record("lp-2st", claim=1.0, claim_unit="label"), record("no-defence", claim="none")]
+    panels = {(panel.what, panel.unit): panel.points for panel in points.epsilons(records)}
+    assert [" ".join(key) for key in panels] == [
+        "claimed label",
+        "claimed query",
+        "accounted example",
+        "accounted query",
+    ]
+    (only,) = panels["claimed", "query"]
+    assert (only.method, only.seeds, only.x) == ("dpsd", 2, 10.0)
+    assert only.y == pytest.approx(0.5) and only.spread == pytest.approx(math.sqrt(0.02))
+    assert {p.method: p.x for p in panels["accounted", "example"]} == {
+        **{"dpsd": 100.0, "lp-2st": math.inf, "no-defence": math.inf}
+    }
+
+
+def test_curves_join_what_differs_in_the_budget_alone() -> None:
+    records = [record(budget=e, claim=e, accuracy=e / 20) for e in (1.0, 10.0)] + [record("dgd")]
+    (panel,) = [p for p in points.curves(points.epsilons(records)) if p.what == "claimed"]
+    assert [(p.method, p.x) for p in panel.points] == [("dpsd", 1.0), ("dpsd", 10.0)]
+    assert len({p.series for p in panel.points}) == 1
+    assert points.curves(points.epsilons(records[1:])) == []
+
+
+def test_numbers_of_papers_keep_to_their_own_words_and_methods() -> None:
+    row = {"paper": "dpsd", "dataset": "mnist", "method": "dpsgd", "kind": "training", "unit_claimed": "data"}
+    row |= {"epsilon": "2", "metric": "accuracy", "value": "0.95", "note": ""}
+    rows = [row, row, row | {"method": "other"}, row | {"kind": "ablation"}, row | {"epsilon": ""}]
+    rows += [
+        row | {"unit_claimed": "label"},
+        row | {"kind": "ablation", "note": "lowest point of Fig. 9", "value": "0.3"},
+    ]
+    found = {panel.unit: [(p.method, p.x, p.y) for p in panel.points] for panel in points.reported(rows, ["dp-sgd"])}
+    assert found == {"data": [("dp-sgd", 2.0, 0.3), ("dp-sgd", 2.0, 0.95)], "label": [("dp-sgd", 2.0, 0.95)]}
+
+
+def point(x: float, y: float, unit: str = "query", proven: bool = True) -> Point:
+    return Point("m", "", x, y, None, "", proven=proven, unit=unit)
+
+
+def test_fronts_by_hand() -> None:
+    a, b, c, d = point(0.1, 0.3), point(0.2, 0.3), point(0.5, 0.9), point(0.4, 0.5)
+    found = points.fronts([d, c, b, a, point(0.0, 1.0, proven=False), point(0.0, 0.1, "example")])
+    assert found == {"example": [point(0.0, 0.1, "example")], "query": [a, d, c]}
+
+
+def test_fronts_against_the_definition() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        drawn = [point(rng.randrange(6), rng.randrange(6), rng.choice(["query", "none"])) for _ in range(12)]
+        found = points.fronts(drawn)
+        for unit in ("query", "none"):
+            mine = {(p.x, p.y) for p in drawn if p.unit == unit}
+            best = {(x, y) for x, y in mine if not any(u <= x and v >= y and (u, v) != (x, y) for u, v in mine)}
+            assert {(p.x, p.y) for p in found.get(unit, [])} == best
+
+
+def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
+    records = [
+        record(attack="gmi", success=0.8),
+        record("pate", attack="gmi", claim="none", accounted=3.0, status="inconclusive"),
+        record("no-defence", attack="gmi", claim="none"),
+        record(attack="mirror"),
+        record("dgd"),
+    ]
+    gmi, mirror = points.attacks(records)
+    assert (gmi.attack, mirror.attack, len(mirror.points)) == ("gmi", "mirror", 1)
+    found = {p.method: (p.unit, p.proven) for p in gmi.points}
+    assert found == {"dpsd": ("query", True), "pate": ("example", False), "no-defence": ("none", True)}
+    assert gmi.lines == {"on the teacher": pytest.approx(0.9), "on a random net": pytest.approx(0.1)}
+
+
+def test_scales() -> None:
+    scale = logarithmic([1.0, 100.0, math.inf], 0, 300)
+    assert scale.end == 300 - BAND and scale.edge == 300 and scale.ticks() == [1.0, 10.0, 100.0]
+    assert scale.at(10) == pytest.approx(scale.end / 2)
+    assert all(0 < scale.at(value) < scale.end for value in (1.0, 100.0))
+    assert logarithmic([10.0], 0, 100).ticks() == [5.0, 10.0, 20.0]
+    accuracy = share([0.448, 0.99], 288, 14)
+    assert (accuracy.low, accuracy.high) == (0.4, 1.0) and accuracy.at(0.4) == 288
+    assert share([1.0], 0, 1).low == pytest.approx(0.8) and share([0.0], 0, 1).high == pytest.approx(0.2)
+
+
+def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
+    found = record(attack="gmi", accounted=7639.0)
+    found.metrics |= {
+        "reference_held_out_attack_accuracy": 0.95,
+        "brand_new_metric": 1.5,
+        "teacher_brand_new_metric": 2,
+    }
+    page = runs.page(found, [])
+    assert [line[0] for line in page["utility"]] == [
+        *("teacher", "student, released", "evaluator, which judges reconstructions")
+    ]
+    assert page["measures"]["targets"] == ["student", "teacher", "random net", "unseen images"]
+    rows = {label: cells for label, _, cells in page["measures"]["rows"]}
+    assert [cell and cell[0] for cell in rows["attack accuracy"]] == [0.8, 0.9, 0.1, 0.95]
+    assert [cell and cell[0] for cell in rows["brand_new_metric"]] == [1.5, 2, None, None]
+    assert [(line["what"], line["epsilon"], line["unit"]) for line in page["epsilons"]] == [
+        *(("claimed", 10.0, "query"), ("accounted", 7639.0, "example"), ("accounted", 35.7, "query"))
+    ]
+    assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
+    assert page["flags"] == ["claim!=accounted", "other-unit"]
+    assert page["spec"]["attack"]["target"] == "release"
+    assert runs.page(record(status="failed"), [])["epsilons"] == []
+
+
+def test_nested_events_are_written_out() -> None:
+    inner = {"name": "SelfComposedDpEvent", "event": {"name": "GaussianDpEvent", "noise_multiplier": 1.5}, "count": 3}
+    assert runs.event(inner) == "SelfComposed(Gaussian(noise_multiplier 1.5), count 3)"
+    many = {"name": "ComposedDpEvent", "events": [inner["event"], {"name": "NonPrivateDpEvent"}]}
+    assert runs.event(many) == "Composed([Gaussian(noise_multiplier 1.5), NonPrivate])"
+
+
+def write(folder: Path, found: Record, **files: bytes) -> None:
+    """A run's directory."""
+    place = folder / "records" / found.hash
+    place.mkdir(parents=True)
+    for name, data in files.items():
+        found.artifacts[name] = f"{name}.png"
+        (place / f"{name}.png").write_bytes(data)
+    (place / "record.json").write_text(found.to_json())
+
+
+def test_published_records_stand_and_pictures_come_with_equal_numbers_only(tmp_path: Path) -> None:
+    board, mine = tmp_path / "boards", tmp_path / "runs"
+    (board / "records").mkdir(parents=True)
+    for accuracy, seed in ((0.5, 0), (0.6, 1)):
+        (board / "records" / f"{seed}.json").write_text(record(seed=seed, accuracy=accuracy).to_json())
+    same, other, third = record(seed=0, accuracy=0.5), record(seed=1, accuracy=0.7), record(seed=2)
+    same.metrics["newer_metric"] = 1.0
+    write(mine, same, synthetic=png())
+    write(mine, other, synthetic=png())
+    third.artifacts["outside"] = "../../secret.png"
+    (tmp_path / "secret.png").write_bytes(png())
+    write(mine, third, reconstructions=b"<svg onload=alert(1)>")
+    found = gather(board, [mine])
+    assert sorted(r.metrics["accuracy"] for r in found.records) == [0.5, 0.5, 0.6]
+    assert {name: list(kept) for name, kept in found.pictures.items()} == {same.hash: ["synthetic"]}
+    assert len(found.remarks) == 3 and any("../../secret.png" in line for line in found.remarks)
+
+
+def test_bad_sources_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    with pytest.raises(BenchError, match="no records in"):
+        gather(tmp_path, [])
+    with pytest.raises(BenchError, match="no such directory"):
+        gather(tmp_path / "nowhere", [])
+    with pytest.raises(BenchError, match=r"--runs .* no records/HASH"):
+        gather(None, [tmp_path])
+    (tmp_path / "records" / "a.json").write_text("{}")
+    with pytest.raises(BenchError, match="is not a record"):
+        gather(tmp_path, [])
+    (tmp_path / "records" / "a.json").write_text(record().to_json())
+    with pytest.raises(BenchError, match="no data set with records called 'mnist'"):
+        gather(tmp_path, [], "mnist")
+
+
+def test_the_command_writes_one_file_of_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "runs", record(dataset="mnist"))
+    write(tmp_path / "runs", record(), synthetic=png())
+    parser = argparse.ArgumentParser()
+    report_command.add_arguments(parser)
+    line = ["--boards", str(tmp_path / "runs"), "--runs", str(tmp_path / "runs"), "--dataset", "digits", "--out"]
+    texts = []
+    for name in ("a", "b"):
+        assert report_command.execute(parser.parse_args([*line, str(tmp_path / name)])) == 0
+        assert [path.name for path in (tmp_path / name).iterdir()] == ["index.html"]
+        texts.append((tmp_path / name / "index.html").read_bytes())
+    assert texts[0] == texts[1] and b"mnist" not in texts[0]
+    assert "1 runs" in capsys.readouterr().out
+
+
+def test_the_order_of_records_changes_nothing() -> None:
+    records = [record(method, seed) for method in ("dpsd", "dgd") for seed in (0, 1, 2)]
+    assert render(Sources(sorted(records, key=lambda r: r.hash))) == render(
+        Sources(sorted(reversed(records), key=lambda r: r.hash))
+    )
+
+
+class Elements(HTMLParser):
+    """Collects start tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_text_from_records_cannot_become_markup() -> None:
+    bad = [record(NASTY, attack=NASTY, setting=NASTY, dataset=NASTY), record(setting='"><script>alert(1)</script>')]
+    bad[0].privacy["events"][0]["why"] = NASTY
+    reported = [{"paper": NASTY, "dataset": NASTY, "method": "dpsd", "kind": "", "unit_claimed": NASTY}]
+    reported[0] |= {"epsilon": "1", "metric": "accuracy", "value": "0.5", "note": NASTY}
+    text = render(Sources(bad, reported=reported))
+    names = [name for name, _ in Elements(text).found]
+    assert names.count("script") == 2 and "img" not in names
+    assert not [key for _, pairs in Elements(text).found for key in pairs if key.startswith("on") or key == "style"]
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert json.loads(data[1])["runs"][bad[0].hash]["setting"] == NASTY
+
+
+def test_nothing_is_fetched() -> None:
+    text = render(Sources([record()]))
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://|//cdn|@import|url\(", text)
+
+
+def test_embedded_json_holds_no_tag() -> None:
+    assert "<" not in embedded({"a": "<!--<script>"}) and json.loads(embedded({"a": "<b"})) == {"a": "<b"}
+    with pytest.raises(ValueError):
+        embedded(math.nan)
+
+
+def test_pictures_are_kept_once() -> None:
+    records = sorted((record(seed=seed) for seed in (0, 1)), key=lambda r: r.hash)
+    found = content(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
+    assert len(found["pictures"]) == 1
+    assert all(uri.startswith("data:image/png;base64,") for uri in found["pictures"].values())
+
+
+@pytest.mark.slow
+def test_a_thousand_records_take_seconds_and_three_hundred_ten_megabytes() -> None:
+    root = Path(__file__).resolve().parents[2] / "leaderboards" / "records"
+    known = leaderboard.read(root.glob("*.json"))
+    records = []
+    for number in range(1000):
+        model = known[number % len(known)]
+        spec = json.loads(json.dumps(model.spec))
+        for part in [spec["release"], *([spec["attack"]["target"]] if spec["attack"] else [])]:
+            part["seed"], part["budget"]["epsilon"] = number, 1.0 + number // (3 * len(known))
+        records.append(replace(model, spec=spec, hash=f"{number:016x}"))
+    assert len(render(Sources(records[:300])).encode()) < 10e6
+    start = time.perf_counter()
+    render(Sources(records))
+    assert time.perf_counter() - start < 20

@@ -1,0 +1,243 @@
+"""The report in a real browser: it loads, sorts, filters, follows links, and fits a phone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, find
+from made import NASTY, png, record
+
+from bench.records import Record
+from bench.report import Sources, command, render
+
+pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get install chromium")
+
+
+def some_records() -> list[Record]:
+    """Records for every corner of the page."""
+    found = [record("dpsd", seed, 0.7 + seed / 100, attack="gmi", accounted=7639.0) for seed in (0, 1, 2)]
+    found += [record("dpsd", 0, 0.6, budget=1.0, claim=1.0, accounted=800.0, setting="epsilon=1.0")]
+    found += [record("dgd", 0, 0.9, claim=9.5, claim_unit="example", accounted=None)]
+    found += [record("pate", 0, 0.05, claim="none", accounted=2.5), record("failing", status="failed")]
+    found += [record("weak", 0, 0.8, attack="gmi", status="inconclusive", success=0.3, accounted=12000.0)]
+    found += [record("toy", 0, 0.99, tier="smoke", claim=0.1), record("bad", 0, 0.5, setting=NASTY, claim=100.0)]
+    found += [record("dpsd", 0, 0.4, dataset="npz-a:b/c d")]
+    return sorted(found, key=lambda r: r.hash)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as a file."""
+    records = some_records()
+    pictures = {r.hash: {"synthetic": png()} for r in records if r.spec["release"]["method"] == "dgd"}
+    row = {"paper": "dpsd", "table": "Table I", "dataset": "digits", "method": "dpsd", "kind": "generator", "note": ""}
+    row |= {"unit_claimed": "data", "epsilon": "10", "delta": "1e-5", "metric": "accuracy", "value": "0.97"}
+    path = tmp_path_factory.mktemp("site") / "index.html"
+    path.write_text(render(Sources(records, pictures=pictures, reported=[row, row | {"epsilon": "9"}])), newline="\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("profile"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser: Browser, site: Path) -> Iterator[Browser]:
+    """The report, just loaded; the browser must have had nothing to complain of in the end."""
+    browser.trouble.clear()
+    browser.open("about:blank")
+    browser.open(site.as_uri())
+    yield browser
+    assert browser.trouble == []
+
+
+def go(page: Browser, place: str) -> None:
+    page.ask(f"location.hash = {place!r}")
+    page.wait(f"current === {place.removesuffix('#')!r}")
+
+
+def column(page: Browser, key: str) -> list[list[str]]:
+    """What a column of the board says, a list for each group of rows, top to bottom."""
+    script = """(key => {
+    const at = [...document.querySelectorAll('thead button')].findIndex(b => b.dataset.column === key);
+    return [...document.querySelectorAll('table.board tbody')].map(body =>
+      [...body.querySelectorAll('tr:not(.group)')].map(row => row.cells[at].textContent)); })"""
+    return page.ask(f"{script}({key!r})")
+
+
+def groups(page: Browser) -> list[str]:
+    return page.ask("[...document.querySelectorAll('tr.group')].map(row => row.textContent)")
+
+
+def sort_by(page: Browser, key: str) -> str:
+    """Click a head with the mouse; returns the order that the page then names to a screen reader."""
+    page.click(f"[...document.querySelectorAll('thead button')].find(b => b.dataset.column === {key!r})")
+    return page.ask("document.querySelector('th[aria-sort]').getAttribute('aria-sort')")
+
+
+def numbers(cells: list[str]) -> list[float]:
+    """The first number of each cell, ∞ included; empty cells are NaN-free negatives, so that they stand out."""
+    found = [re.match(r"∞|[\d.,]+", cell) for cell in cells]
+    return [-1.0 if m is None else float("inf") if m[0] == "∞" else float(m[0].replace(",", "")) for m in found]
+
+
+def test_it_loads_and_names_its_data_sets(page: Browser) -> None:
+    text = page.ask("document.getElementById('view').innerText")
+    assert "digits" in text and "npz-a:b/c d" in text
+    assert page.ask("document.title").startswith("Private students")
+
+
+def test_sorting_is_by_number_with_empty_cells_last_and_never_across_tiers_or_units(page: Browser) -> None:
+    go(page, "#board-digits")
+    assert groups(page)[0].startswith("tier quick") and "mean nothing" in groups(page)[1]
+    assert sort_by(page, "accuracy_mean") == "ascending"
+    quick, smoke = (numbers(cells) for cells in column(page, "accuracy_mean"))
+    assert quick == [5.0, 50.0, 60.0, 71.0, 80.0, 90.0, -1.0] and smoke == [99.0]
+    assert sort_by(page, "accuracy_mean") == "descending"
+    assert numbers(column(page, "accuracy_mean")[0]) == [90.0, 80.0, 71.0, 60.0, 50.0, 5.0, -1.0]
+    assert sort_by(page, "epsilon_accounted") == "ascending"
+    assert [numbers(cells) for cells in column(page, "epsilon_accounted")] == [
+        [2.5, 800.0, 7639.0, 12000.0, float("inf"), float("inf")],
+        [-1.0],
+        [float("inf")],
+    ]
+    sort_by(page, "epsilon_claimed")
+    assert [name.split(" · ")[1] for name in groups(page) if "per " in name] == [
+        "per example",
+        "per query",
+        "per query",
+    ]
+    assert [numbers(cells) for cells in column(page, "epsilon_claimed")][:2] == [[9.5], [1.0, 10.0, 10.0, 100.0]]
+
+
+def test_the_keyboard_sorts_too_and_keeps_its_place(page: Browser) -> None:
+    go(page, "#board-digits")
+    page.ask("document.querySelector('thead button[data-column=method]').focus()")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13)
+    assert page.ask("document.activeElement.dataset.column") == "method"
+    assert page.ask("document.activeElement.closest('th').getAttribute('aria-sort')") == "ascending"
+
+
+def test_filters(page: Browser) -> None:
+    go(page, "#board-digits")
+    page.click("document.getElementById('words')")
+    page.type("GMI dp")
+    assert column(page, "method") == [["dpsd"]]
+    assert page.ask("document.getElementById('count').textContent").startswith("1 of 8 rows")
+    go(page, "#")
+    go(page, "#board-digits")
+    assert page.ask("document.getElementById('words').value") == "GMI dp"
+    pick = """((label, value) => { const select = [...document.querySelectorAll('.controls label')].find(
+      one => one.firstChild.textContent === label).querySelector('select');
+      select.value = value; select.dispatchEvent(new Event('change')); })"""
+    page.ask("(i => { i.value = ''; i.dispatchEvent(new Event('input')); })(document.getElementById('words'))")
+    page.ask(f"{pick}('claimed per', 'example')")
+    assert column(page, "method") == [["dgd"]]
+    page.ask(f"{pick}('claimed per', '')")
+    page.ask(f"{pick}('tier', 'smoke')")
+    assert column(page, "method") == [["toy"]]
+
+
+def test_another_data_set_is_one_choice_away(page: Browser) -> None:
+    go(page, "#board-digits")
+    page.ask("(s => { s.value = 'npz-a:b/c d'; s.dispatchEvent(new Event('change')); })(SELECT)")
+    page.wait("document.querySelector('h1').textContent === 'npz-a:b/c d: board'")
+    assert column(page, "method") == [["dpsd"]]
+
+
+def test_a_link_of_a_row_leads_to_its_run_and_back(page: Browser) -> None:
+    go(page, "#board-digits")
+    wanted = next(r for r in some_records() if r.spec["attack"] and r.spec["release"]["seed"] == 1)
+    page.click(f"document.querySelector('td a[href=\"#run-{wanted.hash}\"]')")
+    page.wait(f"current === '#run-{wanted.hash}'")
+    text = page.ask("document.getElementById('view').innerText")
+    for told in ("dpsd on digits, seed 1", "Theorem 1", "7,639", "35.7", "Gaussian(noise_multiplier 2)", "71.00 %"):
+        assert told in text
+    assert "[66.0, 76.0]" in text and "is not what can be proved" in text and "cpu (2 threads)" in text
+    assert page.ask("document.getElementById('command').textContent") == command(wanted)
+    assert page.ask("JSON.parse([...document.querySelectorAll('details pre')][0].textContent)") == wanted.spec
+    page.ask("history.back()")
+    page.wait("current === '#board-digits'")
+
+
+def by_method(name: str) -> str:
+    return next(r.hash for r in some_records() if r.spec["release"]["method"] == name)
+
+
+def test_a_smoke_run_a_failed_one_and_one_that_is_not_there(page: Browser) -> None:
+    go(page, f"#run-{by_method('toy')}")
+    assert "numbers mean nothing" in page.ask("document.querySelector('.smoke').textContent")
+    go(page, f"#run-{by_method('failing')}")
+    assert "a reason" in page.ask("document.querySelector('.bad').textContent")
+    go(page, f"#run-{by_method('weak')}")
+    assert "did not prove its power" in page.ask("document.querySelector('.warning').textContent")
+    go(page, "#run-nothing")
+    assert page.ask("document.querySelector('h1').textContent") == "No such run"
+
+
+def test_pictures_are_drawn(page: Browser) -> None:
+    for place in ("#images-digits", f"#run-{by_method('dgd')}"):
+        go(page, place)
+        page.wait("document.querySelector('img').complete")
+        assert page.ask("document.querySelector('img').naturalWidth") == 4
+        assert page.ask("document.querySelector('img').alt").startswith("synthetic")
+
+
+def test_points_of_charts_lead_to_runs_and_one_method_can_be_brought_out(page: Browser) -> None:
+    go(page, "#charts-digits")
+    titles = page.ask(
+        "[...document.querySelectorAll('.charts:not([hidden]) figcaption strong')].map(t => t.textContent)"
+    )
+    assert "claimed by the paper, per query" in titles and "accounted: what can be proved, per example" in titles
+    assert "gmi" in titles and "as printed, per data" in titles
+    page.click("document.querySelector('.charts:not([hidden]) .legend button')")
+    assert page.ask("document.querySelectorAll('.panel .point.dim').length") > 0
+    page.click("[...document.querySelectorAll('.charts:not([hidden]) a.point')].find(a => !a.matches('.dim'))")
+    page.wait("location.hash.startsWith('#run-') && document.querySelector('#view h1') !== null")
+
+
+def test_text_of_a_record_stays_text(page: Browser) -> None:
+    go(page, f"#run-{by_method('bad')}")
+    assert NASTY in page.ask("document.querySelector('dl').innerText")
+    assert page.ask("document.querySelectorAll('main img, main script').length") == 0
+    go(page, "#board-digits")
+    assert page.ask("document.querySelectorAll('main img').length") == 0
+
+
+def test_the_papers_numbers_are_sorted_as_numbers_within_a_unit(page: Browser) -> None:
+    go(page, "#reported")
+    page.click("document.querySelector('thead button[data-column=epsilon]')")
+    assert groups(page) == ["per data"]
+    assert page.ask("[...document.querySelectorAll('tbody tr:not(.group)')].map(r => r.cells[6].textContent)") == [
+        *("9", "10")
+    ]
+
+
+def test_no_page_is_wider_than_a_phone(page: Browser) -> None:
+    page.resize(390, 844, mobile=True)
+    places = ["#", "#board-digits", "#charts-digits", "#images-digits", "#reported"]
+    for place in [*places, *(f"#run-{r.hash}" for r in some_records())]:
+        go(page, place)
+        assert page.ask("document.documentElement.scrollWidth") <= 390, place
+    page.resize(1280, 900)
+
+
+def brightness(page: Browser, property_: str) -> float:
+    colour: Any = page.ask(f"getComputedStyle(document.body).{property_}.match(/[0-9]+/g).map(Number)")
+    return sum(colour[:3]) / 3
+
+
+def test_light_and_dark(page: Browser) -> None:
+    assert brightness(page, "backgroundColor") > 200 > 100 > brightness(page, "color")
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    page.call("Emulation.setEmulatedMedia", features=[scheme])
+    assert brightness(page, "backgroundColor") < 60 < 180 < brightness(page, "color")
+    page.call("Emulation.setEmulatedMedia", features=[scheme | {"value": "light"}])
