@@ -1,6 +1,6 @@
 """How long a board of many records takes to build: CPU seconds and peak memory, for records as the runner writes them.
 
-    python benchmarks/boards.py --records 100000
+python benchmarks/boards.py --records 100000
 """
 
 from __future__ import annotations
