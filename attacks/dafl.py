@@ -29,8 +29,6 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -38,6 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from attacks._watched import watched
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
@@ -194,30 +193,6 @@ def most_confident(logits: Tensor, count: int) -> Tensor:
     by_confidence = log_p.argsort(dim=0, descending=True, stable=True)
     assigned_first = assigned.gather(0, by_confidence).argsort(dim=0, descending=True, stable=True)
     return by_confidence.gather(0, assigned_first)[:count].T
-
-
-@contextmanager
-def watched(module: nn.Module) -> Iterator[list[Tensor]]:
-    """A list that every forward pass adds its features to: (n, d), the input of the last layer, with its gradient.
-
-    That layer is the last linear one, or in a network without any the last convolution, whose input is averaged over
-    its places. Raises BenchError if there is neither.
-    """
-    layers = [[layer for layer in module.modules() if isinstance(layer, kind)] for kind in (nn.Linear, nn.Conv2d)]
-    last = next((found[-1] for found in layers if found), None)
-    if last is None:
-        raise BenchError("the target has neither a linear nor a convolutional layer: DAFL needs its features; take gmi")
-    seen: list[Tensor] = []
-
-    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        f = inputs[0]
-        seen.append(f.mean((2, 3)) if f.ndim == 4 else f.flatten(1))
-
-    handle = last.register_forward_pre_hook(note)
-    try:
-        yield seen
-    finally:
-        handle.remove()
 
 
 @torch.no_grad()
