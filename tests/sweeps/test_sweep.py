@@ -93,13 +93,18 @@ def test_bad_input_gets_one_line_and_status_2(bench: Bench, tmp_path: Path, argu
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def heeding_interrupts() -> None:
+    """What starts tests in the background may have them ignore SIGINT, and their children with them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupted_it_ends_its_children_and_goes_on_later(tmp_path: Path) -> None:
     path = recipe(tmp_path, 'method = "dpsd"\n"method.iterations" = 1000000\nepsilon = "none"', 'method = "no-defence"')
     command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     started = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=heeding_interrupts,
     )  # fmt: skip
     until = time.monotonic() + 300
     while not list((tmp_path / "runs").glob("steps/release/.making-*")) and time.monotonic() < until:
