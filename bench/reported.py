@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ def options(setting: str) -> dict[str, str]:
     return {key: value for key, value in pairs if not key.startswith("attack.")}
 
 
+@lru_cache
 def variant(method: str, setting: str) -> str:
     """The papers' ablation that a board's row is, from its setting; "" for the method itself.
 
@@ -193,18 +194,20 @@ def find(
         "dataset": dataset, "method": method, "epsilon_claimed": epsilon, "setting": setting, "teacher": teacher,
         "split": split,
     }  # fmt: skip
-    found = [entry for entry in _accuracies().get((method, DATASETS.get(dataset, dataset)), ()) if matches(entry, row)]
+    candidates = _accuracies().get((method, DATASETS.get(dataset, dataset), variant(method, setting)), ())
+    found = [entry for entry in candidates if matches(entry, row)]
     own = OWN_PAPER.get(method, "")
     return sorted(found, key=lambda entry: (entry.paper != own, entry.table.startswith("text")))
 
 
 @cache
-def _accuracies() -> dict[tuple[str, str], tuple[Reported, ...]]:
-    """Printed accuracies by method and data set, in the file's order."""
-    found: dict[tuple[str, str], tuple[Reported, ...]] = {}
+def _accuracies() -> dict[tuple[str, str, str], tuple[Reported, ...]]:
+    """Printed accuracies by method, data set and ablation, in the file's order."""
+    found: dict[tuple[str, str, str], tuple[Reported, ...]] = {}
     for entry in load():
         if entry.metric == "accuracy":
-            found[entry.method, entry.dataset] = (*found.get((entry.method, entry.dataset), ()), entry)
+            key = (entry.method, entry.dataset, entry.variant)
+            found[key] = (*found.get(key, ()), entry)
     return found
 
 
@@ -218,9 +221,14 @@ def matches(entry: Reported, row: Row, dataset: str = "") -> bool:
         return False
     if entry.teacher and entry.teacher != row.get("teacher"):
         return False
-    if method in MODES and (options(setting).get("mode") == "label") != (entry.unit == "label"):
+    if method in MODES and _label_mode(setting) != (entry.unit == "label"):
         return False
     return _same_epsilon(entry, _number(row.get("epsilon_claimed")))
+
+
+@lru_cache
+def _label_mode(setting: str) -> bool:
+    return options(setting).get("mode") == "label"
 
 
 def _same_epsilon(entry: Reported, claimed: float | None) -> bool:

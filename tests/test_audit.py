@@ -188,7 +188,7 @@ def record(place: Path) -> Record:
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:
-    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv([record], audits)))
+    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.table([record], audits))))
     return found
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench import leaderboard
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
-from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec
+from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical
 
 
 def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Record:
@@ -39,7 +41,7 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
 
 
 def rows(records: list[Record]) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(leaderboard.to_csv(records))))
+    return list(csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.table(records)))))
 
 
 def test_columns_are_those_of_the_design() -> None:
@@ -53,6 +55,30 @@ def test_seeds_share_a_row_and_everything_else_does_not() -> None:
     assert float(row["accuracy_mean"]) == pytest.approx(0.6)
     assert float(row["accuracy_std"]) == pytest.approx(0.141421)
     assert len(row["runs"].split()) == 2
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2**53) | st.sampled_from(['"seed":1,', "seed", '\\"seed":2']),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["seed", "a", "b", 'x"seed']), inner),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["seed", "a"]), JSON), st.dictionaries(st.sampled_from(["seed", "a"]), JSON))
+def test_rows_are_told_apart_as_specs_without_seeds_are(one: Any, other: Any) -> None:
+    for spec in (one, other):
+        numbered(spec)
+    same = canonical(leaderboard.without_seeds(one)) == canonical(leaderboard.without_seeds(other))
+    assert (leaderboard.row_key(one) == leaderboard.row_key(other)) == same
+    assert leaderboard.row_key(one | {"seed": 1}) == leaderboard.row_key(one | {"seed": 22})
+
+
+def numbered(spec: Any) -> None:
+    """Makes every "seed" a number, as in specs."""
+    if isinstance(spec, dict):
+        for key, value in spec.items():
+            numbered(value)
+            if key == "seed":
+                spec[key] = 7
 
 
 def test_one_seed_has_no_spread() -> None:
@@ -124,10 +150,10 @@ def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -
 
 def test_same_records_same_bytes_in_any_order() -> None:
     records = [record(s, s / 10, sigma=v) for s in range(5) for v in (1.0, 2.0, 3.0)]
-    text = leaderboard.to_csv(records)
+    text = leaderboard.to_csv(leaderboard.table(records))
     for seed in range(5):
         random.Random(seed).shuffle(records)
-        assert leaderboard.to_csv(records) == text
+        assert leaderboard.to_csv(leaderboard.table(records)) == text
 
 
 def save(item: Record, folder: Path) -> Path:

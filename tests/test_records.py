@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, replace
@@ -11,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.privacy import Budget
-from bench.records import DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest, number
+from bench.records import (
+    DataSpec,
+    EvaluatorSpec,
+    Record,
+    ReleaseSpec,
+    RunSpec,
+    TeacherSpec,
+    _digest_as_written,
+    canonical,
+    digest,
+    number,
+)
 from bench.steps import budget_plain
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
@@ -91,6 +103,27 @@ def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text(record.to_json())
     with pytest.raises(ValueError, match="hash"):
         Record.read(tmp_path / "record.json")
+
+
+def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None:
+    path, made = tmp_path / "record.json", Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5})
+    for text in (made.to_json(), json.dumps(asdict(made)), json.dumps(asdict(made), indent=2)):
+        path.write_text(text)
+        assert Record.read(path) == Record.read(path)
+        assert Record.read(path).spec["tier"] == "quick"
+        path.write_text(text.replace('"quick"', '"paper"'))
+        with pytest.raises(ValueError, match="its hash is not that of its spec"):
+            Record.read(path)
+
+
+@given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
+def test_the_digest_of_a_canonical_text_needs_no_second_composing(spec: Any, metrics: Any) -> None:
+    text = canonical({"hash": "x", "metrics": metrics, "reason": '\n "spec": {', "spec": spec, "status": "ok"})
+    assert _digest_as_written(text.encode(errors="surrogatepass")) in (digest_of(spec), "" if not spec else None)
+
+
+def digest_of(spec: Any) -> str:
+    return hashlib.sha256(canonical(spec).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def test_no_budget_and_a_budget_without_noise_are_different_specs() -> None:

@@ -1,0 +1,32 @@
+"""Boards: one CSV file per data set, built from records and from nothing else."""
+
+from bench.leaderboard.audited import audited_release, bounds, is_refuted
+from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
+from bench.leaderboard.flagged import flags
+from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
+from bench.leaderboard.rows import Rows, dataset, row_key, seed, table, to_csv, without_seeds
+
+__all__ = [
+    "AVERAGED",
+    "COLUMNS",
+    "REFERENCE",
+    "REFERENCES",
+    "Rows",
+    "audited_release",
+    "bounds",
+    "dataset",
+    "differences",
+    "expected",
+    "flags",
+    "is_refuted",
+    "publish",
+    "read",
+    "read_audits",
+    "rebuild",
+    "refresh",
+    "row_key",
+    "seed",
+    "table",
+    "to_csv",
+    "without_seeds",
+]

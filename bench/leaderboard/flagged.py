@@ -1,0 +1,42 @@
+"""What a reader must know before using a row."""
+
+from __future__ import annotations
+
+import math
+
+from bench.records import Record
+
+
+def flags(record: Record) -> list[str]:
+    """What a reader must know before using a row.
+
+    `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
+    another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
+    `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
+    `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone.
+    """
+    return _flags_of_claim(record) + _flags_of_membership(record)
+
+
+def _flags_of_claim(record: Record) -> list[str]:
+    claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
+    if claim is None:
+        return []
+    found = [f"disputed:{claim['disputed']}"] if claim.get("disputed") else []
+    if claim["unit"] != accounted["unit"]:
+        found.append("other-unit")
+    proved = record.privacy["accounted_units"].get(claim["unit"])
+    a, b = claim["epsilon"], proved and proved["epsilon"]
+    same = a == b if a is None or b is None else math.isclose(a, b, rel_tol=1e-6)
+    return [*found, "claim!=accounted"] if proved is None or not same else found
+
+
+def _flags_of_membership(record: Record) -> list[str]:
+    if "auc" not in record.metrics:
+        return []
+    found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
+    proved = record.privacy["accounted_units"].get("example")
+    seen = record.metrics["membership_epsilon_lower"]
+    if proved is not None and proved["finite"] and seen is not None and seen > proved["epsilon"]:
+        found.append("membership>accounted")
+    return found

@@ -1,0 +1,132 @@
+"""Boards as files: the one beside the runs, and the committed ones."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from bench.errors import BenchError
+from bench.leaderboard.audited import note
+from bench.leaderboard.rows import Rows, dataset, to_csv
+from bench.records import AUDIT, RECORD, Audit, Record
+from bench.store import write_atomically
+
+
+def read(paths: Iterable[Path]) -> list[Record]:
+    """The records in files, sorted by hash. Raises ValueError naming a file that is not a record."""
+    return sorted((Record.read(path) for path in paths), key=lambda record: record.hash)
+
+
+def read_audits(paths: Iterable[Path]) -> list[Audit]:
+    """The audits in files, sorted by hash. Raises ValueError naming a file that is not an audit."""
+    return sorted((Audit.read(path) for path in paths), key=lambda audit: audit.hash)
+
+
+def refresh(out: Path, name: str) -> Path:
+    """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes.
+
+    A record whose release has been audited is given the bound first, as `privacy.audited`.
+    """
+    path = out / "leaderboards" / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        audits = [a for a in read_audits(out.glob(f"audits/[!.]*/{AUDIT}")) if dataset(a) == name]
+        rows = Rows(audits)
+        for place in out.glob(f"records/[!.]*/{RECORD}"):
+            record = Record.read(place)
+            if dataset(record) == name:
+                note(record, audits, place)
+                rows.add(record)
+        write_atomically(path, to_csv(rows.table()))
+    return path
+
+
+def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
+    """Copy records into `boards/records/`, audits into `boards/audits/`, and rebuild the CSV files there.
+
+    Args:
+        boards: the committed directory.
+        runs: directories of runs or audits, or their record.json and audit.json.
+
+    Raises:
+        BenchError: not a record; a smoke run; a failed run; code that was not committed when it ran.
+    """
+    chosen = [_publishable(path) for path in runs]
+    for found in chosen:
+        folder = "audits" if isinstance(found, Audit) else "records"
+        write_atomically(boards / folder / f"{found.hash}.json", found.to_json())
+    return rebuild(boards)
+
+
+def _publishable(given: Path) -> Record | Audit:
+    name = AUDIT if AUDIT in (given.name, *(child.name for child in given.glob(AUDIT))) else RECORD
+    path = given / name if given.is_dir() else given
+    try:
+        record = Audit.read(path) if name == AUDIT else Record.read(path)
+    except (OSError, ValueError) as error:
+        raise BenchError(f"--publish {path}: {error}; give the directory of a run, such as runs/records/HASH") from None
+    git = record.provenance.get("git", {})
+    if record.spec["tier"] == "smoke":
+        raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick or paper")
+    if isinstance(record, Record) and record.status == "failed":
+        raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
+    if not git.get("clean"):
+        raise BenchError(f"--publish {path}: made by uncommitted code; commit, then run again with --fresh")
+    return record
+
+
+def rebuild(boards: Path) -> list[Path]:
+    """Write every data set's CSV from `boards/records/` and `boards/audits/`."""
+    paths = []
+    for name, text in expected(boards).items():
+        paths.append(boards / f"{name}.csv")
+        write_atomically(paths[-1], text)
+    return paths
+
+
+def expected(boards: Path) -> dict[str, str]:
+    """Data set to the CSV text that the committed records and audits give.
+
+    Raises:
+        ValueError: a file that is not a record or an audit; it is named.
+    """
+    audits = read_audits((boards / "audits").glob("*.json"))
+    found: dict[str, Rows] = {}
+    with _no_collection():
+        for path in (boards / "records").glob("*.json"):
+            record = Record.read(path)
+            name = dataset(record)
+            if name not in found:
+                found[name] = Rows(audit for audit in audits if dataset(audit) == name)
+            found[name].add(record)
+    return {name: to_csv(rows.table()) for name, rows in sorted(found.items())}
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the garbage collector, which would look for cycles among a million dictionaries that have none."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def differences(boards: Path) -> list[str]:
+    """One line per committed CSV that is not exactly what the records give; empty when all is well."""
+    wanted = expected(boards)
+    there = {p.stem: p.read_text(encoding="utf-8") for p in boards.glob("*.csv") if p.stem != "reported"}
+    lines = [f"{boards}/{name}.csv is missing" for name in wanted if name not in there]
+    lines += [f"{boards}/{name}.csv has no records" for name in there if name not in wanted]
+    lines += [
+        f"{boards}/{name}.csv is not what its records give"
+        for name in wanted
+        if name in there and wanted[name] != there[name]
+    ]
+    return lines
