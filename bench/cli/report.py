@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bench.config import TIERS
 from bench.console import out
 from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.report import Sources
 
 HELP = "write boards, charts, pictures and a page for every run into one static HTML file"
 DESCRIPTION = (
@@ -14,6 +19,8 @@ DESCRIPTION = (
     "records in --boards and, with --runs, the records and pictures of your own runs."
 )
 BOARDS = Path("leaderboards")
+SPLIT = "iid"
+"""The split of a picture: that of the published boards."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an --out of `bench run`, with pictures; may be given several times",
     )
     parser.add_argument("--dataset", metavar="NAME", help="this data set only")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="instead of the page, a PNG of one data set: accuracy against the proved epsilon and against --attack",
+    )
+    parser.add_argument("--attack", default="gmi", metavar="NAME", help="attack in the picture (default gmi)")
+    parser.add_argument("--tier", choices=TIERS, default="quick", help="tier in the picture (default quick)")
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Write the page. Returns the exit status."""
+    """Write the page, or the picture. Returns the exit status."""
     from bench.report import gather, render
 
     boards = given.boards or (BOARDS if BOARDS.is_dir() else None)
     sources = gather(boards, given.runs, given.dataset)
+    if given.picture:
+        return _picture(given, sources)
     path = given.out / "index.html"
     text = render(sources)
     try:
@@ -50,4 +67,27 @@ def execute(given: argparse.Namespace) -> int:
         out.print(remark, markup=False, soft_wrap=True)
     size = len(text.encode()) / 1e6
     out.print(f"wrote {path}: {len(sources.records)} runs, {size:.1f} MB", markup=False, soft_wrap=True)
+    return 0
+
+
+def _picture(given: argparse.Namespace, sources: Sources) -> int:
+    from bench.leaderboard import dataset
+    from bench.report.picture import draw
+
+    names = sorted({dataset(record) for record in sources.records})
+    if len(names) != 1:
+        raise BenchError(f"--picture {given.picture}: records of {', '.join(names)}; choose one with --dataset")
+    records = [
+        record
+        for record in sources.records
+        if record.spec["tier"] == given.tier and record.spec["release"]["teacher"]["data"]["split"] == SPLIT
+    ]
+    seeds = sorted({record.spec["release"]["seed"] for record in records})
+    title = f"{names[0]}, tier {given.tier}, {len(records)} runs, seeds {' '.join(map(str, seeds))}"
+    try:
+        given.picture.parent.mkdir(parents=True, exist_ok=True)
+        draw(given.picture, title, records, given.attack)
+    except OSError as error:
+        raise BenchError(f"--picture {given.picture}: cannot write it ({error.strerror}); give another file") from None
+    out.print(f"wrote {given.picture}: {len(records)} runs", markup=False, soft_wrap=True)
     return 0
