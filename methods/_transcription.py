@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,19 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from bench import nets
 from bench.api import Advance, Context, Teacher
-from methods._datafree import Answers, activation_loss, balance_loss, balanced, confidence_loss, jitter, xavier
+from bench.privacy.mechanisms import clip_rows, normalise_rows
+from methods._datafree import (
+    Answers,
+    activation_loss,
+    balance_loss,
+    balanced,
+    confidence_loss,
+    dkd_loss,
+    gradient_at_output,
+    jitter,
+    kd_loss,
+    xavier,
+)
 from methods._generator import make_generator
 
 SHARPEST = 0.15
@@ -108,6 +121,17 @@ class Transcription:
     def targets_move_output(self) -> bool:
         """Whether targets are the student's own outputs after a step, rather than classes or probabilities of them."""
         return self.reading == "step"
+
+    def gradient(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """(n, c): of the distillation loss with respect to the student's logits `ours`, a row each."""
+        loss = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=self.non_target_weight)
+        return gradient_at_output(loss, ours, theirs)
+
+    def bounded(self, gradient: Tensor, beta: float) -> Tensor:
+        """(n, c) rows of norm at most beta."""
+        if self.bound == "clip":
+            return clip_rows(gradient, beta)
+        return normalise_rows(gradient, beta, self.stability)
 
     def players(self, teacher: Teacher, student: str, updates: int, ctx: Context, trained_z: bool = False) -> Players:
         """Student and generator with Xavier's initialisation, and a batch of random vectors z.

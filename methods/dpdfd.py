@@ -64,9 +64,8 @@ from bench.data import to_float
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import Game
-from bench.privacy.mechanisms import clip_rows, gaussian_rows, gaussian_shared_mean, normalise_rows
+from bench.privacy.mechanisms import gaussian_rows, gaussian_shared_mean
 from methods._annotation import Mechanism, Plan, solve
-from methods._datafree import dkd_loss, gradient_at_output, kd_loss
 from methods._game import gradient_game
 from methods._sound import Sound
 from methods._transcription import Players
@@ -229,13 +228,7 @@ class Dpdfd(Sound):
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
         """Lines 5 to 7: (B, c) rows of norm at most C."""
-        loss = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=self.non_target_weight)
-        return self._bounded(gradient_at_output(loss, ours, theirs), plan)
-
-    def _bounded(self, gradient: Tensor, plan: Plan) -> Tensor:
-        if self.bound == "clip":
-            return clip_rows(gradient, plan.beta)
-        return normalise_rows(gradient, plan.beta, self.stability)
+        return self.bounded(self.gradient(ours, theirs), plan.beta)
 
     def _noisy(self, bounded: Tensor, plan: Plan, noise: torch.Generator) -> Tensor:
         """Line 9, Eq. 4: the batch's noisy mean for every row, or every row with its own noise."""
@@ -269,7 +262,7 @@ class Dpdfd(Sound):
                 with torch.no_grad():
                     ours = players.student(images)
                 gradient = ours.softmax(1) - F.one_hot(truth, teacher.classes)
-                y_s = ours.softmax(1) - self.gamma * self._noisy(self._bounded(gradient, plan), plan, noise)
+                y_s = ours.softmax(1) - self.gamma * self._noisy(self.bounded(gradient, plan.beta), plan, noise)
                 once.update_student(players, images, y_s, ctx, advance)
         ledger = Ledger()
         ledger.spend(NonPrivateDpEvent(), why="the noisy gradients are multiplied by the Jacobian at private images")

@@ -65,16 +65,13 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import (
-    clip_rows,
     gaussian_rows,
     gaussian_shared_mean,
     keep_top_k,
-    normalise_rows,
     randomised_response,
     randomised_response_as_printed,
 )
 from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
-from methods._datafree import dkd_loss, gradient_at_output, kd_loss
 from methods._game import gradient_game, response_game
 from methods._sound import Sound
 from methods._transcription import Players, updates
@@ -271,11 +268,7 @@ class Dpsd(Sound):
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
         """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta."""
-        loss = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=self.non_target_weight)
-        gradient = keep_top_k(gradient_at_output(loss, ours, theirs), plan.k, self.top_by)
-        if self.bound == "clip":
-            return clip_rows(gradient, plan.beta)
-        return normalise_rows(gradient, plan.beta, self.stability)
+        return self.bounded(keep_top_k(self.gradient(ours, theirs), plan.k, self.top_by), plan.beta)
 
     def _responses(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: torch.Generator) -> Tensor:
         """Eq. 5: (n,) randomised responses on r, the student's k most probable classes being the candidates."""

@@ -51,9 +51,8 @@ from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game
-from bench.privacy.mechanisms import clip_rows, gaussian_rows, normalise_rows, randomised_response
+from bench.privacy.mechanisms import gaussian_rows, randomised_response
 from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
-from methods._datafree import dkd_loss, gradient_at_output, kd_loss
 from methods._game import gradient_game, response_game
 from methods._transcription import Players, Transcription, updates
 
@@ -247,8 +246,4 @@ class FedDpsd(Transcription):
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
         """Lines 23 to 27: (b, c) rows of norm at most beta."""
-        loss = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=self.non_target_weight)
-        gradient = gradient_at_output(loss, ours, theirs)
-        if self.bound == "clip":
-            return clip_rows(gradient, plan.beta)
-        return normalise_rows(gradient, plan.beta, self.stability)
+        return self.bounded(self.gradient(ours, theirs), plan.beta)

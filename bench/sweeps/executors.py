@@ -233,7 +233,7 @@ def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) ->
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
             status = main([*task.arguments, "--device", "cuda" if gpu else "cpu"])
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is this cell's end alone, and its reason goes into the summary
             status = 1
             said.write(f"{type(error).__name__}: {error}")
     return Done(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
