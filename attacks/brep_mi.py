@@ -19,8 +19,8 @@ a rejected z' does not advance the counter that ends the search, and a class tha
 
 No start. A class that none of the `start_cap` latents of a draw is predicted as has no start: it is not searched, and
 its images in this draw are G of random latents, so that every class has its images; the progress line names how many
-classes had none ("no start for 3 of 50"). Fewer starts than `images_per_class` are used in turn, several searches from
-one start by different u.
+classes had none ("no start for 3 of 50"), the record their share over all draws (`without_start`). Fewer starts than
+`images_per_class` are used in turn, several searches from one start by different u.
 
 Differs from the paper:
 - The two caps; and a rejected z' counts as a step without growth.
@@ -54,7 +54,7 @@ Ask = Callable[[Tensor], Tensor]
 class BrepMi(GanPrior):
     """Label-only inversion by boundary repulsion; the defaults are the authors'."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Kahla et al., CVPR 2022, arXiv 2203.01925"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "label"
@@ -148,7 +148,7 @@ class BrepMi(GanPrior):
         with torch.no_grad():
             images = torch.cat([generator(part) for part in z.split(self.batch)])
         draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
-        return AttackResult(images, targets, draws)
+        return AttackResult(images, targets, draws, facts={"without_start": missing / len(started)})
 
     def _starts(self, draw: int, classes: int, ask: Ask, ctx: Context) -> tuple[Tensor, Tensor]:
         """Step 1.

@@ -133,12 +133,15 @@ class AttackResult:
         draws: (n,) int64, which independent attack seed made the image.
         victims: (n,) int64, which of the victims (`Target.observed`) each image is a reconstruction of; None for an
             attack on classes.
+        facts: finite numbers of the attack's own that a reader of its result must know; the record has them among its
+            metrics, under the same names.
     """
 
     images: Tensor
     targets: Tensor
     draws: Tensor
     victims: Tensor | None = None
+    facts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -82,8 +82,10 @@ def play(
         scored[name] = scoring.judge(found[name], by, network, pairs)
         record.metrics |= {f"{PREFIXES[name]}{key}": value for key, value in scored[name].metrics.items()}
         record.missing |= {f"{PREFIXES[name]}{key}": text for key, text in scored[name].missing.items()}
+        result = step.json("result.json")
+        record.metrics |= {f"{PREFIXES[name]}{key}": value for key, value in result.get("facts", {}).items()}
         if name == "student":
-            record.metrics["queries"] = step.json("result.json")["queries"]
+            record.metrics["queries"] = result["queries"]
     gate = power(scored["teacher"].confusion, scored["random"].confusion)
     record.metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
     if not gate.passed:

@@ -251,8 +251,9 @@ def invert(
         tensors = {"images": _quantise(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
         if found.victims is not None:
             tensors["victims"] = found.victims.cpu()
+        result = {"queries": target.queries} | ({"facts": found.facts} if found.facts else {})
         save_file({name: t.contiguous() for name, t in tensors.items()}, path / "images.safetensors")
-        (path / "result.json").write_text(canonical({"queries": target.queries}), encoding="utf-8")
+        (path / "result.json").write_text(canonical(result), encoding="utf-8")
 
     return store.step("attack", asdict(spec), make)
 

@@ -38,6 +38,9 @@ def test_every_pair_gives_a_record(toy: Path, method: str, attack: str | None) -
     assert 0 <= record.metrics["accuracy"] <= 1  # type: ignore[operator]
     assert record.privacy["accounted"]["unit"] == "example"
     assert all((outcome.path / file).stat().st_size > 1000 for file in record.artifacts.values())
+    if attack == "brep-mi":
+        shares = [record.metrics[f"{prefix}without_start"] for prefix in ("", "teacher_", "random_")]
+        assert all(0 <= share <= 1 for share in shares if share is not None) and None not in shares
     if attack and record.status != "skipped":
         main = "attack_accuracy" if registry.load("attack", attack).goal == "inversion" else "auc"
         assert 0 <= record.metrics[main] <= 1  # type: ignore[operator]

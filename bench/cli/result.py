@@ -93,6 +93,7 @@ INVERSION = {
     "coverage": "coverage",
     "SSIM": "ssim",
     "  more on private": "ssim_gap",
+    "without a start": "without_start",
 }
 
 

@@ -241,6 +241,7 @@ def test_classes_without_a_start_get_random_images_and_it_is_said() -> None:
 
     result, target = run(Constant(), dataclasses.replace(context(), track=track))
     assert stages == ["BREP-MI: searching (no start for 6 of 8)"]
+    assert result.facts == {"without_start": 0.75}
     assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8
     assert len(result.images.flatten(1).unique(dim=0)) > 12
     growths = 1 + math.floor(math.log(3 * math.sqrt(LATENT) / 2) / math.log(1.3))
