@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, Protocol
 
@@ -32,7 +32,7 @@ from bench.api import Context, Teacher
 from bench.data import to_float
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from methods._datafree import jitter
 
@@ -138,22 +138,11 @@ def solve(settings: Settings, records: int, budget: Budget, schedule: Schedule =
     """
     check_unit(budget)
     plan = Plan(min(1.0, settings.batch / records), settings.steps, settings.multiplier, schedule)
-    if budget.epsilon is None or budget.solve == "none":
-        return plan
-    if math.isinf(budget.epsilon):
-        return replace(plan, multiplier=0.0)
 
     def cost(made: Plan) -> float:
         return accounted_epsilon(made.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
-    try:
-        if budget.solve == "steps":
-            count = largest_count(lambda n: cost(replace(plan, steps=n)), budget.epsilon, MOST_STEPS)
-            return replace(plan, steps=count)
-        found = smallest(lambda z: cost(replace(plan, multiplier=z)), budget.epsilon, 0.5, 8.0)
-        return replace(plan, multiplier=found)
-    except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+    return noise_or_steps(plan, budget, cost, "multiplier", MOST_STEPS)
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

@@ -17,7 +17,7 @@ critic keeps its state, which remembers when it was used.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,8 +26,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
-from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as accounted_epsilon
 
 MOST_STEPS = 1_000_000
@@ -136,15 +135,4 @@ def solve(plan: Plan, budget: Budget) -> Plan:
     Raises:
         BenchError: a budget that cannot be met.
     """
-    if budget.epsilon is None or budget.solve == "none":
-        return plan
-    if math.isinf(budget.epsilon):
-        return replace(plan, sigma=0.0)
-    try:
-        if budget.solve == "steps":
-            count = largest_count(lambda n: replace(plan, steps=n).cost(budget), budget.epsilon, MOST_STEPS)
-            return replace(plan, steps=count)
-        found = smallest(lambda s: replace(plan, sigma=s).cost(budget), budget.epsilon, 0.5, 8.0)
-        return replace(plan, sigma=found)
-    except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+    return noise_or_steps(plan, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)

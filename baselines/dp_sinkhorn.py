@@ -48,7 +48,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -62,9 +62,8 @@ from baselines._sinkhorn import annealing, ground_cost, transport
 from baselines._synthesis import SMOKE, PrivateGenerator, Synthesis, conditional
 from bench.api import Context, Teacher
 from bench.data import to_float
-from bench.errors import BenchError
 from bench.nets.generators import Shape, check_square, doublings
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as accounted_epsilon
 
 Clipping = Literal["batch", "image"]
@@ -125,18 +124,7 @@ class SinkhornPlan:
 @lru_cache(maxsize=64)
 def solve(plan: SinkhornPlan, budget: Budget) -> SinkhornPlan:
     """`plan` with sigma, or the steps, that `budget` allows. Raises BenchError if there are none."""
-    if budget.epsilon is None or budget.solve == "none":
-        return plan
-    if math.isinf(budget.epsilon):
-        return replace(plan, sigma=0.0)
-    try:
-        if budget.solve == "steps":
-            steps = largest_count(lambda t: replace(plan, steps=t).cost(budget), budget.epsilon, MOST_STEPS)
-            return replace(plan, steps=steps)
-        sigma = smallest(lambda s: replace(plan, sigma=s).cost(budget), budget.epsilon, 0.5, 8.0)
-        return replace(plan, sigma=sigma)
-    except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+    return noise_or_steps(plan, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)
 
 
 class SinkhornGenerator(nn.Module):

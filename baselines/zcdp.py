@@ -43,7 +43,7 @@ from typing import Any, ClassVar, Literal
 from baselines._dp_sgd import MOST_STEPS, Plan, Schedule, Settings, solve
 from baselines._private_training import QUICK, SMOKE, PrivateTraining
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Unit, Unreachable, largest_count, smallest
+from bench.privacy import Budget, Claim, Unit, noise_or_steps
 
 LEAST = 0.01
 """The noise may fall to this share of sigma_0; a schedule that falls further was meant for fewer passes."""
@@ -142,21 +142,11 @@ class Zcdp(PrivateTraining):
 
 def solve_claim(plan: Plan, budget: Budget) -> Plan:
     """The plan whose claim meets the budget: sigma_0, or T, solved. Raises BenchError if none does."""
-    assert budget.epsilon is not None
-    if math.isinf(budget.epsilon):
-        return replace(plan, multiplier=0.0)
 
     def cost(made: Plan) -> float:
         return sampled_zcdp_epsilon(made.multipliers(), made.sampling, budget.delta)
 
-    try:
-        if budget.solve == "steps":
-            count = largest_count(lambda n: cost(replace(plan, steps=n)), budget.epsilon, MOST_STEPS)
-            return replace(plan, steps=count)
-        found = smallest(lambda sigma: cost(replace(plan, multiplier=sigma)), budget.epsilon, 0.5, 8.0)
-        return replace(plan, multiplier=found)
-    except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+    return noise_or_steps(plan, budget, cost, "multiplier", MOST_STEPS)
 
 
 def sampled_zcdp_epsilon(multipliers: Sequence[float], sampling: float, delta: float) -> float:

@@ -5,7 +5,7 @@ this package alone stays quick to import.
 """
 
 from bench.privacy.budget import Budget, Claim
-from bench.privacy.calibrate import Unreachable, largest_count, smallest
+from bench.privacy.calibrate import Unreachable, largest_count, noise_or_steps, smallest
 from bench.privacy.ledger import Entry, Ledger, randomised_response_event
 from bench.privacy.units import Relation, Unit
 
@@ -18,6 +18,7 @@ __all__ = [
     "Unit",
     "Unreachable",
     "largest_count",
+    "noise_or_steps",
     "randomised_response_event",
     "smallest",
 ]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from bench.errors import BenchError
+from bench.privacy.budget import Budget
 
 WIDEN = 60
+Plan = TypeVar("Plan", bound=Any)
 
 
 class Unreachable(BenchError):
@@ -90,3 +95,30 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
         else:
             refused = middle
     return allowed
+
+
+def noise_or_steps(plan: Plan, budget: Budget, cost: Callable[[Plan], float], noise: str, most: int) -> Plan:
+    """A plan with the noise, or the number of steps, that a budget allows.
+
+    Args:
+        plan: a frozen dataclass with the fields `steps` and `noise`.
+        budget: none, or --solve none, leaves the plan as it is; infinity takes the noise away.
+        cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
+        noise: the field that holds the noise, as a multiple of the sensitivity.
+        most: steps, at the most.
+
+    Raises:
+        BenchError: the budget cannot be met, with the reason.
+    """
+    if budget.epsilon is None or budget.solve == "none":
+        return plan
+    if math.isinf(budget.epsilon):
+        return replace(plan, **{noise: 0.0})
+    try:
+        if budget.solve == "steps":
+            count = largest_count(lambda n: cost(replace(plan, steps=n)), budget.epsilon, most)
+            return replace(plan, steps=count)
+        found = smallest(lambda z: cost(replace(plan, **{noise: z})), budget.epsilon, 0.5, 8.0)
+        return replace(plan, **{noise: found})
+    except Unreachable as error:
+        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import dp_accounting as dp
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.privacy import Ledger, Unit, Unreachable, largest_count, smallest
+from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, noise_or_steps, smallest
 from bench.privacy.accountant import epsilon
 
 POSITIVE = st.floats(1e-3, 1e3)
@@ -95,3 +97,40 @@ def test_calibrated_noise_re_reads_below_its_budget(budget, count):
     found = smallest(lambda z: gaussians(z, count), budget, 0.3, 60)
     assert gaussians(found, count) <= budget < gaussians(found / 1.002, count)
     assert gaussians(found, largest_count(lambda n: gaussians(found, n), budget, 10 * count)) <= budget
+
+
+@dataclass(frozen=True)
+class Made:
+    """A mechanism of `steps` answers with noise z; costs steps / z."""
+
+    steps: int
+    z: float
+
+
+def cost(made: Made) -> float:
+    return math.inf if made.z == 0 else made.steps / made.z
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "solve", "wanted"),
+    [
+        (None, "none", Made(10, 3.0)),
+        (5.0, "none", Made(10, 3.0)),
+        (math.inf, "sigma", Made(10, 0.0)),
+        (4.0, "steps", Made(12, 3.0)),
+        (math.inf, "steps", Made(10, 0.0)),
+    ],
+)
+def test_a_budget_determines_the_noise_or_the_steps(epsilon: float | None, solve: Any, wanted: Made) -> None:
+    budget = Budget(epsilon, 1e-5, "accounted", solve)
+    assert noise_or_steps(Made(10, 3.0), budget, cost, "z", 1000) == wanted
+
+
+def test_the_noise_meets_the_budget_from_below() -> None:
+    found = noise_or_steps(Made(10, 3.0), Budget(4.0, 1e-5, "accounted", "sigma"), cost, "z", 1000)
+    assert found.steps == 10 and found.z == pytest.approx(2.5, rel=2e-3) and cost(found) <= 4.0
+
+
+def test_what_cannot_be_met_is_one_line() -> None:
+    with pytest.raises(BenchError, match=r"--epsilon 0\.1 --solve steps: .*does not allow a single use"):
+        noise_or_steps(Made(10, 3.0), Budget(0.1, 1e-5, "accounted", "steps"), cost, "z", 1000)
