@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bench import data, pictures, scoring, steps
@@ -17,13 +18,13 @@ from bench.metrics.inversion import nearest_private
 from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.records import Record, RunSpec
+from bench.references import references, some
 from bench.scoring import Judge, Scored
 from bench.stage import NAMES, PREFIXES, Artists, aims
 
-MOST_COLUMNS, SEED = 20, 2020
-VICTIMS, REFERENCES = 10, 20
-"""Images of each class: victims of either kind, and images of each reference."""
-REFERENCE_METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
+MOST_COLUMNS, VICTIMS = 20, 10
+"""Of a picture; images of each class that are victims, of either kind."""
+VIEWS = "views.safetensors"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def victims(material: steps.Material) -> Victims:
     """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
     test = (material.data.test_images, material.data.test_labels)
     count = min(VICTIMS, *(int(np.bincount(labels).min()) for _, labels in (material.private, test)))
-    inside, outside = (_some(labels, count) for _, labels in (material.private, test))
+    inside, outside = (some(labels, count) for _, labels in (material.private, test))
     return Victims(
         torch.cat([material.private[0][inside], test[0][outside]]),
         torch.cat([material.private[1][inside], test[1][outside]]),
@@ -70,7 +71,7 @@ def play(
         record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
         return {}
     seen = victims(m) if getattr(job.attack, "observes", False) else None
-    by = scoring.appoint(evaluator, m.private, (m.data.test_images, m.data.test_labels), job.device)
+    by = _appoint(job, spec, evaluator)
     found: dict[str, AttackResult] = {}
     scored: dict[str, Scored] = {}
     for name, (aimed, network) in aims(job, spec, student, teacher).items():
@@ -90,47 +91,24 @@ def play(
     record.metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
     if not gate.passed:
         record.status, record.reason = "inconclusive", gate.reason
-    record.metrics |= references(job, by)
+    record.metrics |= references(job, spec, by)
     title = f"{aim.attack} against {spec.release.method} on {m.data.name}"
     draw = partial(_draw, title=title, found=found, material=m, seen=seen)
     return {"reconstructions": ("reconstructions.png", draw)}
 
 
-def references(job: Job, by: Judge) -> scoring.Metrics:
-    """What images that no target was asked about score; every row needs these to be read.
+def _appoint(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
+    """The judge; what it sees in private and held-out images is looked at once for all runs on the same data."""
+    m, where = job.material, spec.release.teacher.data
 
-    The attacker's own images, class means, unseen images of the class, and where the attack has a generator, its images
-    of random latent vectors. Unseen images have no `knn_gap`: each is its own nearest unseen image.
-    """
-    assert job.attack is not None
-    m, classes = job.material, job.material.data.classes
-    test_images, test_labels = m.data.test_images, m.data.test_labels
-    rng = np.random.RandomState(SEED)
-    targets = torch.arange(classes).repeat_interleave(REFERENCES)
-    means = torch.stack([data.to_float(m.private[0][m.private[1] == c]).mean(0) for c in range(classes)])
-    unseen = _some(test_labels, min(REFERENCES, int(np.bincount(test_labels).min())))
-    sets = {
-        "aux": (data.to_float(m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]), targets),
-        "class_mean": (means, torch.arange(classes)),
-        "held_out": (data.to_float(test_images[unseen]), test_labels[unseen]),
-    }
-    if hasattr(job.attack, "prior"):
-        ctx = job.context(SEED)
-        drawn = job.attack.prior(len(targets), data.to_float(m.aux).to(ctx.device), ctx)
-        sets["prior"] = (drawn.cpu(), targets)
-    found: scoring.Metrics = {}
-    for name, (images, aimed) in sets.items():
-        scored = scoring.judge(AttackResult(images, aimed, torch.zeros_like(aimed)), by, None, None)
-        kept = [key for key in REFERENCE_METRICS if (name, key) != ("held_out", "knn_gap")]
-        found |= {f"reference_{name}_{key}": scored.metrics[key] for key in kept}
-    return found
+    def make(path: Path) -> None:
+        views = scoring.look(evaluator, m.private[0], m.data.test_images, job.device)
+        save_file({name: tensor.contiguous() for name, tensor in vars(views).items()}, path / VIEWS)
 
-
-def _some(labels: Tensor, count: int) -> Tensor:
-    """Indices of `count` records of each class, class by class, chosen by a seed of their own."""
-    rng = np.random.RandomState(SEED)
-    by_class = [(labels == c).nonzero().flatten() for c in labels.unique()]
-    return torch.cat([rows[torch.from_numpy(rng.permutation(len(rows))[:count])] for rows in by_class])
+    key = {"data": asdict(where), "evaluator": asdict(spec.evaluator), "kind": "views", "version": scoring.VERSION}
+    step = job.store.step("views", key, make)
+    views = scoring.Views(**load_file(step.path / VIEWS))
+    return scoring.appoint(evaluator, m.private, (m.data.test_images, m.data.test_labels), views, job.device)
 
 
 def _draw(

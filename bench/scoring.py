@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,8 @@ from bench.teachers import features, predict
 Metrics = dict[str, float | None]
 
 SEED = 2020
+VERSION = 1
+"""Of all that is kept of a judge's views; another one, and they are looked at anew."""
 DIRECTIONS = 32
 """Principal components of the private features in which the Frechet distance is taken."""
 
@@ -70,22 +72,48 @@ def with_interval(name: str, successes: int, trials: int) -> Metrics:
     return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}
 
 
-def appoint(
-    evaluator: Classifier, private: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], device: torch.device
-) -> Judge:
-    """A judge; looks at all private and held-out images (uint8) once."""
-    ours, theirs = (Seen(*part, features(evaluator, part[0], device)) for part in (private, held_out))
-    centred = (ours.features - ours.features.mean(0)).double()
+@dataclass(frozen=True)
+class Views:
+    """What an evaluator sees of private and held-out images: features (m, d), (h, d), and the (d, k) directions."""
+
+    private: Tensor
+    held_out: Tensor
+    directions: Tensor
+
+
+def look(evaluator: Classifier, private: Tensor, held_out: Tensor, device: torch.device) -> Views:
+    """Look at all private and held-out images, uint8."""
+    ours, theirs = (features(evaluator, images, device) for images in (private, held_out))
+    centred = (ours - ours.mean(0)).double()
     _, vectors = torch.linalg.eigh(centred.T @ centred)
-    return Judge(evaluator, ours, theirs, device, vectors[:, -DIRECTIONS:].float())
+    return Views(ours, theirs, vectors[:, -DIRECTIONS:].float())
 
 
-def judge(found: AttackResult, by: Judge, target: nn.Module | None, pairs: Pairs | None) -> Scored:
+def appoint(
+    evaluator: Classifier,
+    private: tuple[Tensor, Tensor],
+    held_out: tuple[Tensor, Tensor],
+    views: Views,
+    device: torch.device,
+) -> Judge:
+    """A judge, who knows private and held-out (images, labels) by its views of them."""
+    ours, theirs = Seen(*private, views.private), Seen(*held_out, views.held_out)
+    return Judge(evaluator, ours, theirs, device, views.directions)
+
+
+def judge(
+    found: AttackResult,
+    by: Judge,
+    target: nn.Module | None,
+    pairs: Pairs | None,
+    wanted: Collection[str] | None = None,
+) -> Scored:
     """Score reconstructions, images in [0, 1], with a network that the attack never saw.
 
     Args:
         target: what was attacked, on the judge's device; None for images that no target was asked about.
         pairs: the victims, where the images are reconstructions of victims; the class aimed at is then the victim's.
+        wanted: metrics that somebody will read; None = all. Others may be missing.
     """
     if pairs is not None:
         assert found.victims is not None
@@ -104,6 +132,8 @@ def judge(found: AttackResult, by: Judge, target: nn.Module | None, pairs: Pairs
     metrics["feature_distance"] = feature_distance(seen.features, seen.labels, private.features, private.labels)
     missing: dict[str, str] = {}
     for names, measure in _measures(found, seen, logits, by, pairs):
+        if wanted is not None and not set(names) & set(wanted):
+            continue
         try:
             metrics |= dict(zip(names, measure(), strict=True))
         except ValueError as error:

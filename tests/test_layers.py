@@ -36,8 +36,8 @@ BELOW: dict[str, set[str]] = {
     "testing": LEAVES | {"api", "config"},
 }
 BELOW["job"] = set(BELOW) - {"testing"}
-BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["job"] | {"job"}
-BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects"}
+BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["references"] = BELOW["job"] | {"job"}
+BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects", "references"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
 BELOW["sweeps"] = BELOW["runner"] | {"runner"}
 BELOW["report"] = {"config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
