@@ -13,7 +13,8 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
-CELL, LABELS, TITLE, HEADS, EDGE = 0.62, 1.6, 0.4, 0.35, 0.12
+CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
+DPI = 150
 
 
 def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Tensor]]) -> None:
@@ -28,25 +29,29 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
     left = EDGE + (LABELS if any(label for label, _ in rows) else 0)
     top = TITLE + (HEADS if any(columns) else 0)
     width, height = left + CELL * len(columns) + EDGE, top + CELL * len(rows) + EDGE
-    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     figure.text(EDGE / width, 1 - 0.22 / height, title, fontsize=9, weight="bold", va="center")
     for index, label in enumerate(columns):
         x = (left + CELL * (index + 0.5)) / width
         figure.text(x, 1 - (top - 0.14) / height, label, fontsize=8, ha="center", va="center")
-    for number, (label, images) in enumerate(rows):
-        bottom = height - top - CELL * (number + 1)
-        figure.text((left - 0.1) / width, (bottom + CELL / 2) / height, label, fontsize=8, ha="right", va="center")
-        for index, image in enumerate(images):
-            place = (
-                (left + CELL * index) / width,
-                (bottom + 0.02) / height,
-                (CELL - 0.04) / width,
-                (CELL - 0.04) / height,
-            )
-            axes = figure.add_axes(place)
-            axes.imshow(_pixels(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-            axes.set_axis_off()
+    for number, (label, _) in enumerate(rows):
+        y = (height - top - CELL * (number + 0.5)) / height
+        figure.text((left - 0.1) / width, y, label, fontsize=8, ha="right", va="center")
+    mosaic = np.concatenate([np.concatenate([_cell(image) for image in images], 1) for _, images in rows])
+    figure.figimage(mosaic, round(DPI * left), round(DPI * EDGE), origin="upper")
     figure.savefig(path, metadata={"Software": None})
+
+
+def _cell(image: Tensor) -> np.ndarray:
+    """(side, side, 3) uint8: the image in the middle of a white cell, as large as fits, each pixel a block."""
+    side, inner = round(CELL * DPI), round((CELL - 2 * FRAME) * DPI)
+    array = np.rint(image.detach().cpu().numpy().clip(0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+    sides = [round(inner * size / max(array.shape[:2])) for size in array.shape[:2]]
+    rows, columns = (np.arange(n) * size // n for n, size in zip(sides, array.shape[:2], strict=True))
+    top, left = ((side - n) // 2 for n in sides)
+    cell = np.full((side, side, 3), 255, np.uint8)
+    cell[top : top + sides[0], left : left + sides[1]] = array[rows][:, columns]
+    return cell
 
 
 def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -71,8 +76,3 @@ def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> N
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", fontsize=8)
     figure.savefig(path, metadata={"Software": None})
-
-
-def _pixels(image: Tensor) -> np.ndarray:
-    array = image.detach().cpu().numpy()
-    return array[0] if len(array) == 1 else np.moveaxis(array, 0, -1)
