@@ -149,11 +149,13 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bench.sweeps.conduct import duration
+
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
     for column in ("state", "cell", "about", "why"):
         table.add_column(column, no_wrap=column in ("state", "about"))
     for cell in cells:
-        about = "" if cell.state != "ready" else "?" if cell.seconds is None else _time(cell.seconds)
+        about = "" if cell.state != "ready" else "?" if cell.seconds is None else duration(cell.seconds)
         table.add_row(cell.state, cell.name, about, cell.reason or cell.note)
     Console(width=max(out.width, 140), highlight=False).print(table)
     ready = [cell for cell in cells if cell.state == "ready"]
@@ -163,23 +165,16 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     if ready:
         rest = len(ready) - len(known)
         unknown = f", and {rest} runs of which no like is known" if rest else ""
-        out.print(f"about {_time(sum(known))} one after the other, steps that runs share counted in each{unknown}")
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} h"
-    )
+        out.print(f"about {duration(sum(known))} one after the other, steps that runs share counted in each{unknown}")
 
 
 def _show(title: str, summary: Summary, path: Path) -> None:
+    from bench.sweeps.conduct import duration
+
     out.print(f"\n[bold]{title}[/bold]")
     counts = summary.counts()
-    out.print(", ".join(f"{counts[state]} {state}" for state in STATES if state in counts))
+    took = f", in {duration(summary.seconds)}" if summary.seconds else ""
+    out.print(", ".join(f"{counts[state]} {state}" for state in STATES if state in counts) + took)
     for outcome in summary.failed:
         out.print(f"{outcome.state}: {outcome.name}: {outcome.reason}", markup=False, soft_wrap=True)
     out.print(f"summary {path}", markup=False, soft_wrap=True)

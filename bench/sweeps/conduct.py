@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,10 +32,11 @@ class Outcome:
 
 @dataclass
 class Summary:
-    """A sweep's outcomes in the recipe's order."""
+    """A sweep's outcomes in the recipe's order, and the seconds it has taken."""
 
     recipe: str
     outcomes: list[Outcome]
+    seconds: float = 0.0
 
     @property
     def failed(self) -> list[Outcome]:
@@ -48,13 +50,13 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        write_atomically(path, canonical({"recipe": self.recipe, "outcomes": [asdict(o) for o in self.outcomes]}))
+        write_atomically(path, canonical(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Summary:
         """What `write` wrote."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]])
+        return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]], content["seconds"])
 
 
 def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say) -> Summary:
@@ -67,16 +69,32 @@ def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, 
     outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=["run", *c.arguments]) for c in cells]
     summary = Summary(recipe, outcomes)
     summary.write(path)
+    start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
     for done in executor.run(_shared(cells, ready)):
         if done.status:
             say(f"preparing {cells[done.index].name}: {_reason(done)}; its runs will say what is wrong")
+    begun = time.monotonic()
     for count, done in enumerate(executor.run([Task(i, ("run", *cells[i].arguments)) for i in ready]), 1):
         outcome = outcomes[done.index]
         _settle(outcome, cells[done.index], done)
+        now = time.monotonic()
+        summary.seconds = round(now - start, 1)
         summary.write(path)
-        say(f"[{count}/{len(ready)}] {_line(outcome)}")
+        left = (now - begun) / count * (len(ready) - count)
+        say(f"[{count}/{len(ready)}] {_line(outcome)}" + (f"; about {duration(left)} left" if left else ""))
     return summary
+
+
+def duration(seconds: float) -> str:
+    """For people.
+
+    >>> [duration(seconds) for seconds in (42, 150, 9000)]
+    ['42 s', '2 min', '2.5 h']
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _shared(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:

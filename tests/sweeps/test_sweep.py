@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(bench: Bench, t
     }
     assert "RuntimeError" in found["rr seed=0"]["reason"] and "500 teachers" in found["pate seed=1"]["reason"]
     assert "failed: rr " in done.stdout and "RuntimeError" in done.stdout
+    assert re.search(r"2 failed.*, in \d+ (s|min)\n", done.stdout), done.stdout
+    lines = re.findall(r"^\[(\d)/6\] .*?(left)?$", done.stdout + done.stderr, re.MULTILINE)
+    assert lines == [(str(n), "left" if n < 6 else "") for n in range(1, 7)]
     teachers = list((tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*"))
     assert len(teachers) == 2, "what runs share is made once for each seed"
     again = bench("sweep", path, "--tier", "smoke", "--dry-run")
