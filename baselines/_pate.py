@@ -25,7 +25,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 import torch
@@ -153,7 +153,7 @@ class NoisyVotes(ABC):
             raise BenchError(
                 "--account accounted: private images train the student unprotected; use --method.images moments"
             )
-        return solve(self.asked(self._k(dataset)), partial(self._cost, budget=budget), budget)
+        return _solved(self, budget, self._k(dataset))
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
@@ -306,6 +306,12 @@ class NoisyVotes(ABC):
         made.train()
         each = F.cross_entropy(call(jitter(images, rng)).float(), answer, reduction="none")
         return (each * (largest >= self.sure)).mean()
+
+
+@lru_cache(maxsize=64)
+def _solved(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
+    """The plan that a budget allows; kept, as a sound account of many votes takes seconds for each trial."""
+    return solve(method.asked(teachers), partial(method._cost, budget=budget), budget)
 
 
 def votes_squares(plan: VotePlan) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -68,8 +69,14 @@ class Job:
         return Context(self.device, seed, console.track, self.store, s.noise, s.precision == "bf16", s.compile)
 
 
-def prepare(settings: Settings) -> Job:
+Loader = Callable[[str, str, Path | None, bool], steps.Material]
+
+
+def prepare(settings: Settings, load: Loader | None = None) -> Job:
     """Check all that a user can get wrong, then load the data.
+
+    Args:
+        load: `load_material`, or one that remembers what it has loaded.
 
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
@@ -83,7 +90,7 @@ def prepare(settings: Settings) -> Job:
     sha = _weights_sha256(settings.teacher_weights)
     device = pick_device(settings.device)
     store = Store(settings.out, settings.fresh, console.say)
-    material = _material(settings)
+    material = (load or load_material)(settings.dataset, settings.split, settings.data_root, settings.download)
     method.check(settings.budget, material.data.name, material.data.classes)
     if "teacher_ensemble" in method.needs:
         _check_shards(method.shards(settings.teacher, material.data.name), len(material.private[0]))
@@ -128,12 +135,13 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _material(settings: Settings) -> steps.Material:
-    images = data.load(settings.dataset, settings.data_root, settings.download)
-    split = data.split(images, settings.split)
-    load_other = partial(data.load, root=settings.data_root, download=settings.download)
-    aux, labels = data.aux_part(images, split, load_other), data.aux_labels(images, split)
-    return steps.Material(data.private_domain(images, split), data.private_part(images, split), aux, labels)
+def load_material(dataset: str, split: str, root: Path | None, download: bool) -> steps.Material:
+    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there."""
+    images = data.load(dataset, root, download)
+    shared = data.split(images, split)
+    load_other = partial(data.load, root=root, download=download)
+    aux, labels = data.aux_part(images, shared, load_other), data.aux_labels(images, shared)
+    return steps.Material(data.private_domain(images, shared), data.private_part(images, shared), aux, labels)
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:

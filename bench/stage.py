@@ -21,13 +21,23 @@ PREFIXES = {"student": "", "teacher": "teacher_", "random": "random_"}
 NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
 
 
-def aims(job: Job, spec: RunSpec, student: Classifier, teacher: Classifier) -> dict[str, tuple[AttackSpec, Classifier]]:
-    """The three targets with their specs: what is released, what it was made of, and a net that knows nothing."""
+def targets(spec: RunSpec) -> dict[str, AttackSpec]:
+    """The attack on what is released, on what that was made of, and on a net that knows nothing."""
     aim = spec.attack
     assert aim is not None
     random = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, aim.seed)
     return {
-        "student": (aim, student),
-        "teacher": (replace(aim, target=spec.release.teacher), teacher),
-        "random": (replace(aim, target=random), steps.random_network(random, job.material, job.device)),
+        "student": aim,
+        "teacher": replace(aim, target=spec.release.teacher),
+        "random": replace(aim, target=random),
     }
+
+
+def aims(job: Job, spec: RunSpec, student: Classifier, teacher: Classifier) -> dict[str, tuple[AttackSpec, Classifier]]:
+    """The three targets with their networks."""
+    found = targets(spec)
+    random = found["random"].target
+    assert isinstance(random, RandomSpec)
+    networks = {"student": student, "teacher": teacher}
+    networks["random"] = steps.random_network(random, job.material, job.device)
+    return {name: (aim, networks[name]) for name, aim in found.items()}

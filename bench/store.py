@@ -79,6 +79,10 @@ class Store:
                     return found
             return self._make(final, spec, make)
 
+    def has(self, kind: str, name: str) -> bool:
+        """Whether a step of that hash is there, whole or damaged."""
+        return (self.root / "steps" / kind / name).exists()
+
     def _locked(self, final: Path) -> AcquireReturnProxy:
         lock = FileLock(final.with_name(f".{final.name}.lock"))
         try:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from bench import job, registry, reported
+from bench import registry, reported
 from bench.cli import read as read_command
 from bench.cli import run as run_command
 from bench.job import Settings
-from bench.steps import Material
 from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import Wanted
 
@@ -118,17 +117,8 @@ def _variant(method: str, options: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def dry_run(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
-    """Plans cells as `bench sweep --dry-run --tier smoke` does, on MNIST, which is read once."""
-    load, loaded = job._material, dict[str, Material]()
-
-    def once(settings: Settings) -> Material:
-        assert (settings.dataset, settings.split) == ("mnist", "iid")
-        if "mnist" not in loaded:
-            loaded["mnist"] = load(settings)
-        return loaded["mnist"]
-
-    monkeypatch.setattr(job, "_material", once)
+def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
+    """Plans cells as `bench sweep --dry-run --tier smoke` does."""
     common = ["--tier", "smoke", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
     return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, settle)
 

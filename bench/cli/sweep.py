@@ -165,7 +165,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     if ready:
         rest = len(ready) - len(known)
         unknown = f", and {rest} runs of which no like is known" if rest else ""
-        out.print(f"about {duration(sum(known))} one after the other, steps that runs share counted in each{unknown}")
+        out.print(f"about {duration(sum(known))} one after the other{unknown}")
 
 
 def _show(title: str, summary: Summary, path: Path) -> None:

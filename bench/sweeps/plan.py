@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
-from bench import data, leaderboard, registry, runner
+from bench import data, registry, runner
 from bench.errors import BenchError
+from bench.job import Loader, load_material
 from bench.records import RECORD, Record
+from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, Wanted, describe
 
 State = Literal["cached", "ready", "planned", "refused"]
@@ -28,7 +30,7 @@ class Cell:
             yet, for `reason`), refused (the bench knows all of them and says no, for `reason`).
         record: the directory the record lies in or will lie in; None where there will be none.
         after: what the run shares with others and is best made once before them: the same text, the same steps.
-        seconds: how long it may take, from records of the same method, data set and tier; None where there are none.
+        seconds: how long it may take after the cells before it, of a ready cell; None where nothing alike has run.
     """
 
     name: str
@@ -54,17 +56,17 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
         datasets: only cells of these; empty = all.
         settle: parses arguments of `bench run`.
     """
-    known = _times(out)
+    estimate, load = Estimate(out), lru_cache(maxsize=2)(load_material)
     cells: list[Cell] = []
     for wanted in recipe.cells:
         if datasets and wanted.get("dataset") not in datasets:
             continue
         for seed in wanted.seeds:
-            cells.append(_cell(wanted, seed, common, settle, known))
+            cells.append(_cell(wanted, seed, common, settle, estimate, load))
     return cells
 
 
-def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, known: dict[Any, list[float]]) -> Cell:
+def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, estimate: Estimate, load: Loader) -> Cell:
     typed = [part for option, value in wanted.options for part in (f"--{option}", value)]
     arguments = (*typed, *common, "--seeds", str(seed))
     name = f"{describe(wanted.options)} seed={seed}"
@@ -74,7 +76,7 @@ def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, know
     try:
         settings, _ = settle(arguments)
         try:
-            job = runner.prepare(settings)
+            job = runner.prepare(settings, load)
         except BenchError as error:
             if not _is_there(settings):
                 return Cell(name, arguments, seed, "planned", str(error), note=wanted.note)
@@ -84,10 +86,10 @@ def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, know
     spec = runner.run_spec(job, seed)
     path = job.store.root / "records" / spec.hash
     state: State = "cached" if not settings.fresh and done(path) else "ready"
-    where = (settings.method, spec.release.teacher.data.dataset, settings.tier, settings.attack)
-    times = known.get(where) or known.get((*where[:3], None), [])
     shared = f"{spec.release.teacher}{spec.evaluator}"
-    return Cell(name, arguments, seed, state, "", path, shared, median(times) if times else None, wanted.note)
+    goal = None if job.attack is None else job.attack.goal
+    seconds = estimate.seconds(job.store, spec, goal) if state == "ready" else None
+    return Cell(name, arguments, seed, state, "", path, shared, seconds, wanted.note)
 
 
 def done(path: Path) -> bool:
@@ -118,21 +120,3 @@ def _is_there(settings: runner.Settings) -> bool:
     except BenchError:
         return False
     return True
-
-
-def _times(out: Path) -> dict[Any, list[float]]:
-    """(method, data set, tier, attack) to the seconds that finished runs took, from the records in `out`."""
-    found: dict[Any, list[float]] = {}
-    for path in sorted((out / "records").glob(f"*/{RECORD}")):
-        try:
-            record = Record.read(path)
-        except (OSError, ValueError):
-            continue
-        if record.status == "failed":
-            continue
-        attack = record.spec["attack"]
-        seconds = sum(record.provenance.get("seconds", {}).values())
-        key = (record.spec["release"]["method"], leaderboard.dataset(record), record.spec["tier"])
-        for which in {None, attack and attack["attack"]}:
-            found.setdefault((*key, which), []).append(seconds)
-    return found
