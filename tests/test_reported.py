@@ -197,3 +197,10 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
     assert ours.difference == pytest.approx(0.40 - 0.9785)
     assert states["datalens", 1.0] == "planned" and states["dpsd", 1.0] == "not run" and states["dpsd", 10.0] == ""
     assert sum(line.row is not None for line in lines) == 1
+
+
+def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:
+    at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95)}
+    assert at[10.0] and at[9.966] == at[10.0] and not at[9.95]
+    printed = sorted({entry.epsilon for entry in reported.load() if entry.epsilon is not None})
+    assert min((b - a) / b for a, b in zip(printed, printed[1:], strict=False)) > reported.CLOSE
