@@ -46,8 +46,8 @@ TERMS = {"ce_weight": "CE", "ie_weight": "IE", "norm_weight": "NORM"}
 TERMS_DP_DFD = {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}
 """The weight that switches a term of the generator's loss off, to the papers' name of the term."""
 CLOSE = 3.5e-3
-"""Two epsilons are the same if they differ by less than this share: a search for the noise meets a budget from below. The
-nearest two that the papers print, 7.5 and 7.53, are 4e-3 apart."""
+"""Two epsilons are the same if they differ by less than this share: a search for the noise meets a budget from below.
+The nearest two that the papers print, 7.5 and 7.53, are 4e-3 apart."""
 
 Row = Mapping[str, Any]
 Exists = Callable[[str, str], bool]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -203,4 +204,4 @@ def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apa
     at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95)}
     assert at[10.0] and at[9.966] == at[10.0] and not at[9.95]
     printed = sorted({entry.epsilon for entry in reported.load() if entry.epsilon is not None})
-    assert min((b - a) / b for a, b in zip(printed, printed[1:], strict=False)) > reported.CLOSE
+    assert min((b - a) / b for a, b in pairwise(printed)) > reported.CLOSE
