@@ -109,6 +109,8 @@ def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     assert leaderboard.flags(same) == []
     same.privacy["claimed"]["disputed"] = "noise-too-small"
     assert leaderboard.flags(same) == ["disputed:noise-too-small"]
+    same.privacy["claimed"] |= {"disputed": "", "source": "DPDFD, Theorem 3"}
+    assert leaderboard.flags(same) == ["disputed:noise-taken-without-its-bound"]
     other = record(0, 0.5, accounted=None, claim_unit="label")
     assert leaderboard.flags(other) == ["other-unit", "claim!=accounted"]
     other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "finite": True}

@@ -2,7 +2,7 @@
 
 from bench.leaderboard.audited import audited_release, bounds, is_refuted
 from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
-from bench.leaderboard.flagged import flags
+from bench.leaderboard.flagged import dispute, flags
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
 from bench.leaderboard.rows import Rows, dataset, row_key, seed, table, to_csv, without_seeds
 
@@ -16,6 +16,7 @@ __all__ = [
     "bounds",
     "dataset",
     "differences",
+    "dispute",
     "expected",
     "flags",
     "is_refuted",

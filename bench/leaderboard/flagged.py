@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from bench.privacy.claims import defect
 from bench.records import Record
 
 
@@ -18,11 +20,17 @@ def flags(record: Record) -> list[str]:
     return _flags_of_claim(record) + _flags_of_membership(record)
 
 
+def dispute(claim: dict[str, Any]) -> str:
+    """Why a record's claim is disputed, by the plug-in itself or by what is known of the theorem; "" if it is not."""
+    return claim.get("disputed") or defect(claim.get("source", ""))
+
+
 def _flags_of_claim(record: Record) -> list[str]:
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is None:
         return []
-    found = [f"disputed:{claim['disputed']}"] if claim.get("disputed") else []
+    reason = dispute(claim)
+    found = [f"disputed:{reason}"] if reason else []
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")
     proved = record.privacy["accounted_units"].get(claim["unit"])

@@ -12,6 +12,23 @@ from scipy.optimize import minimize_scalar
 
 from bench.errors import BenchError
 
+DEFECTS = {
+    "DPSD, Theorem 1": "noise-taken-without-its-bound",
+    "DPDFD, Theorem 3": "noise-taken-without-its-bound",
+    "DGD, ": "generator-not-charged",
+    "DP-DFD, ": "generator-not-charged",
+}
+"""How the source of a claim begins to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
+
+
+def defect(source: str) -> str:
+    """What is known against a claim of this source, in a few words joined by "-"; "" if nothing is.
+
+    >>> defect("DPSD, Theorem 1"), defect("DPSD, Theorem 2")
+    ('noise-taken-without-its-bound', '')
+    """
+    return next((reason for start, reason in DEFECTS.items() if source.startswith(start)), "")
+
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:
     """Epsilon of T noisy annotation steps: DPSD, Theorem 1, and DPDFD, Theorem 3 (which writes C for B and n for c).

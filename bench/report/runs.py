@@ -135,7 +135,7 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
     claim = privacy["claimed"]
     lines: list[dict[str, Any]] = [{"what": "claimed", "by": "the method's paper promises nothing"}]
     if claim is not None:
-        by = claim.get("source", "") + (" (disputed)" if claim.get("disputed") else "")
+        by = claim.get("source", "") + (" (disputed)" if leaderboard.dispute(claim) else "")
         lines = [{"what": "claimed", **_promise(claim), "by": by}]
     for _, found in sorted(privacy["accounted_units"].items()):
         lines.append({"what": "accounted", **_promise(found), "by": f"{found['accountant']}, {found['relation']}"})
