@@ -109,7 +109,7 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
     record.student = result["arch"]
     record.privacy = result["privacy"] | {"noise": s.noise, "solved": result["solved"]}
     artists: Artists = {}
-    if (shown := steps.synthetic(released)) is not None:
+    if (shown := steps.synthetic(released)) is not None and len(shown):
         artists["synthetic"] = (
             "synthetic.png",
             partial(_draw_synthetic, title=f"{s.method}: synthetic images", images=shown),
@@ -124,8 +124,10 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
 
 
 def _draw_synthetic(path: Path, title: str, images: torch.Tensor) -> None:
-    rows = [("", images[start : start + 10]) for start in range(0, min(len(images), 60), 10)]
-    pictures.grid(path, title, [""] * 10, [row for row in rows if len(row[1]) == 10])
+    """At most six rows of ten, or one shorter row."""
+    columns = min(10, len(images))
+    whole = images[: min(60, len(images) // columns * columns)]
+    pictures.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
 
 
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
