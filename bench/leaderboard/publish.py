@@ -103,7 +103,7 @@ def expected(boards: Path) -> dict[str, str]:
             if name not in found:
                 found[name] = Rows(audit for audit in audits if dataset(audit) == name)
             found[name].add(record)
-    return {name: to_csv(rows.table()) for name, rows in sorted(found.items())}
+        return {name: to_csv(rows.table()) for name, rows in sorted(found.items())}
 
 
 @contextmanager
