@@ -15,8 +15,6 @@ from bench.errors import BenchError
 DEFECTS = {
     "DPSD, Theorem 1": "noise-taken-without-its-bound",
     "DPDFD, Theorem 3": "noise-taken-without-its-bound",
-    "DGD, ": "generator-not-charged",
-    "DP-DFD, ": "generator-not-charged",
 }
 """How the source of a claim begins to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
 
