@@ -308,7 +308,8 @@ def _digest_as_written(text: bytes) -> str:
     In canonical text the spec is what stands between its key and the next brace of the same depth, one space further
     to the right. No string can look so: its line breaks are escaped.
     """
-    start, end = text.find(SPEC), text.find(b"\n }", text.find(SPEC))
+    start = text.find(SPEC)
+    end = text.find(b"\n }", start)
     if start < 0 or end < 0:
         return ""
     own = text[start + len(SPEC) - 1 : end + 3].replace(b"\n ", b"\n") + b"\n"

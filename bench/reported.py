@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -177,7 +178,7 @@ def variant(method: str, setting: str) -> str:
 
 def find(
     dataset: str, method: str, epsilon: float | None, setting: str = "", teacher: str = "", split: str = "iid"
-) -> list[Reported]:
+) -> tuple[Reported, ...]:
     """The printed accuracies of a board's row, best source first.
 
     Same data set, same method, same claimed epsilon (compared as numbers; None matches only methods that promise
@@ -191,45 +192,50 @@ def find(
         teacher: network, which matters where a table compares teachers.
         split: only rows of all classes have a printed counterpart.
     """
-    row = {
-        "dataset": dataset, "method": method, "epsilon_claimed": epsilon, "setting": setting, "teacher": teacher,
-        "split": split,
-    }  # fmt: skip
-    candidates = _accuracies().get((method, DATASETS.get(dataset, dataset), variant(method, setting)), ())
-    found = [entry for entry in candidates if matches(entry, row)]
-    own = OWN_PAPER.get(method, "")
-    return sorted(found, key=lambda entry: (entry.paper != own, entry.table.startswith("text")))
+    if split.startswith("disjoint"):
+        return ()
+    label = method in MODES and options(setting).get("mode") == "label"
+    return _printed(DATASETS.get(dataset, dataset), method, variant(method, setting), label, teacher, epsilon)
+
+
+@lru_cache
+def _printed(
+    dataset: str, method: str, variant: str, label: bool, teacher: str, epsilon: float | None
+) -> tuple[Reported, ...]:
+    return tuple(
+        entry
+        for entry in _accuracies().get((method, dataset, variant), ())
+        if (not entry.teacher or entry.teacher == teacher)
+        and (method not in MODES or label == (entry.unit == "label"))
+        and _same_epsilon(entry, epsilon)
+    )
+
+
+def _of(row: Row, dataset: str = "") -> tuple[Reported, ...]:
+    """`find`, for a row with a board's columns; empty cells are None, NaN or ""."""
+    return find(
+        dataset or str(row.get("dataset") or ""),
+        str(row["method"]),
+        _number(row.get("epsilon_claimed")),
+        str(row.get("setting") or ""),
+        str(row.get("teacher") or ""),
+        str(row.get("split") or "iid"),
+    )
 
 
 @cache
 def _accuracies() -> dict[tuple[str, str, str], tuple[Reported, ...]]:
-    """Printed accuracies by method, data set and ablation, in the file's order."""
-    found: dict[tuple[str, str, str], tuple[Reported, ...]] = {}
+    """Printed accuracies by method, data set and ablation, best source first."""
+    found: dict[tuple[str, str, str], list[Reported]] = defaultdict(list)
     for entry in load():
         if entry.metric == "accuracy":
-            key = (entry.method, entry.dataset, entry.variant)
-            found[key] = (*found.get(key, ()), entry)
-    return found
+            found[entry.method, entry.dataset, entry.variant].append(entry)
+    return {key: tuple(sorted(entries, key=_rank)) for key, entries in found.items()}
 
 
-def matches(entry: Reported, row: Row, dataset: str = "") -> bool:
-    """Whether a printed number and a board's row are about the same thing; `find` says when they are."""
-    method, setting = str(row["method"]), str(row.get("setting") or "")
-    name = dataset or str(row.get("dataset") or "")
-    if (entry.method, entry.dataset) != (method, DATASETS.get(name, name)):
-        return False
-    if str(row.get("split") or "iid").startswith("disjoint") or entry.variant != variant(method, setting):
-        return False
-    if entry.teacher and entry.teacher != row.get("teacher"):
-        return False
-    if method in MODES and _label_mode(setting) != (entry.unit == "label"):
-        return False
-    return _same_epsilon(entry, _number(row.get("epsilon_claimed")))
-
-
-@lru_cache
-def _label_mode(setting: str) -> bool:
-    return options(setting).get("mode") == "label"
+def _rank(entry: Reported) -> tuple[bool, bool]:
+    """The method's own paper first, tables before sentences."""
+    return entry.paper != OWN_PAPER.get(entry.method, ""), entry.table.startswith("text")
 
 
 def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
@@ -260,10 +266,7 @@ def join(row: Row, dataset: str = "") -> dict[str, Any]:
         flags: the row's own with `reported:ISSUE` for every contradiction that touches the number, and
         `reported-differs` where sources of the same rank disagree.
     """
-    claimed, teacher = _number(row.get("epsilon_claimed")), str(row.get("teacher") or "")
-    where = str(row.get("split") or "iid")
-    name, method = dataset or str(row.get("dataset") or ""), str(row["method"])
-    found = find(name, method, claimed, str(row.get("setting") or ""), teacher, where)
+    found = _of(row, dataset)
     flags = set(str(_blank(row.get("flags"))).split())
     if not found:
         return {
@@ -280,11 +283,14 @@ def join(row: Row, dataset: str = "") -> dict[str, Any]:
     }
 
 
-def flags_of(found: list[Reported]) -> set[str]:
+@lru_cache
+def flags_of(found: tuple[Reported, ...]) -> frozenset[str]:
     """The flags of the first of the numbers that `find` gave."""
     first = found[0]
     ranked = [entry for entry in found if entry.paper == first.paper] if first.paper == _own(first) else found
-    return {f"reported:{issue}" for issue in first.issues} | ({"reported-differs"} if disagree(ranked) else set())
+    return frozenset(f"reported:{issue}" for issue in first.issues) | (
+        {"reported-differs"} if disagree(ranked) else set()
+    )
 
 
 def difference(ours: float | None, entry: Reported) -> float | None:
@@ -343,10 +349,10 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
         rows: of boards, with "dataset" in each.
         exists: whether the bench has (method, data set).
     """
-    done = [row for row in rows if _number(row.get("accuracy_mean")) is not None]
+    done = [(row, _of(row)) for row in rows if _number(row.get("accuracy_mean")) is not None]
     lines = []
     for entry in entries:
-        ours = sorted((row for row in done if matches(entry, row)), key=_plainness)
+        ours = sorted((row for row, printed in done if entry in printed), key=_plainness)
         state = "" if ours else "not run" if exists(entry.method, entry.dataset) else "planned"
         own = str(_blank(ours[0].get("flags"))).split() if ours else []
         flags = {*own, *(f"reported:{issue}" for issue in entry.issues)}

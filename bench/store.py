@@ -22,6 +22,7 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 from safetensors.torch import load_file, save_file
 
 from bench.errors import BenchError
+from bench.files import write_through
 from bench.records import canonical, digest
 
 MANIFEST = "step.json"
@@ -110,9 +111,9 @@ class Store:
             start = time.perf_counter()
             make(work)
             seconds = round(time.perf_counter() - start, 3)
-            _write(work / "spec.json", canonical(spec))
+            write_through(work / "spec.json", canonical(spec))
             files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
-            _write(work / MANIFEST, canonical({"files": files, "seconds": seconds}))
+            write_through(work / MANIFEST, canonical({"files": files, "seconds": seconds}))
             publish(work, final)
         self._made.add(final)
         return Step(final, cached=False, seconds=seconds)
@@ -156,21 +157,6 @@ def publish(work: Path, final: Path) -> None:
     work.rename(final)
     if old is not None:
         shutil.rmtree(old)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}-{os.getpid()}")
-    _write(work, text)
-    work.replace(path)
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _sha256(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""How long a board of many records takes to build: CPU seconds and peak memory, for records as the runner writes them.
+"""How long a board of many records takes to build, and how much memory, for records as the runner writes them.
 
 python benchmarks/boards.py --records 100000
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import statistics
 import tempfile
 import time
 from dataclasses import asdict
@@ -46,6 +48,7 @@ def main() -> None:
     """Write records, build the board from them, print what it took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         boards = Path(folder)
@@ -53,13 +56,15 @@ def main() -> None:
         for number in range(given.records):
             made = record(number)
             (boards / "records" / f"{made.hash}.json").write_text(canonical(asdict(made)), encoding="utf-8")
-        start, wall = time.process_time(), time.perf_counter()
-        (text,) = leaderboard.expected(boards).values()
-        end, ended = time.process_time(), time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{given.records} records, {text.count(chr(10)) - 1} rows")
-    print(f"{end - start:.1f} s of CPU, {ended - wall:.1f} s of wall time")
-    print(f"peak {peak:.2f} GiB")
+        took = []
+        for _ in range(given.repeats):
+            start = time.perf_counter()
+            (text,) = leaderboard.expected(boards).values()
+            took.append(time.perf_counter() - start)
+    own, child = (resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(f"{given.records} records, {text.count(chr(10)) - 1} rows, {os.cpu_count()} cores")
+    print(f"{statistics.median(took):.1f} s of wall time, the median of {', '.join(f'{each:.1f}' for each in took)}")
+    print(f"peak {own:.2f} GiB, and {child:.2f} GiB in each process that helps")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import random
@@ -15,7 +16,19 @@ from hypothesis import strategies as st
 from bench import leaderboard
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
-from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical
+from bench.records import (
+    AttackSpec,
+    DataSpec,
+    EvaluatorSpec,
+    Record,
+    ReleaseSpec,
+    RunSpec,
+    TeacherSpec,
+    canonical,
+    digest,
+)
+
+publishing = importlib.import_module("bench.leaderboard.publish")
 
 
 def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Record:
@@ -214,3 +227,33 @@ def leaderboard_hash(item: Record) -> str:
     from bench.records import digest
 
     return digest(item.spec)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Boards of two data sets, whose rows have records all over the directory, with reference images."""
+    folder = tmp_path / "leaderboards" / "records"
+    folder.mkdir(parents=True)
+    for number in range(60):
+        one = record(number % 4, number / 100, sigma=float(number // 4), split=("iid", "disjoint-a")[number % 2])
+        one.metrics["reference_held_out_attack_accuracy"] = 0.9 + number / 1000
+        one.spec["release"]["teacher"]["data"]["dataset"] = ("digits", "mnist")[number // 4 % 2]
+        one.hash = digest(one.spec)
+        (folder / f"{one.hash}.json").write_text(one.to_json())
+    return folder.parent
+
+
+def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = leaderboard.expected(many)
+    assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
+    monkeypatch.setattr(publishing, "PART", 7)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert leaderboard.expected(many) == alone
+
+
+def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = sorted((many / "records").glob("*.json"))[30]
+    broken.write_text(broken.read_text()[:-20])
+    monkeypatch.setattr(publishing, "PART", 7)
+    with pytest.raises(ValueError, match=broken.name):
+        leaderboard.expected(many)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from bench.errors import BenchError
-from bench.store import MANIFEST, Store, write_atomically
+from bench.files import write_atomically
+from bench.store import MANIFEST, Store
 
 SPEC = {"kind": "toy", "value": 1}
 

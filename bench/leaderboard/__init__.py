@@ -3,8 +3,9 @@
 from bench.leaderboard.audited import audited_release, bounds, is_refuted
 from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.flagged import dispute, flags
+from bench.leaderboard.members import dataset, row_key, seed, without_seeds
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
-from bench.leaderboard.rows import Rows, dataset, row_key, seed, table, to_csv, without_seeds
+from bench.leaderboard.rows import Rows, table, to_csv
 
 __all__ = [
     "AVERAGED",

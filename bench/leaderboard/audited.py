@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.files import write_atomically
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.records import Audit, Record, canonical
-from bench.store import write_atomically
 
 
 def audited_release(spec: dict[str, Any]) -> str:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+import os
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 from bench.errors import BenchError
+from bench.files import write_atomically
 from bench.leaderboard.audited import note
-from bench.leaderboard.rows import Rows, dataset, to_csv
+from bench.leaderboard.members import dataset
+from bench.leaderboard.rows import Rows, frame, to_csv
 from bench.records import AUDIT, RECORD, Audit, Record
-from bench.store import write_atomically
+
+PART = 4_000
+"""Records that one process reads before it hands over what their rows need."""
 
 
 def read(paths: Iterable[Path]) -> list[Record]:
@@ -91,19 +101,57 @@ def rebuild(boards: Path) -> list[Path]:
 def expected(boards: Path) -> dict[str, str]:
     """Data set to the CSV text that the committed records and audits give.
 
+    Many records are read by several processes, which then share the rows among them.
+
     Raises:
         ValueError: a file that is not a record or an audit; it is named.
     """
     audits = read_audits((boards / "audits").glob("*.json"))
+    paths = list((boards / "records").glob("*.json"))
+    parts = [paths[start : start + PART] for start in range(0, len(paths), PART)]
+    jobs = min(len(parts), os.cpu_count() or 1)
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with _no_collection(), _mapping(jobs) as each:
+        shares = zip(*each(_shares, parts, repeat(audits), repeat(jobs)), strict=True)
+        for found in each(_rows, shares):
+            for name, some in found.items():
+                rows[name] += some
+        return {name: to_csv(frame(some)) for name, some in sorted(rows.items())}
+
+
+def _shares(paths: list[Path], audits: list[Audit], number: int) -> list[bytes]:
+    """What some records give: data set to `Rows`, pickled, a share for each of `number` processes."""
     found: dict[str, Rows] = {}
-    with _no_collection():
-        for path in (boards / "records").glob("*.json"):
-            record = Record.read(path)
-            name = dataset(record)
-            if name not in found:
-                found[name] = Rows(audit for audit in audits if dataset(audit) == name)
-            found[name].add(record)
-        return {name: to_csv(rows.table()) for name, rows in sorted(found.items())}
+    for path in paths:
+        record = Record.read(path)
+        name = dataset(record)
+        if name not in found:
+            found[name] = Rows(audit for audit in audits if dataset(audit) == name)
+        found[name].add(record)
+    split = {name: rows.split(number) for name, rows in found.items()}
+    return [pickle.dumps({name: shares[one] for name, shares in split.items()}) for one in range(number)]
+
+
+def _rows(shares: tuple[bytes, ...]) -> dict[str, list[dict[str, Any]]]:
+    """Data set to the rows of what one process got from all parts."""
+    found: dict[str, Rows] = {}
+    for share in shares:
+        for name, rows in pickle.loads(share).items():
+            if name in found:
+                found[name].merge(rows)
+            else:
+                found[name] = rows
+    return {name: list(rows.rows()) for name, rows in found.items()}
+
+
+@contextmanager
+def _mapping(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """`map`, by several processes if there are to be several."""
+    if jobs < 2:
+        yield map
+        return
+    with ProcessPoolExecutor(jobs, initializer=gc.disable) as pool:
+        yield pool.map
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.files import write_atomically
 from bench.records import RECORD, Record, canonical
-from bench.store import write_atomically
 from bench.sweeps.executors import Done, Executor, Task
 from bench.sweeps.plan import Cell
 

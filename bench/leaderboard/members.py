@@ -1,0 +1,112 @@
+"""What a row needs of a record: which row it belongs to, and the little that is kept of it there."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import Any, NamedTuple
+
+import orjson
+
+from bench.leaderboard.columns import AVERAGED
+from bench.leaderboard.flagged import flags
+from bench.records import Audit, Record
+
+SEED = b'"seed":'
+VALUE = re.compile(rb"\d+|null")
+NUMBERS = ("accuracy", "teacher_accuracy", "attack_accuracy", "teacher_attack_accuracy", *AVERAGED)
+"""The metrics that a row has the mean of."""
+
+
+def dataset(record: Record | Audit) -> str:
+    """The data set a record or an audit is about."""
+    return record.spec["release"]["teacher"]["data"]["dataset"]
+
+
+def seed(record: Record) -> int:
+    """The seed of a record's release."""
+    return record.spec["release"]["seed"]
+
+
+def without_seeds(spec: Any) -> Any:
+    """A spec with every seed forgotten: what a row stands for."""
+    if isinstance(spec, dict):
+        return {key: without_seeds(value) for key, value in spec.items() if key != "seed"}
+    return spec
+
+
+def row_key(spec: dict[str, Any]) -> bytes:
+    """16 bytes, equal for two specs if and only if `without_seeds` is, and much faster.
+
+    Within a JSON string every quote has a backslash before it, so what is cut out is keys alone, with one comma each.
+    """
+    kept, *rest = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS).split(SEED)
+    for part in rest:
+        value = VALUE.match(part)
+        if value is None:
+            kept += SEED + part
+        elif part[value.end() :].startswith(b","):
+            kept += part[value.end() + 1 :]
+        else:
+            kept = kept.removesuffix(b",") + part[value.end() :]
+    return hashlib.sha256(kept).digest()[:16]
+
+
+class Member(NamedTuple):
+    """What a row needs of one of its records.
+
+    Attributes:
+        seed, hash, status, setting, student: the record's.
+        numbers: its metrics in the order of `NUMBERS`, None where it has none.
+        attacked: whether an attack's success was measured.
+        claimed, claim_unit: of the claim; the number is None where it is infinite, both where nothing is claimed.
+        accounted, unit, relation, delta: what is proved, None where it is infinite; all None where the run failed.
+        flags: `flags` of the record, in one string.
+        seconds, device: what it took, and where.
+        release: its `audited_release` if that was audited, else "".
+    """
+
+    seed: int
+    hash: str
+    status: str
+    setting: str
+    student: str
+    numbers: tuple[float | None, ...]
+    attacked: bool
+    claimed: float | None
+    claim_unit: str | None
+    accounted: float | None
+    unit: str | None
+    relation: str | None
+    delta: float | None
+    flags: str
+    seconds: float
+    device: str
+    release: str
+
+    @classmethod
+    def of(cls, record: Record, release: str) -> Member:
+        """What is kept of a record."""
+        done, metrics = record.status != "failed", record.metrics
+        claim = (record.privacy["claimed"] if done else None) or {}
+        proved = record.privacy["accounted"] if done else {}
+        return cls(
+            seed(record),
+            record.hash,
+            record.status,
+            record.setting,
+            record.student,
+            tuple([metrics.get(key) for key in NUMBERS]),
+            "attack_accuracy" in metrics or "auc" in metrics,
+            claim.get("epsilon"),
+            claim.get("unit"),
+            proved.get("epsilon"),
+            proved.get("unit"),
+            proved.get("relation"),
+            proved.get("delta"),
+            " ".join(flags(record)) if done else "",
+            math.fsum(record.provenance.get("seconds", {}).values()),
+            record.provenance["device"] if done else "",
+            release,
+        )
