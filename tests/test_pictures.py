@@ -49,3 +49,11 @@ def test_the_same_bytes_for_the_same_images(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         grid(tmp_path / name, "title", ["x", "y"], [("row", images)])
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
+def test_grey_pictures_are_kept_as_grey_ones(tmp_path: Path, channels: int, mode: str) -> None:
+    image = torch.rand(1, channels, 8, 8, generator=torch.Generator().manual_seed(0))
+    grid(tmp_path / "grid.png", "title", [""], [("", image)])
+    with Image.open(tmp_path / "grid.png") as found:
+        assert found.mode == mode
