@@ -28,12 +28,12 @@ class Candidate:
 
     Attributes:
         row: of the board; of several, which differ in the attack, the one with most seeds.
-        attacks: a line per attack.
+        attacked: its rows with an attack.
         flags: of all its rows.
     """
 
     row: Row
-    attacks: tuple[str, ...]
+    attacked: tuple[Row, ...]
     flags: frozenset[str]
 
     @property
@@ -55,6 +55,17 @@ class Candidate:
     def epsilon(self) -> float | None:
         """Accounted; None is infinite."""
         return number(self.row["epsilon_accounted"])
+
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """A line per attack."""
+        return tuple(attacked(row) for row in self.attacked)
+
+    @property
+    def strongest(self) -> Row | None:
+        """The row of the attack that reconstructs most, among those that proved their power; None without any."""
+        proven = [row for row in self.attacked if row["power"] == "pass" and number(row["attack_accuracy"]) is not None]
+        return max(proven, key=lambda row: number(row["attack_accuracy"]) or 0.0, default=None)
 
     @property
     def spread(self) -> str:
@@ -103,7 +114,7 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 def _candidate(group: list[Row]) -> Candidate:
     most = max(group, key=lambda row: len(str(row["seeds"]).split()))
-    attacks = tuple(attacked(row) for row in group if row["attack"])
+    attacks = tuple(row for row in group if row["attack"])
     return Candidate(most, attacks, frozenset(flag for row in group for flag in str(row["flags"]).split()))
 
 

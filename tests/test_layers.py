@@ -15,6 +15,7 @@ LEAVES = {"errors", "seeds", "privacy", "data", "metrics", "nets"}
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "seeds": set(),
+    "files": set(),
     "privacy": {"errors", "seeds"},
     "data": {"errors", "seeds"},
     "metrics": {"errors", "seeds"},
@@ -27,12 +28,12 @@ BELOW: dict[str, set[str]] = {
     "records": set(),
     "provenance": set(),
     "pictures": set(),
-    "store": {"errors", "records"},
+    "store": {"errors", "files", "records"},
     "scoring": LEAVES | {"api", "teachers"},
     "steps": LEAVES | {"api", "teachers", "records", "store"},
     "reported": {"errors", "registry"},
     "choosing": set(),
-    "leaderboard": {"errors", "registry", "records", "reported", "store", "privacy"},
+    "leaderboard": {"errors", "files", "registry", "records", "reported", "privacy"},
     "testing": LEAVES | {"api", "config"},
 }
 BELOW["job"] = set(BELOW) - {"testing"}
@@ -40,7 +41,7 @@ BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["references"] = BELO
 BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects", "references"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
 BELOW["sweeps"] = BELOW["runner"] | {"runner"}
-BELOW["report"] = {"config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
+BELOW["report"] = {"choosing", "config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
 BELOW["cli"] = BELOW["sweeps"] | {"audit", "report", "sweeps"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """

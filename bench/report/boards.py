@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bench import leaderboard
-from bench.records import Audit, Record
-
 Kind = Literal["text", "percent", "number", "epsilon", "seconds", "runs", "flags"]
 INFINITE = "inf"
 """How an infinite epsilon is written in the page's JSON."""
@@ -85,9 +82,9 @@ HIDDEN = {"tier", "split", "accuracy_std", "attack_accuracy_std", "claim_unit", 
 """Columns of a board that are shown with another one, or as headings."""
 
 
-def rows(records: Iterable[Record], audits: Iterable[Audit]) -> list[dict[str, Any]]:
-    """The board of one data set: column to value, with empty cells left out and infinite epsilons as "inf"."""
-    return [_row(row) for row in leaderboard.table(records, audits).to_dict("records")]
+def rows(table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
+    """The rows of a board: column to value, with empty cells left out and infinite epsilons as "inf"."""
+    return [_row(row) for row in table]
 
 
 def _row(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -56,15 +56,31 @@ def attack_panel(panel: Panel, look: Styles) -> str:
     """A figure of accuracy against the success of an attack, with the Pareto front of every unit."""
     values = [*(point.x for point in panel.points), *panel.lines.values()]
     x, y = share(values, LEFT, RIGHT - MARGIN), _height(panel)
-    marks, counts, last = "", [], math.inf
-    for unit, best in sorted(fronts(panel.points).items(), key=lambda item: item[1][-1].y):
+    marks, counts = "", []
+    found = sorted(fronts(panel.points).items(), key=lambda item: item[1][-1].y)
+    heights = _stacked([y.at(best[-1].y) + 4 for _, best in found])
+    for (unit, best), height in zip(found, heights, strict=True):
         places = [(x.at(point.x), y.at(point.y)) for point in best]
         marks += "".join(tag("circle", cx=a, cy=b, r=9, class_="best") for a, b in places)
-        last = min(places[-1][1] + 4, last - LINE)
-        marks += _steps(places, unit, x.edge) + tag("text", _promise(unit), x=x.edge + 11, y=last, class_="quiet name")
+        marks += _steps(places, unit, x.edge) + tag(
+            "text", _promise(unit), x=x.edge + 11, y=height, class_="quiet name"
+        )
         counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {_promise(unit)}")
     meaning = "left is safer, up is more useful; ringed, nothing else is both: " + (", ".join(counts) or "none")
     return _figure(panel, look, x, f"{panel.what} of {panel.attack} on the student", panel.attack, meaning, marks)
+
+
+def _stacked(wanted: Sequence[float]) -> list[float]:
+    """Heights of lines of text near the wanted ones, which go up, apart from each other and below the top's edge."""
+    last, found = math.inf, []
+    for height in wanted:
+        last = min(height, last - LINE)
+        found.append(last)
+    least = float(TOP)
+    for index in reversed(range(len(found))):
+        found[index] = max(found[index], least)
+        least = found[index] + LINE
+    return found
 
 
 def _promise(unit: str) -> str:

@@ -299,18 +299,31 @@ function details(found) {
 const address = (kind, name) => `#${kind}-${encodeURIComponent(name)}`;
 function overview() {
   const rows = DATA.datasets.map((dataset) => [element("a", { href: address("board", dataset.name) }, dataset.name), String(dataset.runs), String(dataset.rows.length),
-    String(new Set(dataset.rows.map((row) => row.method)).size), [...new Set(dataset.rows.map((row) => row.attack).filter(Boolean))].sort().join(", "),
+    String(new Set(dataset.rows.filter((row) => row.kind !== "reference").map((row) => row.method)).size), [...new Set(dataset.rows.map((row) => row.attack).filter(Boolean))].sort().join(", "),
     [element("a", { href: address("charts", dataset.name) }, "charts"), " ", gallery(dataset.name).length ? element("a", { href: address("images", dataset.name) }, "images") : ""]]);
   const units = Object.entries(DATA.units).filter(([name]) => name !== "none");
   return [heading("Private students: accuracy, epsilon, attacks"),
     element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),
     grid("data sets", ["data set", "runs", "rows", "methods", "attacks", ""], rows, [1, 2, 3]),
+    DATA.datasets.map(recommended),
     section("How to read it", element("ul", { class: "plain" },
       element("li", {}, element("strong", {}, "Three epsilons. "), "Claimed is what the method's paper says at these settings. Accounted is what can be proved from every use of the private data. Audited is a lower bound that an attack measured."),
       element("li", {}, element("strong", {}, "Units. "), "An epsilon protects one of something, and epsilons of different units are never ranked together."),
       element("li", {}, element("strong", {}, "Power. "), "An attack must succeed on the undefended teacher and must not on a network with random weights. Otherwise its row is inconclusive, never protected."),
       element("li", {}, element("strong", {}, "Tiers. "), Object.entries(DATA.tiers).map(([name, line]) => `${name}: ${line}`).join("; "), "."))),
     section("Units", facts(units)), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
+}
+function recommended(dataset) {
+  if (!dataset.best.length) return null;
+  const seen = new Set();
+  const rows = dataset.best.map((one) => {
+    const place = `${one.tier}, ${one.split}, per ${one.unit}`;
+    const first = !seen.has(place) && seen.add(place);
+    return [first ? element("span", { class: "unit", title: DATA.units[one.unit] }, `per ${one.unit}`) : "", runLink(one.run, one.name), percent(one.accuracy), String(one.seeds), number(one.epsilon),
+      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, ` (teacher ${percent(one.on_teacher)})`)] : "not attacked", one.split === "iid" ? one.tier : `${one.tier}, ${one.split}`];
+  });
+  return section(`${dataset.name}: most accurate with a proved epsilon of at most ${DATA.proved}`,
+    grid(`best of ${dataset.name}`, ["protects", "release", "accuracy", "seeds", "ε proved", "strongest attack", "tier"], rows, [2, 3, 4]));
 }
 function gallery(name) {
   const found = [];

@@ -15,6 +15,7 @@ from typing import Any
 from bench import __version__, leaderboard
 from bench.records import Audit
 from bench.report import boards, charts, figures, meanings, runs
+from bench.report.best import EPSILON, best
 from bench.report.charts import tag
 from bench.report.sources import Sources
 
@@ -71,6 +72,7 @@ def content(sources: Sources) -> dict[str, Any]:
         "reported": sources.reported,
         "flags": {flag: meanings.flag(flag) for flag in sorted(flags)},
         "units": meanings.UNITS,
+        "proved": EPSILON,
         "statuses": meanings.STATUSES,
         "tiers": meanings.TIERS,
     }
@@ -90,10 +92,12 @@ def _picture(known: dict[str, str], data: bytes) -> str:
 def _dataset(name: str, sources: Sources) -> dict[str, Any]:
     records = [record for record in sources.records if leaderboard.dataset(record) == name]
     audits = [audit for audit in sources.audits if leaderboard.dataset(audit) == name]
-    rows = boards.rows(records, audits)
+    table = leaderboard.table(records, audits).to_dict("records")
+    rows = boards.rows(table)
     return {
         "name": name,
         "rows": rows,
+        "best": best(name, table),
         "columns": boards.columns(rows),
         "runs": len(records),
         "audits": [runs.audit_line(audit) for audit in audits],

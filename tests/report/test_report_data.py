@@ -23,7 +23,7 @@ from bench.cli import run as run_command
 from bench.errors import BenchError
 from bench.job import setting
 from bench.records import Record
-from bench.report import Sources, boards, command, gather, meanings, points, render, runs
+from bench.report import Sources, boards, charts, command, gather, meanings, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.page import content, embedded
@@ -112,11 +112,36 @@ def test_every_column_of_the_boards_is_shown_or_said_elsewhere() -> None:
 
 
 def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
-    found = boards.rows([record(accounted=None), record("failing", status="failed"), record("none", claim="none")], [])
+    records = [record(accounted=None), record("failing", status="failed"), record("none", claim="none")]
+    found = boards.rows(leaderboard.table(records).to_dict("records"))
     rows = {row["method"]: row for row in found}
     assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
     assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
     assert rows["failing"]["runs"] and rows["failing"]["seeds"] == ["0"]
+
+
+def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_attack() -> None:
+    records = [record("a", seed, 0.7, accounted=3.0, attack="gmi", success=0.4) for seed in (0, 1)]
+    records += [record("a", 0, 0.7, accounted=3.0, attack="ami", success=0.6)]
+    records += [record("a", 0, 0.7, accounted=3.0, attack="vmi", success=0.99, status="inconclusive")]
+    records += [record("b", 0, 0.9, accounted=10.5, claim=0.1), record("c", 0, 0.95, accounted=None, claim=0.1)]
+    records += [record(name, 0, accuracy, accounted=9.0) for name, accuracy in (("d", 0.6), ("e", 0.8), ("f", 0.1))]
+    (digits,) = content(Sources(sorted(records, key=lambda r: r.hash)))["datasets"]
+    assert [(one["method"], one["unit"], one["accuracy"]) for one in digits["best"]] == [
+        ("e", "example", 0.8),
+        ("a", "example", 0.7),
+        ("d", "example", 0.6),
+    ]
+    assert [(one["attack"], one["success"], one["seeds"]) for one in digits["best"]][:2] == [
+        (None, None, 1),
+        ("ami", 0.6, 2),
+    ]
+
+
+def test_labels_of_fronts_are_apart_and_inside_the_figure() -> None:
+    assert charts._stacked([200.0, 100.0, 60.0]) == [200.0, 100.0, 60.0]
+    crowded = charts._stacked([charts.TOP + 5.0, charts.TOP + 4.0, charts.TOP + 1.0])
+    assert crowded == [charts.TOP + 2 * charts.LINE, charts.TOP + charts.LINE, charts.TOP]
 
 
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:

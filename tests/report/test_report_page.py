@@ -92,6 +92,10 @@ def test_it_loads_and_names_its_data_sets(page: Browser) -> None:
     text = page.ask("document.getElementById('view').innerText")
     assert "digits" in text and "npz-a:b/c d" in text
     assert page.ask("document.title").startswith("Private students")
+    (line,) = page.ask("[...document.querySelectorAll('section tbody tr')].map(row => row.innerText)")
+    assert line.split("\t")[1:5] == ["pate", "5.0 %", "1", "2.5"], "the only release of a small epsilon that is proved"
+    page.click("document.querySelector('section tbody a')")
+    assert "pate" in page.ask("document.querySelector('h1').innerText")
 
 
 def test_sorting_is_by_number_with_empty_cells_last_and_never_across_tiers_or_units(page: Browser) -> None:
