@@ -93,7 +93,10 @@ def curves(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def attacks(records: Iterable[Record]) -> list[Panel]:
-    """Accuracy against the success of an attack, a panel for each; points know the unit of the release's promise."""
+    """Accuracy against the success of an attack, a panel for each, the one with most points first.
+
+    Points know the unit of the release's promise.
+    """
     found: dict[str, list[Point]] = defaultdict(list)
     levels: dict[str, list[Record]] = defaultdict(list)
     for group in _grouped([r for r in records if _success(r, "") is not None], attacks=True):
@@ -105,7 +108,7 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
             levels[attack] += group
     return [
         Panel(_measure(levels[attack][0]), "", _sorted(points), attack, _levels(levels[attack]))
-        for attack, points in sorted(found.items())
+        for attack, points in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
 
 
