@@ -86,12 +86,14 @@ def execute(given: argparse.Namespace) -> int:
 
 def _executor(given: argparse.Namespace) -> Executor:
     from bench.cli import main
-    from bench.sweeps.executors import Local, Ray, cores
+    from bench.sweeps.cluster import Ray
+    from bench.sweeps.executors import cores
+    from bench.sweeps.local import Local
 
     if given.executor == "ray":
         return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs)
     devices = _devices(given.devices)
-    return Local(given.jobs or (len(devices) if devices[0] != "cpu" else max(1, cores() // 2)), devices)
+    return Local(main, given.jobs or (len(devices) if devices[0] != "cpu" else max(1, cores() // 2)), devices)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:

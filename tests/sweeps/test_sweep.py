@@ -102,25 +102,39 @@ def heeding_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_interrupted_it_ends_its_children_and_goes_on_later(tmp_path: Path) -> None:
+def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+    """A sweep of two cells, and the process of the first, which is converting and would for hours."""
     path = recipe(tmp_path, 'method = "dpsd"\n"method.iterations" = 1000000\nepsilon = "none"', 'method = "no-defence"')
-    command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     started = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, preexec_fn=heeding_interrupts,
+        [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True, preexec_fn=heeding_interrupts,
     )  # fmt: skip
     until = time.monotonic() + 300
-    while not list((tmp_path / "runs").glob("steps/release/.making-*")) and time.monotonic() < until:
+    while not (made := list((tmp_path / "runs").glob("steps/release/.making-*"))) and time.monotonic() < until:
         time.sleep(0.2)
         assert started.poll() is None, started.communicate()
+    return started, int(made[0].name.rpartition("-")[2])
+
+
+def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_path: Path) -> None:
+    started, child = begin(tmp_path)
+    os.kill(child, 0)
     os.kill(started.pid, signal.SIGINT)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 130 and "run the same command to go on" in said
-    left = subprocess.run(["pgrep", "-f", str(path.parent / "runs")], capture_output=True, text=True).stdout.split()
-    assert not left, "a run outlived the sweep"
-    listed = subprocess.run([*command, "--dry-run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    listed = bench("sweep", str(tmp_path / "toy.toml"), "--tier", "smoke", "--out", str(tmp_path / "runs"), "--dry-run")
     assert "2 ready" in listed.stdout, listed.stdout + listed.stderr
+
+
+def test_a_killed_run_is_a_failed_cell_and_the_rest_goes_on(tmp_path: Path) -> None:
+    started, child = begin(tmp_path)
+    os.kill(child, signal.SIGKILL)
+    said, _ = started.communicate(timeout=300)
+    assert started.returncode == 1
+    assert "1 ok, 1 failed" in said and "killed by signal 9" in said
 
 
 KILLER = """

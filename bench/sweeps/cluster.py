@@ -1,0 +1,111 @@
+"""The runs of a sweep as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.sweeps.executors import TAIL, Done, Main, Task, environment
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Tasks of a Ray cluster, whose workers see the same directories. A task whose worker dies is begun again.
+
+    Attributes:
+        address: of a running cluster; "auto" finds it; "" starts one on this machine.
+        cpus, gpus: what a task asks for.
+        retries: how often a task is begun again after its worker has died.
+        jobs: how many at once on a cluster of one's own; 0 = as the cores allow.
+        main: the command.
+    """
+
+    main: Main
+    address: str = ""
+    cpus: float = 1
+    gpus: float = 0
+    retries: int = 3
+    jobs: int = 0
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        """As `Executor`. Raises BenchError without ray, or without a cluster at `address`."""
+        ray = _ray()
+        begun = not ray.is_initialized()
+        if begun:
+            self._connect(ray)
+        threads = max(1, int(self.cpus))
+        remote = ray.remote(
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+            max_retries=self.retries,
+            max_calls=1,
+            runtime_env={"env_vars": environment(threads)},
+        )(_on_worker)
+        here, gpu = Path.cwd(), self.gpus > 0
+        where = {remote.remote(self.main, task, here, gpu, threads): task for task in tasks}
+        try:
+            while where:
+                ended, _ = ray.wait(list(where), num_returns=1)
+                for reference in ended:
+                    task = where.pop(reference)
+                    yield self._result(ray, reference, task)
+        finally:
+            for reference in where:
+                ray.cancel(reference, force=True)
+            if begun:
+                ray.shutdown()
+
+    def _connect(self, ray: Any) -> None:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: on a busy machine its runs would stand still
+        own: dict[str, Any] = {"num_cpus": self.jobs * self.cpus} if self.jobs else {}
+        given: dict[str, Any] = {"address": self.address} if self.address else own
+        try:
+            ray.init(**given, logging_level="ERROR", log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            line = str(error).splitlines()[0]
+            raise BenchError(
+                f"--address {self.address}: no Ray cluster there ({line}); start one or leave it"
+            ) from None
+
+    @staticmethod
+    def _result(ray: Any, reference: Any, task: Task) -> Done:
+        """A task's end, or that its worker died as often as it was begun."""
+        try:
+            return ray.get(reference)
+        except ray.exceptions.RayError as error:
+            line = str(error).strip().splitlines()[0]
+            return Done(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
+
+
+def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) -> Done:
+    """Runs the command inside of a worker of its own, in the directory the sweep was started in; ends with the worker.
+
+    No process is started from here: forking a worker, with the threads Ray has in it, may hang.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    os.chdir(folder)
+    start, said = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            status = main([*task.arguments, "--device", "cuda" if gpu else "cpu"])
+        except Exception as error:  # whatever it is, it is this cell's end alone, and its reason goes into the summary
+            status = 1
+            said.write(f"{type(error).__name__}: {error}")
+    return Done(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise BenchError("--executor ray needs ray: pip install 'dp-distill-bench[ray]'") from None
+    return ray
