@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,7 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     from bench.sweeps import conduct
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does
     by = _executor(given)
     path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
     summary = conduct.conduct(given.recipe.stem, cells, by, path, say)

@@ -117,10 +117,11 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     return started, int(made[0].name.rpartition("-")[2])
 
 
-def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_path: Path, kind: signal.Signals) -> None:
     started, child = begin(tmp_path)
     os.kill(child, 0)
-    os.kill(started.pid, signal.SIGINT)
+    os.kill(started.pid, kind)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 130 and "run the same command to go on" in said
     with pytest.raises(ProcessLookupError):
