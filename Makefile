@@ -25,6 +25,7 @@ lint: .venv/.dev
 
 test: lint
 	$(BIN)/bench leaderboard --check
+	$(BIN)/python docs/tables.py --check
 	$(BIN)/pytest -m "not slow"
 
 clean:

@@ -1,103 +1,80 @@
-"""Every number of the README's results and of the measured tables in docs/ stands on a board or in a record."""
+"""Every number of the README's results and of the measured tables in docs/ is what boards and records say."""
 
 from __future__ import annotations
 
-import csv
+import importlib.util
 import re
-from collections.abc import Iterator
+import sys
 from pathlib import Path
+from statistics import mean
+from types import ModuleType
 
 import pytest
 from conftest import ROOT
 
 from bench import leaderboard
-from bench.records import Record
-
-BOARDS = ROOT / "leaderboards"
-PERCENT = re.compile(r"(\d+\.\d)(?: ± (\d+\.\d))? %")
-
-
-def tables(path: Path, heading: str) -> Iterator[dict[str, str]]:
-    """The rows of all tables below a heading, up to the next heading of the same rank; column to cell."""
-    rank = heading.split()[0]
-    text = path.read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1]
-    head: list[str] = []
-    for line in text.splitlines():
-        if re.match(rf"#{{1,{len(rank)}}} ", line):
-            return
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
-        if not cells:
-            head = []
-        elif not head:
-            head = cells
-        elif not set(line) <= set("|-: "):
-            yield dict(zip(head, cells, strict=True))
-
-
-def board(name: str) -> list[dict[str, str]]:
-    with (BOARDS / f"{name}.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def share(cell: str) -> str:
-    return f"{100 * float(cell):.1f}" if cell else ""
 
 
 @pytest.fixture(scope="module")
-def records() -> list[Record]:
-    return leaderboard.read((BOARDS / "records").glob("*.json"))
+def tables() -> ModuleType:
+    """docs/tables.py."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tables"] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.mark.parametrize(("column", "name"), [("digits", "digits"), ("MNIST", "mnist")])
-def test_accuracies_of_the_readme_are_on_the_boards(column: str, name: str) -> None:
-    rows = board(name)
-    checked = 0
-    for row in tables(ROOT / "README.md", "### Results so far"):
-        method = re.split(r"[,\s]", row["method, options"])[0]
-        known = {(share(r["accuracy_mean"]), share(r["accuracy_std"])) for r in rows if r["method"] == method}
-        for mean, spread in PERCENT.findall(row[column]):
-            assert (mean, spread) in known, (row, known)
-            checked += 1
-    assert checked > 8
+def test_the_tables_are_what_the_boards_say(tables: ModuleType) -> None:
+    assert [page.name for page in tables.PAGES if tables.rewritten(page) != page.read_text(encoding="utf-8")] == []
+    found = [name for page in tables.PAGES for _, name, _ in tables.PLACE.findall(page.read_text(encoding="utf-8"))]
+    assert sorted(found) == sorted(tables.TABLES)
 
 
-def test_attacks_of_the_readme_are_on_the_board() -> None:
-    rows, checked = board("digits"), 0
-    for row in tables(ROOT / "README.md", "### Results so far"):
-        method = re.split(r"[,\s]", row["method, options"])[0]
-        values = [part.strip() for part in row["attacked on digits: gmi / mi-face / ami"].split("/")]
-        for attack, value in zip(("gmi", "mi-face", "ami"), values, strict=bool(values[0])):
-            mine = [r for r in rows if (r["method"], r["attack"]) == (method, attack) and r["attack_accuracy"]]
-            if value not in ("", "-"):
-                assert value in {f"{100 * float(r['attack_accuracy']):.0f}" for r in mine}, (row, attack)
-                checked += 1
-    assert checked > 20
+def test_a_changed_number_is_noticed_and_mended(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, text = tmp_path / "README.md", (ROOT / "README.md").read_text(encoding="utf-8")
+    page.write_text(text.replace("99.2 ± 0.6 %", "99.9 ± 0.6 %"), encoding="utf-8")
+    monkeypatch.setattr(tables, "PAGES", (page,))
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    assert tables.main(["--check"]) == 1 and "README.md" in capsys.readouterr().err
+    assert tables.main([]) == 0 and page.read_text(encoding="utf-8") == text
+    assert tables.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize(("heading", "name"), [("### Digits", "digits"), ("### MNIST", "mnist")])
-def test_the_matrix_of_attacks_is_what_the_records_say(heading: str, name: str, records: list[Record]) -> None:
-    columns = {
-        "teacher": "teacher_attack_accuracy",
-        "random net": "random_attack_accuracy",
-        "student: dpsd, data": "attack_accuracy",
-        "student: dpsd, label": "attack_accuracy",
-        "no-defence": "attack_accuracy",
-        "AUC teacher": "teacher_auc",
-        "AUC random net": "random_auc",
-        "AUC dpsd, data": "auc",
-        "AUC dpsd, label": "auc",
+def test_the_table_of_results_has_every_method_of_a_board(tables: ModuleType) -> None:
+    for name, column in (("digits", 1), ("mnist", 2)):
+        lines = [[cell.strip() for cell in line.split("|")[1:]] for line in tables.results().splitlines()[2:]]
+        shown = {re.split(r"[,\s]", line[0])[0] for line in lines if line[column]}
+        assert shown == {row["method"] for row in tables.board(name)}
+
+
+def test_numbers_of_a_row_come_from_its_cells(tables: ModuleType) -> None:
+    row = {"accuracy_mean": "0.7346", "accuracy_std": "0.0212", "epsilon_claimed": "10.0", "claim_unit": "query"}
+    row |= {"epsilon_accounted": "7639.4", "unit": "example"}
+    assert (tables.accuracy(row), tables.claimed(row), tables.accounted(row)) == (
+        "73.5 ± 2.1 %",
+        "10 per answer",
+        "7,639",
+    )
+    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": ""}
+    assert (tables.accuracy(row), tables.claimed(row), tables.accounted(row)) == ("73.5 %", "none", "infinite")
+    assert tables.options("epsilon=1.0 account=accounted solve=none") == "`--epsilon 1 --account accounted`"
+
+
+@pytest.mark.parametrize(("where", "name", "teachers"), [("on digits", "digits", 40), ("at 8", "mnist", 50)])
+def test_controls_that_the_readme_names_are_in_the_records(
+    tables: ModuleType, where: str, name: str, teachers: int
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (said,) = re.findall(rf"(\d+\.\d) %(?: on MNIST)? {where}", text)
+    controls = {
+        leaderboard.seed(record): record.metrics["control_accuracy"]
+        for record in tables.records().values()
+        if leaderboard.dataset(record) == name
+        and record.setting == f"teachers={teachers} epsilon=8.0 account=accounted"
+        and record.spec["release"]["method"] == "dpsd"
     }
-    checked = 0
-    for row in tables(ROOT / "docs" / "attacks.md", heading):
-        attack = row["attack"].strip("`")
-        mine = [
-            r for r in records if leaderboard.dataset(r) == name and (r.spec["attack"] or {}).get("attack") == attack
-        ]
-        for column in columns.keys() & row.keys():
-            found = [value for r in mine if (value := r.metrics.get(columns[column])) is not None]
-            known = {f"{value:.3f}" if "AUC" in column else f"{100 * value:.1f}" for value in found}
-            number = row[column].split()[0] if row[column] else ""
-            if number:
-                assert number in known, (row, column, known)
-                checked += 1
-    assert checked > 40
+    assert f"{100 * mean(controls.values()):.1f}" == said
