@@ -1,6 +1,6 @@
 """The runs of a sweep as processes of this machine.
 
-A process that imports torch, timm and scikit-learn has used ten seconds before it begins. So one process imports them,
+A process that imports torch, timm and scikit-learn has used seconds before it begins. So one process imports them,
 once, and every run is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing else).
 """
 
