@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -251,9 +251,9 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "results": results,
-    **{f"baselines_{name}": lambda name=name: baselines(name) for name in ("digits", "mnist")},
-    **{f"inversion_{name}": lambda name=name: inversion(name) for name in ("digits", "mnist")},
-    **{f"membership_{name}": lambda name=name: membership(name) for name in ("digits", "mnist")},
+    **{f"baselines_{name}": partial(baselines, name) for name in ("digits", "mnist")},
+    **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
+    **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
 }
 PAGES = (ROOT / "README.md", ROOT / "docs" / "baselines.md", ROOT / "docs" / "attacks.md")
 
