@@ -1,7 +1,8 @@
 """The runs of a sweep as processes of this machine.
 
 A process that imports torch, timm and scikit-learn has used seconds before it begins. So one process imports them,
-once, and every run is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing else).
+once, and every run on a CPU is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing
+else). A run on a GPU begins in a fresh interpreter, as CUDA does not outlive a fork.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from bench.sweeps.executors import TAIL, Done, Main, Task, cores, environment
 
@@ -57,8 +58,8 @@ class Local:
                 with lock:
                     free.append(device)
 
-        _prepare(max(1, cores() // self.jobs))
-        with ThreadPoolExecutor(self.jobs) as pool, _stopping(running, stopped):
+        threads = max(1, cores() // self.jobs)
+        with _environment(threads), ThreadPoolExecutor(self.jobs) as pool, _stopping(running, stopped):
             waiting: set[Future[Done]] = {pool.submit(work, task) for task in tasks}
             while waiting:
                 ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -70,10 +71,7 @@ class Local:
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
             said = Path(folder) / "stderr"
-            process = multiprocessing.get_context("forkserver").Process(
-                target=_forked, args=(self.main, [*task.arguments, "--device", device], said)
-            )
-            process.start()
+            process = _begin(device, self.main, [*task.arguments, "--device", device], said)
             running[task.index] = process
             process.join()
             del running[task.index]
@@ -81,22 +79,32 @@ class Local:
         return Done(task.index, process.exitcode or 0, tail, time.monotonic() - start)
 
 
-def _prepare(threads: int) -> None:
-    """Start the process to be forked, if it is not there, with the environment of the runs."""
+def _begin(device: str, *given: Any) -> BaseProcess:
+    if device == "cpu":
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(IMPORTED)
+        process: BaseProcess = context.Process(target=_begun, args=given)
+    else:
+        process = multiprocessing.get_context("spawn").Process(target=_begun, args=given)
+    process.start()
+    return process
+
+
+@contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """With the environment that runs are to begin in; the fork server keeps the one that it was begun in."""
     before = {name: os.environ.get(name) for name in environment(threads)}
     os.environ.update(environment(threads))
     try:
-        multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
-        forkserver.ensure_running()
+        yield
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            os.environ.pop(name)
+            if value is not None:
                 os.environ[name] = value
 
 
-def _forked(main: Main, arguments: Sequence[str], said: Path) -> None:
+def _begun(main: Main, arguments: Sequence[str], said: Path) -> None:
     """Runs the command in a session of its own, so that it can be ended with everything it starts."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

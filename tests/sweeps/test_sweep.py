@@ -9,12 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import BENCH, ROOT, write_toy
+
+from bench.sweeps.executors import Task, cores
+from bench.sweeps.local import Local
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -95,6 +99,26 @@ def test_bad_input_gets_one_line_and_status_2(bench: Bench, tmp_path: Path, argu
     done = bench("sweep", *arguments, "--tier", "smoke")
     assert done.returncode == 2 and said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    before = dict(os.environ)
+    found = list(Local(said, 2, (device,)).run([Task(3, ("a", "b")), Task(4, ("c",))]))
+    assert sorted(done.index for done in found) == [3, 4] and {done.status for done in found} == {5}
+    lines = {done.index: done.tail.splitlines()[-1] for done in found}
+    threads = max(1, cores() // 2)
+    assert lines == {3: f"a b --device {device} {threads} {threads}", 4: f"c --device {device} {threads} {threads}"}
+    assert dict(os.environ) == before
+
+
+def said(arguments: Sequence[str]) -> int:
+    """Stands for the command: says what it was given and how many threads it has."""
+    print("not this", flush=True)
+    print(*arguments, os.environ["OMP_NUM_THREADS"], torch.get_num_threads(), file=sys.stderr, flush=True)
+    return 5
 
 
 def heeding_interrupts() -> None:
