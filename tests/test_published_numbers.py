@@ -78,3 +78,19 @@ def test_controls_that_the_readme_names_are_in_the_records(
         and record.spec["release"]["method"] == "dpsd"
     }
     assert f"{100 * mean(controls.values()):.1f}" == said
+
+
+def test_what_the_readme_says_of_gmi_is_on_the_boards(tables: ModuleType) -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (said,) = re.findall(r"finds (\d+) % \(digits\) and (\d+) % \(MNIST\) .* `dp-sgd` (\d+) % and (\d+) %", text)
+    pairs = [(name, method) for method in ("dp-teacher", "dp-sgd") for name in ("digits", "mnist")]
+    assert [tables.attacked(name, method, "").split(" / ")[0] for name, method in pairs] == list(said)
+    (said,) = re.findall(r"unseen images by (\d+) % \(teacher\) and (\d+) % \(that student\)", text)
+    sound = "teachers=40 epsilon=2.0 account=accounted"
+    rows = [row for row in tables.board("digits") if row["attack"] == "gmi"]
+    shares = {
+        (row["method"], row["setting"]): 100 * float(row["knn_gap"]) / float(row["knn_distance"])
+        for row in rows
+        if (row["method"], row["setting"]) in (("no-defence", ""), ("dpsd", sound))
+    }
+    assert [f"{shares[key]:.0f}" for key in (("no-defence", ""), ("dpsd", sound))] == list(said)
