@@ -1,4 +1,4 @@
-"""The tables of results in README.md, docs/baselines.md and docs/attacks.md, from leaderboards/ and from nothing else.
+"""The tables of results in README.md and docs/, from leaderboards/ and from nothing else.
 
     python docs/tables.py            # writes them anew
     python docs/tables.py --check    # fails if one of them is not what the boards and records say
@@ -28,12 +28,15 @@ INVERSION = ("gmi", "ked-mi", "vmi", "lomma", "plg-mi", "mi-face", "dafl", "deep
 MEMBERSHIP = ("loss-threshold", "rmia", "lira", "shadow")
 TARGETS = {"data": ("dpsd", ""), "label": ("dpsd", "mode=label"), "teacher": ("no-defence", "")}
 """Targets of the matrix of attacks: method and setting."""
-FAMILIES = (
+METHODS = ("dpsd", "fed-dpsd", "dpdfd", "dp-dfd", "dgd")
+BASELINES = (
     "label-smoothing", "non-private-kd", "dp-sgd", "ts-adp", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg",
     "dp-gan", "gs-wgan", "dp-sinkhorn", "pate-gan", "pate", "pate-gnmax", "rr", "rr-debiased", "lp-2st", "alibi",
     "fedavg", "feddf",
 )  # fmt: skip
 CLAIM_HOLDS = ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan", "dp-sinkhorn")
+OF_RUN = ("epsilon", "account", "unit", "delta", "teachers", "solve", "teacher", "student", "noise")
+"""Settings of a board that are options of every run; others are the method's."""
 SOUND = "account=accounted"
 LABEL = f"epsilon=1.0 {SOUND} unit=label"
 NONE = "epsilon=inf solve=none"
@@ -148,10 +151,10 @@ def results() -> str:
     return table([*heads, f"MNIST: {trio}"], rows)
 
 
-def baselines(name: str) -> str:
-    """The table of docs/baselines.md for one data set."""
+def measured(methods: tuple[str, ...], name: str) -> str:
+    """Every setting of some methods that ran on a data set."""
     rows = []
-    for method in FAMILIES:
+    for method in methods:
         for setting in sorted({row["setting"] for row in board(name) if row["method"] == method}):
             row = release(name, method, setting)
             if row is not None:
@@ -161,14 +164,15 @@ def baselines(name: str) -> str:
                     f"`{method}`", options(setting), accuracy(row) + control(mine), str(len(mine)), claimed(row),
                     accounted(row), printed(row), f"{minutes:.1f}",
                 ])  # fmt: skip
-    return table(["baseline", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows)
+    return table(["name", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows)
 
 
 def options(setting: str) -> str:
     """A board's setting as options of the command."""
     words = [word.split("=", 1) for word in setting.split()]
     given = {key: value.removesuffix(".0") for key, value in words if (key, value) != ("solve", "none")}
-    return "`" + " ".join(f"--{key} {value}" for key, value in given.items()) + "`" if given else ""
+    names = {key: key if key in OF_RUN or "." in key else f"method.{key}" for key in given}
+    return "`" + " ".join(f"--{names[key]} {value}" for key, value in given.items()) + "`" if given else ""
 
 
 def control(mine: list[Record]) -> str:
@@ -251,11 +255,12 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "results": results,
-    **{f"baselines_{name}": partial(baselines, name) for name in ("digits", "mnist")},
+    **{f"methods_{name}": partial(measured, METHODS, name) for name in ("digits", "mnist")},
+    **{f"baselines_{name}": partial(measured, BASELINES, name) for name in ("digits", "mnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "baselines.md", ROOT / "docs" / "attacks.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("methods", "baselines", "attacks")))
 
 
 def rewritten(page: Path) -> str:
