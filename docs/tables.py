@@ -127,10 +127,13 @@ def accounted(row: Row) -> str:
 
 
 def attacked(name: str, method: str, setting: str | None) -> str:
-    """The success of three attacks on the student, in percent."""
-    rows = [row for row in board(name) if (row["method"], row["setting"]) == (method, setting)]
-    found = {row["attack"]: row["attack_accuracy"] for row in rows}
-    values = [f"{100 * float(found[attack]):.0f}" if found.get(attack) else "-" for attack in ATTACKS]
+    """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
+    rows = {row["attack"]: row for row in board(name) if (row["method"], row["setting"]) == (method, setting)}
+    values = []
+    for attack in ATTACKS:
+        row = rows.get(attack)
+        share = f"{100 * float(row['attack_accuracy']):.0f}" if row is not None and row["attack_accuracy"] else "-"
+        values.append(f"({share})" if row is not None and row["power"] == "inconclusive" else share)
     return " / ".join(values) if set(values) != {"-"} else ""
 
 
