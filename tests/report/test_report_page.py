@@ -95,6 +95,7 @@ def test_it_loads_and_names_its_data_sets(page: Browser) -> None:
     (line,) = page.ask("[...document.querySelectorAll('section tbody tr')].map(row => row.innerText)")
     assert line.split("\t")[1:5] == ["pate", "5.0 %", "1", "2.5"], "the only release of a small epsilon that is proved"
     page.click("document.querySelector('section tbody a')")
+    page.wait("current.startsWith('#run-')")
     assert "pate" in page.ask("document.querySelector('h1').innerText")
 
 
