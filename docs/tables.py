@@ -216,7 +216,7 @@ def inversion(name: str) -> str:
         scores = [first["teacher_inception_score"], *(runs[t].metrics["inception_score"] for t in ("data", "label"))]
         gaps = [first["teacher_knn_gap"], runs["data"].metrics["knn_gap"]]
         rows.append([
-            f"`{attack}`", *(f"{100 * (value or 0.0):.1f} %" for value in success), joined(scores, 2), joined(gaps, 1),
+            f"`{attack}`", *map(percent, success), joined(scores, 2), joined(gaps, 1),
             power(runs.values()),
         ])  # fmt: skip
     heads = ["attack", "teacher", "random net", "student: dpsd, data", "student: dpsd, label", "no-defence"]
@@ -235,6 +235,11 @@ def membership(name: str) -> str:
     return table(["attack", "AUC teacher", "AUC random net", "AUC dpsd, data", "AUC dpsd, label", "power"], rows)
 
 
+def percent(value: float | None) -> str:
+    """A share in percent, or that there is none."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
 def interval(metrics: dict[str, Any], key: str) -> str:
     """A metric with its 95 % interval."""
     return f"{metrics[key]:.3f} [{metrics[f'{key}.lo']:.2f}, {metrics[f'{key}.hi']:.2f}]"
@@ -247,7 +252,7 @@ def joined(values: Iterable[float | None], places: int) -> str:
 
 def power(runs: Iterable[Record]) -> str:
     """Whether the attack proved its power in every run."""
-    return "pass" if {run.status for run in runs} == {"ok"} else "inconclusive"
+    return " / ".join(sorted({"pass" if run.status == "ok" else run.status for run in runs}))
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:

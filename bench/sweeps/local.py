@@ -76,7 +76,8 @@ class Local:
             process.join()
             del running[task.index]
             tail = said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if said.exists() else ""
-        return Done(task.index, process.exitcode or 0, tail, time.monotonic() - start)
+        status = 1 if process.exitcode is None else process.exitcode
+        return Done(task.index, status, tail, time.monotonic() - start)
 
 
 def _begin(device: str, *given: Any) -> BaseProcess:
