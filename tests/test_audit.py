@@ -188,7 +188,9 @@ def record(place: Path) -> Record:
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:
-    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.table([record], audits))))
+    board = leaderboard.Rows(audits)
+    board.add(record)
+    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.lines(board.rows()))))
     return found
 
 

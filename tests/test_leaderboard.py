@@ -9,13 +9,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import leaderboard
+from bench.cli import main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
+from bench.leaderboard.columns import SORT
 from bench.records import (
     AttackSpec,
     DataSpec,
@@ -54,7 +57,14 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
 
 
 def rows(records: list[Record]) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.table(records)))))
+    return list(csv.DictReader(io.StringIO(text(records))))
+
+
+def text(records: list[Record]) -> str:
+    board = leaderboard.Rows()
+    for one in records:
+        board.add(one)
+    return leaderboard.to_csv(leaderboard.lines(board.rows()))
 
 
 def test_columns_are_those_of_the_design() -> None:
@@ -165,10 +175,30 @@ def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -
 
 def test_same_records_same_bytes_in_any_order() -> None:
     records = [record(s, s / 10, sigma=v) for s in range(5) for v in (1.0, 2.0, 3.0)]
-    text = leaderboard.to_csv(leaderboard.table(records))
+    before = text(records)
     for seed in range(5):
         random.Random(seed).shuffle(records)
-        assert leaderboard.to_csv(leaderboard.table(records)) == text
+        assert text(records) == before
+
+
+def test_the_text_is_that_of_pandas_with_counts_as_whole_numbers() -> None:
+    made = [record(s, s / 7, sigma=v, tier=t) for s in range(3) for v in (1.0, 1e-7) for t in ("quick", "paper")]
+    made += [record(4, 0.3, accounted=None), record(0, 0.1, "failed", sigma=3.0)]
+    for number, one in enumerate(made):
+        one.setting = ('a "quoted" word, and a comma', "two\nlines", "plain", "")[number % 4]
+    made[0].metrics["reference_held_out_attack_accuracy"] = 0.95
+    frame = leaderboard.table(made)
+    by_pandas = frame.astype({"failed": "Int64"}).to_csv(index=False, lineterminator="\n")
+    assert text(made) == by_pandas
+
+
+def test_rows_stand_in_the_order_that_pandas_sorts_them() -> None:
+    made = [record(s, 0.5, tier=t, sigma=float(s % 3)) for s in range(9) for t in ("quick", "paper")]
+    for number, one in enumerate(made):
+        one.metrics["reference_aux_attack_accuracy"] = number / 100
+    frame = leaderboard.table(made).sample(frac=1, random_state=0)
+    again = frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
+    pd.testing.assert_frame_equal(leaderboard.table(made), again)
 
 
 def save(item: Record, folder: Path) -> Path:
@@ -210,6 +240,29 @@ def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
     with pytest.raises(BenchError):
         leaderboard.publish(tmp_path / "leaderboards", [good, bad])
     assert not (tmp_path / "leaderboards").exists()
+
+
+def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    boards = tmp_path / "leaderboards"
+    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 2
+    assert "no such directory" in capsys.readouterr().err
+    leaderboard.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
+    (boards / "digits.csv").write_text("spoiled")
+    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 0
+    assert leaderboard.differences(boards) == []
+
+
+def test_the_terminal_says_infinite_whatever_else_the_board_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless = record(0, 0.5, accounted=None)
+    endless.metrics["reference_held_out_attack_accuracy"] = 0.95
+    save(endless, tmp_path / "records")
+    leaderboard.refresh(tmp_path, "digits")
+    assert main(["leaderboard", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert ["infinite" in line for line in printed if "dpsd" in line] == [True]
+    assert ["infinite" in line for line in printed if "reference" in line] == [False]
 
 
 def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:

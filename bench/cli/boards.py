@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--publish",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="RUN",
-        help="copy these runs' records into --boards and rebuild its CSV files",
+        help="copy these runs' records (none: those there already) into --boards and rebuild its CSV files",
     )
     parser.add_argument(
         "--check", action="store_true", help="fail unless every committed CSV is exactly what its records give"
@@ -68,7 +68,9 @@ def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
     from bench import leaderboard
 
-    if given.publish:
+    if given.check or given.publish == []:
+        _expect_directory(given.boards)
+    if given.publish is not None:
         for path in leaderboard.publish(given.boards, given.publish):
             out.print(f"wrote {path}", markup=False)
         return 0
@@ -88,13 +90,16 @@ def execute(given: argparse.Namespace) -> int:
     return 0
 
 
-def _check(boards: Path) -> int:
-    from bench import leaderboard
-
+def _expect_directory(boards: Path) -> None:
     if not boards.is_dir():
         raise BenchError(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
         )
+
+
+def _check(boards: Path) -> int:
+    from bench import leaderboard
+
     try:
         lines = leaderboard.differences(boards)
     except ValueError as error:

@@ -5,7 +5,8 @@ from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.flagged import dispute, flags
 from bench.leaderboard.members import dataset, row_key, seed, without_seeds
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
-from bench.leaderboard.rows import Rows, table, to_csv
+from bench.leaderboard.rows import Rows, table
+from bench.leaderboard.text import lines, to_csv
 
 __all__ = [
     "AVERAGED",
@@ -21,6 +22,7 @@ __all__ = [
     "expected",
     "flags",
     "is_refuted",
+    "lines",
     "publish",
     "read",
     "read_audits",

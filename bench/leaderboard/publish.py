@@ -19,7 +19,8 @@ from bench.errors import BenchError
 from bench.files import write_atomically
 from bench.leaderboard.audited import note
 from bench.leaderboard.members import dataset
-from bench.leaderboard.rows import Rows, frame, to_csv
+from bench.leaderboard.rows import Rows
+from bench.leaderboard.text import Line, lines, to_csv
 from bench.records import AUDIT, RECORD, Audit, Record
 
 PART = 4_000
@@ -51,7 +52,7 @@ def refresh(out: Path, name: str) -> Path:
             if dataset(record) == name:
                 note(record, audits, place)
                 rows.add(record)
-        write_atomically(path, to_csv(rows.table()))
+        write_atomically(path, to_csv(lines(rows.rows())))
     return path
 
 
@@ -101,7 +102,7 @@ def rebuild(boards: Path) -> list[Path]:
 def expected(boards: Path) -> dict[str, str]:
     """Data set to the CSV text that the committed records and audits give.
 
-    Many records are read by several processes, which then share the rows among them.
+    Many records are read by several processes, which then share the lines among them.
 
     Raises:
         ValueError: a file that is not a record or an audit; it is named.
@@ -110,13 +111,13 @@ def expected(boards: Path) -> dict[str, str]:
     paths = list((boards / "records").glob("*.json"))
     parts = [paths[start : start + PART] for start in range(0, len(paths), PART)]
     jobs = min(len(parts), os.cpu_count() or 1)
-    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    board: dict[str, list[Line]] = defaultdict(list)
     with _no_collection(), _mapping(jobs) as each:
         shares = zip(*each(_shares, parts, repeat(audits), repeat(jobs)), strict=True)
-        for found in each(_rows, shares):
+        for found in each(_lines, shares):
             for name, some in found.items():
-                rows[name] += some
-        return {name: to_csv(frame(some)) for name, some in sorted(rows.items())}
+                board[name] += some
+        return {name: to_csv(some) for name, some in sorted(board.items())}
 
 
 def _shares(paths: list[Path], audits: list[Audit], number: int) -> list[bytes]:
@@ -132,8 +133,8 @@ def _shares(paths: list[Path], audits: list[Audit], number: int) -> list[bytes]:
     return [pickle.dumps({name: shares[one] for name, shares in split.items()}) for one in range(number)]
 
 
-def _rows(shares: tuple[bytes, ...]) -> dict[str, list[dict[str, Any]]]:
-    """Data set to the rows of what one process got from all parts."""
+def _lines(shares: tuple[bytes, ...]) -> dict[str, list[Line]]:
+    """Data set to the lines of what one process got from all parts."""
     found: dict[str, Rows] = {}
     for share in shares:
         for name, rows in pickle.loads(share).items():
@@ -141,7 +142,7 @@ def _rows(shares: tuple[bytes, ...]) -> dict[str, list[dict[str, Any]]]:
                 found[name].merge(rows)
             else:
                 found[name] = rows
-    return {name: list(rows.rows()) for name, rows in found.items()}
+    return {name: lines(rows.rows()) for name, rows in found.items()}
 
 
 @contextmanager

@@ -16,8 +16,9 @@ import pandas as pd
 
 from bench import registry, reported
 from bench.leaderboard.audited import audited_release, bounds, is_refuted
-from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES, SORT
+from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.members import NUMBERS, Member, row_key
+from bench.leaderboard.text import place
 from bench.records import Audit, Record
 
 REFERENCE_NUMBERS = ("attack_accuracy", *AVERAGED)
@@ -87,10 +88,6 @@ class Rows:
             yield self._row(group, folders)
         yield from self._reference_rows()
 
-    def table(self) -> pd.DataFrame:
-        """The rows in their order."""
-        return frame(self.rows())
-
     def _reference_rows(self) -> Iterator[dict[str, Any]]:
         """A row per kind of reference images in each tier and split; those of random latents for each attack."""
         for (tier, split, name, attack), numbers in sorted(self._references.items()):
@@ -131,23 +128,13 @@ def _group(spec: dict[str, Any]) -> Group:
     return Group(teacher["data"]["dataset"], shared)
 
 
-def frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    """Rows as a board: columns as COLUMNS, sorted."""
-    made = pd.DataFrame([[row.get(column) for column in COLUMNS] for row in rows], columns=COLUMNS)
-    return made.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
-
-
 def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFrame:
-    """The board of `records`, which must be of one data set, as `Rows` makes it."""
+    """The board of `records`, which must be of one data set, with the columns COLUMNS."""
     rows = Rows(audits)
     for record in records:
         rows.add(record)
-    return rows.table()
-
-
-def to_csv(frame: pd.DataFrame) -> str:
-    """The CSV text of a board."""
-    return frame.to_csv(index=False, lineterminator="\n")
+    ordered: list[dict[str, Any]] = sorted(rows.rows(), key=place)
+    return pd.DataFrame(ordered, columns=COLUMNS)
 
 
 def _numbers(done: list[Member]) -> dict[str, Any]:
