@@ -187,10 +187,11 @@ function flagList(title, flags) {
 }
 
 /* Small tables. */
+/* A table; a row that is no array is a heading over all columns. */
 function grid(label, heads, rows, numeric) {
   const right = new Set(numeric || []);
   const head = element("tr", {}, heads.map((name, index) => element("th", { scope: "col", class: right.has(index) ? "number" : null }, name)));
-  const lines = rows.map((row) => element("tr", {}, row.map((value, index) => {
+  const lines = rows.map((row) => !Array.isArray(row) ? element("tr", { class: "group" }, element("th", { scope: "colgroup", colspan: heads.length }, row)) : element("tr", {}, row.map((value, index) => {
     const properties = { class: [right.has(index) ? "number" : "", index === 0 ? "pre" : ""].join(" ").trim() || null };
     return index === 0 ? element("th", { scope: "row", ...properties }, value) : element("td", properties, value);
   })));
@@ -299,12 +300,13 @@ function details(found) {
 const address = (kind, name) => `#${kind}-${encodeURIComponent(name)}`;
 function overview() {
   const rows = DATA.datasets.map((dataset) => [element("a", { href: address("board", dataset.name) }, dataset.name), String(dataset.runs), String(dataset.rows.length),
-    String(new Set(dataset.rows.filter((row) => row.kind !== "reference").map((row) => row.method)).size), [...new Set(dataset.rows.map((row) => row.attack).filter(Boolean))].sort().join(", "),
-    [element("a", { href: address("charts", dataset.name) }, "charts"), " ", gallery(dataset.name).length ? element("a", { href: address("images", dataset.name) }, "images") : ""]]);
+    String(new Set(dataset.rows.filter((row) => row.kind !== "reference").map((row) => row.method)).size),
+    [element("a", { href: address("charts", dataset.name) }, "charts"), " ", gallery(dataset.name).length ? element("a", { href: address("images", dataset.name) }, "images") : ""],
+    element("span", { class: "list" }, [...new Set(dataset.rows.map((row) => row.attack).filter(Boolean))].sort().join(", "))]);
   const units = Object.entries(DATA.units).filter(([name]) => name !== "none");
   return [heading("Private students: accuracy, epsilon, attacks"),
     element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),
-    grid("data sets", ["data set", "runs", "rows", "methods", "attacks", ""], rows, [1, 2, 3]),
+    grid("data sets", ["data set", "runs", "rows", "methods", "", "attacks"], rows, [1, 2, 3]),
     DATA.datasets.map(recommended),
     section("How to read it", element("ul", { class: "plain" },
       element("li", {}, element("strong", {}, "Three epsilons. "), "Claimed is what the method's paper says at these settings. Accounted is what can be proved from every use of the private data. Audited is a lower bound that an attack measured."),
@@ -316,14 +318,15 @@ function overview() {
 function recommended(dataset) {
   if (!dataset.best.length) return null;
   const seen = new Set();
-  const rows = dataset.best.map((one) => {
-    const place = `${one.tier}, ${one.split}, per ${one.unit}`;
+  const rows = dataset.best.flatMap((one) => {
+    const place = [`per ${one.unit}`, one.tier, one.split === "iid" ? "" : one.split].filter(Boolean).join(", ");
     const first = !seen.has(place) && seen.add(place);
-    return [first ? element("span", { class: "unit", title: DATA.units[one.unit] }, `per ${one.unit}`) : "", runLink(one.run, one.name), percent(one.accuracy), String(one.seeds), number(one.epsilon),
-      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, ` (teacher ${percent(one.on_teacher)})`)] : "not attacked", one.split === "iid" ? one.tier : `${one.tier}, ${one.split}`];
+    const row = [runLink(one.run, one.name), percent(one.accuracy), number(one.epsilon),
+      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, ` (teacher ${percent(one.on_teacher)})`)] : "not attacked", String(one.seeds)];
+    return first ? [element("span", { title: DATA.units[one.unit] }, place), row] : [row];
   });
   return section(`${dataset.name}: most accurate with a proved epsilon of at most ${DATA.proved}`,
-    grid(`best of ${dataset.name}`, ["protects", "release", "accuracy", "seeds", "ε proved", "strongest attack", "tier"], rows, [2, 3, 4]));
+    grid(`best of ${dataset.name}`, ["release", "accuracy", "ε proved", "strongest attack", "seeds"], rows, [1, 2, 4]));
 }
 function gallery(name) {
   const found = [];
