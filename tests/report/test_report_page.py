@@ -230,6 +230,7 @@ def test_the_papers_numbers_are_sorted_as_numbers_within_a_unit(page: Browser) -
 def test_a_phone_shows_accuracy_and_epsilon_of_the_best_releases_at_once(page: Browser) -> None:
     page.resize(390, 844, mobile=True)
     go(page, "#")
+    page.ask("document.querySelector('section tbody a').textContent = 'dpsd teachers=40 epsilon=8.0 account=accounted'")
     cells = "[...document.querySelectorAll('section tbody tr:not(.group)')].map(row => row.cells[2])"
     edges = page.ask(f"{cells}.map(cell => cell.getBoundingClientRect().right)")
     assert edges and max(edges) <= 390
