@@ -124,19 +124,16 @@ def released(row: Row) -> str:
 
 
 def attacked(row: Row) -> str:
-    """One row's attack in a line, such as "gmi (weights): 81 % on the student, 84 % on the teacher, power pass"."""
-    line = f"{row['attack']} ({row['access']})"
+    """One row's attack on the student in a line, such as "gmi 81.0% (teacher 84.0%)"; what is not said is in order."""
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:
-        line += f": {student:.1%} on the student" + ("" if teacher is None else f", {teacher:.1%} on the teacher")
+        found = f"{student:.1%}" + ("" if teacher is None else f" (teacher {teacher:.1%})")
     elif auc is not None:
-        line += f": AUC {auc:.3f} on the student" + (
-            "" if teacher_auc is None else f", {teacher_auc:.3f} on the teacher"
-        )
+        found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
     else:
-        line += ": no score"
-    return f"{line}, power {row['power'] or 'not shown'}"
+        found = "no score"
+    return f"{row['attack']} {found}" + ("" if row["power"] == "pass" else f", {row['power'] or 'power not shown'}")
 
 
 def objection(candidate: Candidate, wish: Wish) -> str:

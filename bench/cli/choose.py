@@ -20,7 +20,10 @@ DESCRIPTION = (
     "attacks fared; then every other row with the reason against it. Claims of the papers play no part."
 )
 UNITS = ("example", "label", "query", "client")
-WIDTH = 150
+WIDTH = 170
+ATTACKS = "attacks on the student"
+WHOLE = ("over seeds", "eps accounted", ATTACKS)
+"""Columns whose lines are not broken."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,19 +87,20 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
 
     dataset, tier, split = place
     table = Table(title=f"{dataset}, tier {tier}, split {split}", title_justify="left", box=None, header_style="bold")
-    for column in ("take", "accuracy", "over seeds", "eps accounted", "delta", "seconds", "device", "attacks", "flags"):
-        table.add_column(column)
+    table.add_column("take", min_width=18)
+    for column in ("accuracy", "over seeds", "eps accounted", "delta", "seconds", "device", ATTACKS, "flags"):
+        table.add_column(column, no_wrap=column in WHOLE, overflow="fold")
     for candidate in found:
         row = candidate.row
         table.add_row(
             candidate.name,
             f"{candidate.accuracy:.4f}",
             candidate.spread,
-            f"{candidate.epsilon:.4g} per {row['unit']}, {row['relation']}",
+            f"{candidate.epsilon:.4g} per {row['unit']}\n{row['relation']}",
             str(row["delta"]),
             f"{float(row['seconds']):.0f}" if row["seconds"] else "-",
             str(row["device"]) or "-",
             "\n".join(candidate.attacks) or "not attacked",
-            " ".join(sorted(candidate.flags)) or "-",
+            "\n".join(sorted(candidate.flags)) or "-",
         )
     Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)

@@ -110,8 +110,8 @@ def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
     said = " ".join(capsys.readouterr().out.split())
     assert said.index("dp-sgd") < said.index("pate epsilon=2.0")
     assert "take dp-sgd: the most accurate of 2 whose accounted epsilon per example is at most 8" in said
-    for words in ("0.9600", "12", "cpu", "not attacked", "40.0% on the student, 90.0% on the teacher, power pass",
-                  "AUC 0.520 on the student, 0.610 on the teacher, power inconclusive"):  # fmt: skip
+    for words in ("0.9600", "12", "cpu", "not attacked", "gmi 40.0% (teacher 90.0%)",
+                  "AUC 0.520 (teacher 0.610), inconclusive"):  # fmt: skip
         assert all(word in said for word in words.split()), words
     assert "excluded" in said and "dpsd: claimed 10 per query, accounted 7639" in said
 
