@@ -176,6 +176,8 @@ def setting(job: Job) -> str:
     parts = _changed(registry.load("method", s.method), job.method, s.tier, "")
     if s.attack is not None:
         parts += _changed(registry.load("attack", s.attack), job.attack, s.tier, "attack.")
+    if job.weights_sha256 is None:
+        parts += _changed(teachers.Recipe, job.recipe, s.tier, "teacher.")
     for name in ("epsilon", "delta", "account", "solve", "unit"):
         if getattr(s.budget, name) != getattr(usual, name):
             parts.append(f"{name}={getattr(s.budget, name)}")

@@ -40,6 +40,12 @@ def made_by(line: str, out: Path) -> Record:
     return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), setting(job))
 
 
+def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> None:
+    given = "--attack gmi --attack.iterations 7 --teacher.lr 0.01 --teacher.flip --method.k 2 --teacher.epochs 1"
+    named = "k=2 attack.iterations=7 teacher.lr=0.01 teacher.flip=True epsilon=1.0"
+    assert made_by(f"{SMOKE} {given} --epsilon 1", tmp_path).setting == named, "epochs are the tier's"
+
+
 @pytest.mark.parametrize(
     "options",
     [
