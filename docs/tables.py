@@ -37,6 +37,8 @@ BASELINES = (
 CLAIM_HOLDS = ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan", "dp-sinkhorn")
 OF_RUN = ("epsilon", "account", "unit", "delta", "teachers", "solve", "teacher", "student", "noise")
 """Settings of a board that are options of every run; others are the method's."""
+REMEMBERING = "teacher.epochs=12"
+"""The teachers of recipes/membership.toml, in a setting."""
 SOUND = "account=accounted"
 LABEL = f"epsilon=1.0 {SOUND} unit=label"
 NONE = "epsilon=inf solve=none"
@@ -235,6 +237,23 @@ def membership(name: str) -> str:
     return table(["attack", "AUC teacher", "AUC random net", "AUC dpsd, data", "AUC dpsd, label", "power"], rows)
 
 
+def remembered(name: str) -> str:
+    """Membership in the training data of teachers that remember them, by `REMEMBERING`, a value per seed."""
+    rows = []
+    for row in sorted(board(name), key=lambda row: (row["method"] != "no-defence", row["method"], row["setting"])):
+        if row["attack"] == "loss-threshold" and REMEMBERING in row["setting"]:
+            mine = [records()[each] for each in row["runs"].split()]
+            own = " ".join(word for word in row["setting"].split() if not word.startswith("teacher."))
+            rows.append([
+                f"`{row['method']}`", options(own), accuracy(row), claimed(row), accounted(row),
+                " / ".join(interval(r.metrics, "auc") for r in mine),
+                " / ".join(f"{100 * r.metrics['tpr_at_1pct']:.1f}" for r in mine if r.metrics["tpr_at_1pct"] is not None),
+                power(mine),
+            ])  # fmt: skip
+    heads = ["name", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold", "TPR at 1 % FPR, %"]
+    return table([*heads, "power"], rows)
+
+
 def percent(value: float | None) -> str:
     """A share in percent, or that there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"
@@ -267,6 +286,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"baselines_{name}": partial(measured, BASELINES, name) for name in ("digits", "mnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
+    "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
 }
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("methods", "baselines", "attacks")))
 
