@@ -247,10 +247,9 @@ def remembered(name: str) -> str:
             rows.append([
                 f"`{row['method']}`", options(own), accuracy(row), claimed(row), accounted(row),
                 " / ".join(interval(r.metrics, "auc") for r in mine),
-                " / ".join(f"{100 * r.metrics['tpr_at_1pct']:.1f}" for r in mine if r.metrics["tpr_at_1pct"] is not None),
-                power(mine),
+                " / ".join(percent(r.metrics["tpr_at_1pct"]) for r in mine), power(mine),
             ])  # fmt: skip
-    heads = ["name", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold", "TPR at 1 % FPR, %"]
+    heads = ["name", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold", "TPR at FPR 1 %"]
     return table([*heads, "power"], rows)
 
 
