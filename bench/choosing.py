@@ -124,7 +124,7 @@ def released(row: Row) -> str:
 
 
 def attacked(row: Row) -> str:
-    """One row's attack on the student in a line, such as "gmi 81.0% (teacher 84.0%)"; power that passed is not named."""
+    """One row's attack on the student, such as "gmi 81.0% (teacher 84.0%)"; power that passed is not named."""
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:
