@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from baselines._dp_gan_networks import MlpCritic
-from baselines._dp_sgd import Group, add_noise
+from baselines._dp_sgd import ROOM, Group, add_noise
 from baselines._private_gradient import Parameters, PrivateGradient
+from bench.privacy.noise import Source
 
 
 def ghost_gradient(
@@ -24,7 +25,7 @@ def ghost_gradient(
     loss: Callable[[Tensor], Tensor],
     rows: tuple[Tensor, Tensor],
     records: int,
-    rng: torch.Generator,
+    source: Source,
 ) -> Parameters:
     """Parameter name to the noisy mean gradient, as `mechanism` would give it.
 
@@ -32,7 +33,7 @@ def ghost_gradient(
         loss: (m,) logits to (m,) losses, one of each record by itself.
         rows: (m, c, h, w) images and (m, classes) one-hot labels of the sampled records; m = 0 gives noise alone.
         records: n.
-        rng: of the noise.
+        source: of the noise.
     """
     inputs, outputs = critic.traced(rows[0])
     logits = (outputs[-1] * rows[1]).sum(1)
@@ -41,11 +42,11 @@ def ghost_gradient(
     squares = [d.square().sum(1) * (a.square().sum(1) + 1) for a, d in zip(inputs, deltas, strict=True)]
     norms = torch.stack(squares).sum(0).sqrt()
     broken = ~norms.isfinite()
-    factor = (mechanism.clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(broken, 0.0)[:, None]
+    factor = (ROOM * mechanism.clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(broken, 0.0)[:, None]
     total: Parameters = {}
     for name, a, d in zip(critic.linear_names(), inputs, deltas, strict=True):
-        scaled = factor * d.masked_fill(broken[:, None], 0.0)
-        total[f"{name}.weight"] = scaled.T @ a.masked_fill(broken[:, None], 0.0)
+        scaled = (factor * d.masked_fill(broken[:, None], 0.0)).double()
+        total[f"{name}.weight"] = scaled.T @ a.masked_fill(broken[:, None], 0.0).double()
         total[f"{name}.bias"] = scaled.sum(0)
-    add_noise(total, [Group(tuple(total), mechanism.clip, 1.0)], mechanism.multiplier, rng)
-    return {name: value / (mechanism.sampling * records) for name, value in total.items()}
+    add_noise(total, [Group(tuple(total), mechanism.clip, 1.0)], mechanism.multiplier, source)
+    return {name: (value / (mechanism.sampling * records)).to(factor.dtype) for name, value in total.items()}

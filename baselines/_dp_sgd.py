@@ -11,7 +11,13 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 
 Privacy. A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record, and that is what the
 ledger says; N is taken as public. Averages of the weights, and whatever is made of the weights, are post-processing.
-Sampling and noise both come from the context's generators for privacy noise: amplification needs secret samples.
+Sampling and noise both come from the context's source of privacy noise: amplification needs secret samples. The draws
+by which a record's views are moved about are made for all N records and indexed by the record, so that leaving one out
+moves nobody else's; a network that draws anything itself while it trains (dropout) trains without it.
+
+Norms and clipped sums of a chunk are formed in float32, chunks are added and noise is drawn in float64. Rows are
+clipped to C (1 - 2^-7), which leaves room for float32's rounding: a sum of 256 rows of norm C is off by at most 255
+2^-24 256 C = 0.0039 C, and neighbours have a sum each.
 """
 
 from __future__ import annotations
@@ -34,11 +40,17 @@ from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as accounted_epsilon
-from methods._datafree import jitter
+from bench.privacy.noise import Noise, Source
+from methods._datafree import moved, moves
 
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 """Layers that mix the images of a batch, or may keep statistics of them in buffers that are never clipped or noised."""
 MOST_STEPS = 1_000_000
+ROOM = 1 - 2.0**-7
+"""Of the clipping norm, for rounding errors."""
+MOST_CHUNK = 256
+LEAST_CLIP, LARGEST_CLIP = 1e-10, 1e10
+"""Clipping norms within which float32's gradients neither underflow nor overflow when they are squared."""
 
 Schedule = Callable[[int, int], float]
 """(step from 0, T) to the noise multiplier of the step over that of the plan; piecewise constant, > 0."""
@@ -59,7 +71,7 @@ class Settings:
         views: jittered copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
         gradients: "opacus" hooks or "func", torch.func's vmap. They give the same.
-        chunk: records whose gradients are held in memory at once.
+        chunk: records whose gradients are held in memory at once, at most 256.
     """
 
     batch: int
@@ -82,8 +94,12 @@ class Settings:
         for name in ("clip", "rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if not LEAST_CLIP <= self.clip <= LARGEST_CLIP:
+            raise ValueError(f"clip is {self.clip}; expected {LEAST_CLIP:g} to {LARGEST_CLIP:g}, as float32 can hold")
         if self.multiplier < 0:
             raise ValueError(f"multiplier is {self.multiplier}; expected at least 0")
+        if self.chunk > MOST_CHUNK:
+            raise ValueError(f"chunk is {self.chunk}; expected at most {MOST_CHUNK}, which float32 sums are made for")
         for name in ("momentum", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 <= {name} < 1")
@@ -189,7 +205,7 @@ def train(
         RuntimeError: the weights became NaN or infinite.
     """
     refuse_mixing(model, arch)
-    model.to(ctx.device).train()
+    without_chance(model.to(ctx.device), arch, private[0].shape[1:])
     images, labels = private[0].to(ctx.device), private[1].to(ctx.device)
     sampling, noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
     augment = ctx.generator(f"{stage}/views")
@@ -201,13 +217,14 @@ def train(
     with ctx.track(stage, plan.steps) as advance:
         for step, z in enumerate(plan.multipliers()):
             chosen = poisson_sample(len(images), plan.sampling, sampling)
-            total = {name: torch.zeros_like(p) for name, p in parameters.items()}
+            total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+            drawn = moves(len(images) * settings.views, augment) if settings.views > 1 else None
             for part in chosen.split(settings.chunk):
-                seen = views(to_float(images[part]), settings.views, augment)
+                seen = views(to_float(images[part]), settings.views, part, drawn)
                 add_clipped(total, gradients(seen, labels[part]), groups)
             add_noise(total, groups, z, noise)
             for name, parameter in parameters.items():
-                parameter.grad = total[name] / (plan.sampling * len(images))
+                parameter.grad = (total[name] / (plan.sampling * len(images))).to(parameter.dtype)
             for group in optimizer.param_groups:
                 group["lr"] = settings.rate * (1 - step / plan.steps if settings.decay else 1.0)
             optimizer.step()
@@ -221,17 +238,39 @@ def train(
         raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
 
 
-def poisson_sample(records: int, probability: float, rng: torch.Generator) -> Tensor:
+def without_chance(model: nn.Module, arch: str, shape: Sequence[int]) -> None:
+    """Training mode, in place, with dropout and its like switched off: their masks would go by a record's place.
+
+    Raises:
+        BenchError: the network still answers the same image differently, by draws that are in no layer of their own.
+    """
+    for layer in model.modules():
+        layer.train(any(True for _ in layer.parameters()))
+    image = torch.full((1, *shape), 0.5, device=next(model.parameters()).device)
+    with torch.no_grad():
+        if not torch.equal(model(image), model(image)):
+            raise BenchError(
+                f"the network '{arch}' draws at random while it trains, by a record's place in the batch, which no "
+                "account covers: use a network without dropout inside of its layers, such as tanh-cnn"
+            )
+
+
+def poisson_sample(records: int, probability: float, source: Source) -> Tensor:
     """(m,) int64 ascending: each record's number with `probability`, independently; m is binomial and may be 0."""
-    drawn = torch.rand(records, generator=rng, device=rng.device, dtype=torch.float64)
-    return (drawn < probability).nonzero().flatten()
+    return Noise.of(source).sample(records, probability)
 
 
-def views(images: Tensor, count: int, rng: torch.Generator) -> Tensor:
-    """(n * count, c, h, w): `count` jittered copies of each image, next to each other; the images for a count of 1."""
-    if count == 1 or not len(images):
-        return images.repeat_interleave(count, 0)
-    return jitter(images.repeat_interleave(count, 0), rng)
+def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
+    """(n * count, c, h, w): `count` moved copies of each image, next to each other; the images for a count of 1.
+
+    Args:
+        records: (n,) int64, which records the images are.
+        drawn: (5, N * count) of `moves`, those of record i at i * count and after; None for a count of 1.
+    """
+    if drawn is None:
+        return images
+    places = records[:, None] * count + torch.arange(count, device=records.device)
+    return moved(images.repeat_interleave(count, 0), drawn[:, places.flatten()])
 
 
 @dataclass(frozen=True)
@@ -265,13 +304,13 @@ def add_clipped(total: dict[str, Tensor], gradients: dict[str, Tensor], groups: 
     """Add the records' clipped gradients to `total`; a record whose gradient holds NaN or infinity counts as zero.
 
     Args:
-        total: parameter name to a tensor of the parameter's shape; changed in place.
+        total: parameter name to a tensor of the parameter's shape, float64 best; changed in place.
         gradients: parameter name to (n, *shape), one row per record.
     """
     for group in groups:
         rows = [gradients[name].flatten(1) for name in group.names]
         norms = torch.stack([row.norm(dim=1) for row in rows]).norm(dim=0)
-        factor = (group.bound / norms.clamp_min(1e-30)).clamp(max=1.0)
+        factor = (ROOM * group.bound / norms.clamp_min(1e-30)).clamp(max=1.0)
         broken = ~norms.isfinite()
         factor = factor.masked_fill(broken, 0.0)
         for name, row in zip(group.names, rows, strict=True):
@@ -279,13 +318,14 @@ def add_clipped(total: dict[str, Tensor], gradients: dict[str, Tensor], groups: 
             total[name] += (factor @ clean).view_as(total[name])
 
 
-def add_noise(total: dict[str, Tensor], groups: list[Group], z: float, rng: torch.Generator) -> None:
-    """Add one draw of N(0, z^2 C_g^2 / share_g) to every coordinate of every group, in place; z = 0 adds nothing."""
+def add_noise(total: dict[str, Tensor], groups: list[Group], z: float, source: Source) -> None:
+    """Replace every group's sums by those with N(0, z^2 C_g^2 / share_g) on every coordinate; z = 0 adds nothing."""
+    noise = Noise.of(source)
     for group in groups:
-        std = z * group.bound / math.sqrt(group.share)
-        for name in group.names:
-            drawn = torch.randn(total[name].shape, generator=rng, device=rng.device)
-            total[name] += std * drawn
+        flat = torch.cat([total[name].flatten() for name in group.names]).double()
+        noisy = noise.gaussian(flat, z * group.bound / math.sqrt(group.share))
+        for name, part in zip(group.names, noisy.split([total[name].numel() for name in group.names]), strict=True):
+            total[name] = part.view_as(total[name]).to(total[name].dtype)
 
 
 class PerSample(Protocol):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.privacy.noise import Noise, Source
+
 LEAST = 0.05
 """The least variance of a component, as a share of the mean variance of the codes: noise may leave a negative one."""
 CHUNK = 4096
@@ -81,23 +83,18 @@ def clipped(records: Tensor, mean: Tensor, scale: float) -> Tensor:
     return rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
 
 
-def gaussian(shape: torch.Size | tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:
-    """N(0, std^2) in float64."""
-    return std * torch.randn(shape, generator=rng, device=rng.device, dtype=torch.float64)
-
-
-def private_mean(records: Tensor, multiplier: float, rng: torch.Generator) -> Tensor:
+def private_mean(records: Tensor, multiplier: float, source: Source) -> Tensor:
     """(d,) float32: 1/2 + (sum_i (x_i - 1/2) + noise) / n, of records in [0, 1]^d.
 
     A record moves the sum by at most sqrt(d) / 2, whatever it is.
     """
     n, d = records.shape
     total = (records - 0.5).sum(0, dtype=torch.float64)
-    return (0.5 + (total + gaussian(total.shape, multiplier * math.sqrt(d) / 2, rng)) / n).float()
+    return (0.5 + Noise.of(source).gaussian(total, multiplier * math.sqrt(d) / 2) / n).float()
 
 
 def private_components(
-    records: Tensor, mean: Tensor, scale: float, count: int, multiplier: float, rng: torch.Generator
+    records: Tensor, mean: Tensor, scale: float, count: int, multiplier: float, source: Source
 ) -> Projection:
     """The `count` top eigenvectors of sum_i r_i r_i^T + noise, r_i = clip((x_i - m) / C, 1) (Dwork et al. 2014).
 
@@ -106,10 +103,12 @@ def private_components(
     d = records.shape[1]
     gram = torch.zeros(d, d, dtype=torch.float64, device=records.device)
     for part in records.split(CHUNK):
-        rows = clipped(part, mean, scale)
+        rows = clipped(part.double(), mean.double(), scale)
         gram += rows.T @ rows
-    drawn = gaussian((d, d), multiplier, rng).triu()
-    values, vectors = torch.linalg.eigh(gram + drawn + drawn.triu(1).T)
+    row, column = torch.triu_indices(d, d, device=records.device)
+    gram[row, column] = Noise.of(source).gaussian(gram[row, column], multiplier)
+    gram[column, row] = gram[row, column]
+    values, vectors = torch.linalg.eigh(gram)
     top = values.argsort(descending=True)[:count]
     moments = (values[top] / len(records)).float()
     return Projection(mean, scale, vectors[:, top].float(), moments.clamp_min(1e-6))
@@ -120,7 +119,7 @@ def private_mixture(
     start: Mixture,
     iterations: int,
     multiplier: float,
-    rng: torch.Generator,
+    source: Source,
 ) -> Mixture:
     """Expectation maximisation with noisy sums (Park et al. 2017), of codes of norm at most 1.
 
@@ -131,15 +130,15 @@ def private_mixture(
     What noise makes of small components is held in: variances to those of `start` and at least 1/20 of their mean,
     means to three of their deviations.
     """
-    mixture, n = start, len(codes)
+    mixture, n, noise = start, len(codes), Noise.of(source)
     least = LEAST * start.variances.mean().double()
     most = start.variances.double().clamp_min(least)
     for _ in range(iterations):
         counts, firsts, seconds = _sums(codes, mixture)
         if len(counts) > 1:
-            counts = counts + gaussian(counts.shape, multiplier, rng)
-        firsts = firsts + gaussian(firsts.shape, multiplier, rng)
-        seconds = seconds + gaussian(seconds.shape, multiplier, rng)
+            counts = noise.gaussian(counts, multiplier)
+        firsts = noise.gaussian(firsts, multiplier)
+        seconds = noise.gaussian(seconds, multiplier)
         counts = counts.clamp_min(n / len(counts) / 100)
         means = (firsts / counts[:, None]).clamp(-3 * most.sqrt(), 3 * most.sqrt())
         variances = (seconds / counts[:, None] - means.square()).clamp(least, most)
@@ -154,10 +153,10 @@ def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:
     firsts = torch.zeros(k, width, dtype=torch.float64, device=codes.device)
     seconds = torch.zeros_like(firsts)
     for part in codes.split(CHUNK):
-        shares = mixture.log_densities(part).softmax(1)
+        shares, wide = mixture.log_densities(part).double().softmax(1), part.double()
         counts += shares.sum(0)
-        firsts += shares.T @ part
-        seconds += shares.T @ part.square()
+        firsts += shares.T @ wide
+        seconds += shares.T @ wide.square()
     return counts, firsts, seconds
 
 

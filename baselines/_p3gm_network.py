@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from baselines._dp_sgd import ROOM
 from baselines._p3gm_mixture import Mixture
 
 START = 0.1
@@ -92,7 +93,7 @@ class PhasedVae(nn.Module):
         return loss, below + above
 
     def clipped_sum(self, records: Tensor, means: Tensor, noise: Tensor, clip: float) -> dict[str, Tensor]:
-        """Parameter name to the sum over records of gradients clipped to norm `clip` over all parameters jointly.
+        """Parameter name to the float64 sum of the records' gradients, each clipped to norm `clip` over all parameters.
 
         A record whose gradient holds NaN or infinity counts as zero. No records, zeros.
         """
@@ -102,8 +103,8 @@ class PhasedVae(nn.Module):
         names = {id(layer): name for name, layer in self.named_modules()}
         total = {}
         for (layer, inputs, _), delta in zip(layers, deltas, strict=True):
-            rows = torch.where(factor[:, None] > 0, delta * factor[:, None], 0.0)
-            clean = torch.where(factor[:, None] > 0, inputs.detach(), 0.0)
+            rows = torch.where(factor[:, None] > 0, delta * factor[:, None], 0.0).double()
+            clean = torch.where(factor[:, None] > 0, inputs.detach(), 0.0).double()
             total[f"{names[id(layer)]}.weight"] = rows.T @ clean
             total[f"{names[id(layer)]}.bias"] = rows.sum(0)
         return total
@@ -116,4 +117,4 @@ def _factors(layers: Sequence[tuple[nn.Linear, Tensor, Tensor]], deltas: Sequenc
         for (_, inputs, _), delta in zip(layers, deltas, strict=True)
     ]
     norms = torch.stack(squares).sum(0).sqrt()
-    return (clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(~norms.isfinite(), 0.0)
+    return (ROOM * clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(~norms.isfinite(), 0.0)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines._dp_sgd import Group, add_clipped, add_noise, poisson_sample
+from bench.privacy.noise import Source
 
 Parameters = dict[str, Tensor]
 RecordLoss = Callable[..., Tensor]
@@ -22,7 +23,7 @@ RecordLoss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class PrivateGradient:
-    """The mechanism; its randomness must come from the context's generators for privacy noise.
+    """The mechanism; its randomness must come from the context's source of privacy noise.
 
     Attributes:
         sampling: q in (0, 1].
@@ -36,9 +37,9 @@ class PrivateGradient:
     clip: float
     chunk: int = 256
 
-    def sample(self, records: int, rng: torch.Generator) -> Tensor:
+    def sample(self, records: int, source: Source) -> Tensor:
         """(m,) int64: the records of a step; m is binomial and may be 0."""
-        return poisson_sample(records, self.sampling, rng)
+        return poisson_sample(records, self.sampling, source)
 
     def __call__(
         self,
@@ -46,7 +47,7 @@ class PrivateGradient:
         loss: RecordLoss,
         rows: tuple[Tensor, ...],
         records: int,
-        rng: torch.Generator,
+        source: Source,
     ) -> Parameters:
         """Parameter name to the noisy mean gradient.
 
@@ -55,16 +56,16 @@ class PrivateGradient:
             loss: of one record: loss(parameters, *(row[i] for row in rows)).
             rows: tensors of (m, ...), one row for each record of `sample`; m = 0 gives noise alone.
             records: n, how many there are in all.
-            rng: of the noise.
+            source: of the noise.
         """
         plain = {name: value.detach() for name, value in parameters.items()}
         groups = [Group(tuple(plain), self.clip, 1.0)]
-        total = {name: torch.zeros_like(value) for name, value in plain.items()}
+        total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in plain.items()}
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)), randomness="different")
         for start in range(0, len(rows[0]), self.chunk):
             add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups)
-        add_noise(total, groups, self.multiplier, rng)
-        return {name: value / (self.sampling * records) for name, value in total.items()}
+        add_noise(total, groups, self.multiplier, source)
+        return {name: (total[name] / (self.sampling * records)).to(value.dtype) for name, value in plain.items()}
 
 
 def assign(network: nn.Module, gradients: Parameters) -> None:

@@ -44,7 +44,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
-from methods._votes import gaussian, laplace
+from bench.privacy.noise import Noise, Source
 
 SOURCES = {
     "laplace": "Malek et al. 2021, ALIBI: Laplace noise on one-hot labels",
@@ -117,11 +117,11 @@ class Alibi(LabelPrivate):
         except Unreachable as error:
             raise BenchError(f"--epsilon {epsilon:g} --method.noise gaussian: {error}") from None
 
-    def _noisy(self, labels: Tensor, classes: int, scale: float, rng: torch.Generator) -> Tensor:
+    def _noisy(self, labels: Tensor, classes: int, scale: float, source: Source) -> Tensor:
         """Step 1: (n, K) float64."""
-        draw = laplace if self.noise == "laplace" else gaussian
-        noise = draw(torch.Size((len(labels), classes)), scale, rng).to(labels.device)
-        return F.one_hot(labels, classes) + noise
+        noise = Noise.of(source)
+        add = noise.laplace if self.noise == "laplace" else noise.gaussian
+        return add(F.one_hot(labels, classes).double(), scale)
 
     def _ledger(self, scale: float) -> Ledger:
         """Two coordinates of L1 sensitivity 1 each, or both at once of L2 sensitivity sqrt(2)."""

@@ -50,6 +50,7 @@ from baselines._synthesis import SMOKE, PrivateGenerator, Synthesis, conditional
 from bench.api import Context, Teacher
 from bench.data import to_float
 from bench.privacy import Budget
+from bench.privacy.noise import Source
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -185,16 +186,16 @@ class _Game:
         return self.gradient(self.clipping, _fake_loss, (made, labels), batch, self.public)
 
     def gradient(
-        self, mechanism: PrivateGradient, loss: Loss, rows: tuple[Tensor, Tensor], records: int, rng: torch.Generator
+        self, mechanism: PrivateGradient, loss: Loss, rows: tuple[Tensor, Tensor], records: int, source: Source
     ) -> Parameters:
         """The critic's, by `mechanism`: fully connected critics have a cheaper way to the same."""
         if isinstance(self.critic, MlpCritic):
-            return ghost_gradient(mechanism, self.critic, loss, rows, records, rng)
+            return ghost_gradient(mechanism, self.critic, loss, rows, records, source)
 
         def of_one(weights: Parameters, image: Tensor, label: Tensor) -> Tensor:
             return loss(torch.func.functional_call(self.critic, weights, (image[None], label[None]))).sum()
 
-        return mechanism(dict(self.critic.named_parameters()), of_one, rows, records, rng)
+        return mechanism(dict(self.critic.named_parameters()), of_one, rows, records, source)
 
     def generator_step(self, batch: int) -> None:
         """Step 5."""

@@ -125,7 +125,7 @@ class DpMerf(PrivateGenerator):
         sigma = self.solve(budget)
         mean = mean_embedding(phi, images, labels, teacher.classes)
         noise = ctx.privacy_noise("mean embedding")
-        mean = gaussian_rows(mean, REACH[self.neighbours] * sigma / len(images), noise)
+        mean = gaussian_rows(mean, REACH[self.neighbours] * sigma / len(images), noise).float()
         generator = ctx.prepared(MerfGenerator(teacher.shape, teacher.classes, self.latent, self.hidden))
         self._fit(generator, phi, mean, ctx)
         solved = {"sigma": sigma, "bandwidth": length}
@@ -218,15 +218,15 @@ def joint_sum(features: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 @torch.no_grad()
 def mean_embedding(phi: RandomFeatures, images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """mu, (classes, D) float32, of (n, c, h, w) uint8 images: step 3, summed in float64.
+    """mu, (classes, D) float64, of (n, c, h, w) uint8 images: step 3.
 
     Adding or removing a record moves n times it by a matrix of norm 1; replacing one, by at most 2.
     """
     width = 2 * len(phi.frequencies)
     total = torch.zeros(classes, width, dtype=torch.float64, device=images.device)
     for part, answers in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
-        total += joint_sum(phi(to_float(part)), answers, classes)
-    return (total / len(images)).float()
+        total += joint_sum(phi(to_float(part)).double(), answers, classes)
+    return total / len(images)
 
 
 class MerfGenerator(nn.Module):

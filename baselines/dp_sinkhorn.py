@@ -65,6 +65,7 @@ from bench.data import to_float
 from bench.nets.generators import Shape, check_square, doublings
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.noise import Noise, Source
 
 Clipping = Literal["batch", "image"]
 CODE = "DP-Sinkhorn (Cao et al. 2021), released code: the whole batch clipped"
@@ -311,6 +312,6 @@ def clipped(gradient: Tensor, bound: float, clipping: Clipping) -> Tensor:
     return (flat * factor).masked_fill(~norm.isfinite(), 0.0).view_as(gradient)
 
 
-def noisy(gradient: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
+def noisy(gradient: Tensor, deviation: float, source: Source) -> Tensor:
     """The gradient with independent N(0, deviation^2) added to every pixel."""
-    return gradient + deviation * torch.randn(gradient.shape, generator=rng, device=rng.device)
+    return Noise.of(source).gaussian(gradient.double(), deviation).to(gradient.dtype)

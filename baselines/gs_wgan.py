@@ -57,6 +57,7 @@ from bench.data.partition import by_hash
 from bench.errors import BenchError
 from bench.nets.generators import Shape
 from bench.privacy import Budget
+from bench.privacy.noise import Noise, Source
 from bench.seeds import derive
 
 SCORE_PENALTY = 0.001
@@ -144,19 +145,18 @@ class GsWgan(PrivateGenerator):
         return Plan(drawn, self.steps, self.batch, self.critics, self.sigma, "image" if published else self.clipping)
 
 
-def sanitise(gradients: Tensor, clip: float, sigma: float, clipping: Clipping, rng: torch.Generator) -> Tensor:
+def sanitise(gradients: Tensor, clip: float, sigma: float, clipping: Clipping, source: Source) -> Tensor:
     """Step 4: (B, c, h, w) clipped to C with noise N(0, (2 C sigma)^2); what is not finite counts as zero.
 
     Args:
         clipping: "batch", all B gradients are one vector of norm at most C; "image", each has norm at most C.
     """
-    rows = gradients.reshape(1 if clipping == "batch" else len(gradients), -1)
+    rows = gradients.double().reshape(1 if clipping == "batch" else len(gradients), -1)
     norms = rows.norm(dim=1, keepdim=True)
     broken = ~norms.isfinite()
     factor = (clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(broken, 0.0)
     clipped = (rows.masked_fill(broken, 0.0) * factor).view_as(gradients)
-    noise = torch.randn(gradients.shape, generator=rng, device=rng.device)
-    return clipped + 2 * clip * sigma * noise
+    return Noise.of(source).gaussian(clipped, 2 * clip * sigma).to(gradients.dtype)
 
 
 class Critic:
@@ -220,7 +220,7 @@ class _Game:
         self.by, self.plan, self.shards, self.shape, self.classes, self.ctx = by, plan, shards, shape, classes, ctx
         self.generator = self._new_generator()
         self.critics: dict[int, Critic] = {}
-        self.public, self.secret = ctx.generator("GS-WGAN/public"), ctx.generator("GS-WGAN/critics")
+        self.public = ctx.generator("GS-WGAN/public")
         self.noise = ctx.privacy_noise("GS-WGAN/noise")
 
     def play(self) -> None:
@@ -251,7 +251,8 @@ class _Game:
         """Critic k, made and warmed if it was not used before."""
         if k not in self.critics:
             network = self.ctx.prepared(ProjectionCritic(self.shape, self.classes, self.by.critic_width))
-            made = Critic(self.by, network, self.shards[k], self.secret)
+            # Draws of its own: how many a critic takes depends on its records, and must move no other critic's.
+            made = Critic(self.by, network, self.shards[k], self.ctx.generator(f"GS-WGAN/critic {k}"))
             if self.by.warm:
                 made.warm(self._new_generator(), self.classes)
             self.critics[k] = made

@@ -206,7 +206,7 @@ class P3gm(PrivateGenerator):
                 advance(1)
 
     def _train(self, vae: PhasedVae, records: Tensor, codes: Tensor, plan: Plan, ctx: Context) -> None:
-        """Step 4."""
+        """Step 4. The draws of z are indexed by the record: leaving one out of the batch moves nobody else's."""
         sampling, noise = ctx.privacy_noise("gradients/sampling"), ctx.privacy_noise("gradients/noise")
         rng = ctx.generator("codes")
         parameters = dict(vae.named_parameters())
@@ -215,11 +215,11 @@ class P3gm(PrivateGenerator):
         with ctx.track("training decoder and variances privately", plan.steps) as advance:
             for _ in range(plan.steps):
                 chosen = poisson_sample(len(records), plan.sampling, sampling)
-                draws = torch.randn(len(chosen), self.latent, generator=rng, device=rng.device)
-                total = vae.clipped_sum(records[chosen], codes[chosen], draws, self.clip)
+                draws = torch.randn(len(records), self.latent, generator=rng, device=rng.device)
+                total = vae.clipped_sum(records[chosen], codes[chosen], draws[chosen], self.clip)
                 add_noise(total, groups, plan.gradients, noise)
                 for name, parameter in parameters.items():
-                    parameter.grad = total[name] / (plan.sampling * len(records))
+                    parameter.grad = (total[name] / (plan.sampling * len(records))).to(parameter.dtype)
                 optimizer.step()
                 advance(1)
         optimizer.zero_grad(set_to_none=True)

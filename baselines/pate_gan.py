@@ -65,6 +65,7 @@ from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
+from bench.privacy.noise import Noise, Source
 from methods._votes import Aggregation, Law, VotePlan, solve, vote_game
 
 SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
@@ -87,16 +88,17 @@ class Parts:
         self.rows = padded.long().to(images.device)
         self.sizes = torch.tensor([len(part) for part in parts], device=images.device)
 
-    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+    def draw(self, count: int, source: Source) -> Tensor:
         """(k, count) int64 records, row i uniform over part i with replacement; of no meaning where a part is empty."""
-        u = torch.rand(len(self.rows), count, generator=rng, device=rng.device, dtype=torch.float64)
+        u = Noise.of(source).uniform(len(self.rows), count)
         return self.rows.gather(1, (u * self.sizes[:, None]).long())
 
-    def batch(self, count: int, rng: torch.Generator) -> Tensor:
-        """(k, count, d + classes) pixels in [0, 1] and one-hot labels of `draw`."""
-        chosen = self.draw(count, rng)
+    def batch(self, count: int, source: Source) -> Tensor:
+        """(k, count, d + classes) pixels in [0, 1] and one-hot labels of `draw`; zeros where a part is empty."""
+        chosen = self.draw(count, source)
         pixels = to_float(self.images[chosen]).flatten(2)
-        return torch.cat([pixels, F.one_hot(self.labels[chosen], self.classes).float()], 2)
+        rows = torch.cat([pixels, F.one_hot(self.labels[chosen], self.classes).float()], 2)
+        return torch.where((self.sizes > 0)[:, None, None], rows, 0.0)
 
 
 class Perceptrons(nn.Module):

@@ -8,7 +8,6 @@ the model.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from bench.data import corrupted
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger
+from bench.privacy.noise import Noise
 from bench.seeds import derive
 
 Access = Literal["label", "scores", "weights"]
@@ -251,7 +251,7 @@ class Context:
     Attributes:
         device: where tensors live.
         seed: this step's own seed, derived from the named parts of its spec.
-        noise: "seeded" derives the privacy noise from `seed`; "os" draws its seed from the system's entropy.
+        noise: "seeded" derives the privacy noise from `seed`; "os" takes all of it from the system's entropy.
         track: opens a progress bar; use `with ctx.track("stage", total) as advance: advance(1)`.
         artifacts: the content-addressed store for reusable parts.
         autocast: True where bfloat16 autocast was asked for.
@@ -280,11 +280,13 @@ class Context:
         """A generator on the device, seeded from (this step's seed, name)."""
         return torch.Generator(self.device).manual_seed(derive(self.seed, name))
 
-    def privacy_noise(self, name: str) -> torch.Generator:
-        """The generator for privacy noise only: seeded like any other, or by the system's entropy (`--noise os`)."""
-        if self.noise == "seeded":
-            return self.generator(f"privacy-noise/{name}")
-        return torch.Generator(self.device).manual_seed(secrets.randbits(63))
+    def privacy_noise(self, name: str) -> Noise:
+        """What a guarantee rests on: noise, and all that is drawn per private record unless it is indexed by it.
+
+        Seeded like any other randomness, or every bit from the system's entropy (`--noise os`).
+        """
+        seed = derive(self.seed, f"privacy-noise/{name}") if self.noise == "seeded" else None
+        return Noise(self.device, seed)
 
     @contextmanager
     def precision(self) -> Iterator[None]:

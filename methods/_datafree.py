@@ -129,29 +129,37 @@ class Answers:
         return self.images[0], self.targets[0]
 
 
-def jitter(
-    images: Tensor,
-    rng: torch.Generator,
-    turn: float = 0.12,
-    scale: float = 0.15,
-    shear: float = 0.15,
-    move: float = 0.1,
-) -> Tensor:
+def jitter(images: Tensor, rng: torch.Generator) -> Tensor:
     """Each image turned, scaled, sheared and moved a little; black comes in at the border.
 
     Args:
         images: (n, c, h, w) in [0, 1].
         rng: on the images' device.
+    """
+    return moved(images, moves(len(images), rng))
+
+
+def moves(count: int, rng: torch.Generator) -> Tensor:
+    """(5, count) draws for `moved`: angle and shear normal, size and two shifts uniform in [-1, 1]."""
+    normal = torch.randn(2, count, generator=rng, device=rng.device)
+    return torch.cat([normal, torch.rand(3, count, generator=rng, device=rng.device) * 2 - 1])
+
+
+def moved(
+    images: Tensor, drawn: Tensor, turn: float = 0.12, scale: float = 0.15, shear: float = 0.15, move: float = 0.1
+) -> Tensor:
+    """Each image moved as `moves` drew for it; black comes in at the border.
+
+    Args:
+        images: (n, c, h, w) in [0, 1].
+        drawn: (5, n).
         turn: standard deviation of the angle, radians.
         scale: largest relative change of size.
         shear: standard deviation of the shear.
         move: largest shift, in half widths.
     """
-    n = len(images)
-    normal = torch.randn(2, n, generator=rng, device=images.device)
-    uniform = torch.rand(3, n, generator=rng, device=images.device) * 2 - 1
-    a, k = turn * normal[0], shear * normal[1]
-    s, dx, dy = scale * uniform[0], move * uniform[1], move * uniform[2]
+    a, k = turn * drawn[0], shear * drawn[1]
+    s, dx, dy = scale * drawn[2], move * drawn[3], move * drawn[4]
     top = torch.stack([(1 + s) * a.cos(), -(1 + s) * a.sin() + k, dx], 1)
     bottom = torch.stack([(1 + s) * a.sin(), (1 + s) * a.cos(), dy], 1)
     grid = F.affine_grid(torch.stack([top, bottom], 1), list(images.shape), align_corners=False)

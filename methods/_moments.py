@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.nets.strokes import StrokeGenerator
+from bench.privacy.noise import Noise, Source
 
 SENSITIVITY = 1.0
 STROKES, POINTS = 4000, (4, 5, 6, 8)
@@ -54,7 +55,7 @@ def release(
     classes: int,
     basis: Tensor,
     multiplier: float,
-    rng: torch.Generator,
+    source: Source,
     weight: float = 0.5,
     pooled: bool = False,
 ) -> Moments:
@@ -65,23 +66,33 @@ def release(
         labels: (n,) int64, private.
         basis: (c h w, d) orthonormal columns, chosen without data; on the generator's device.
         multiplier: noise over `SENSITIVITY`; 0 = no noise.
-        rng: of the privacy noise.
+        source: of the privacy noise.
         weight: a^2 in (0, 1), the first moments' share.
         pooled: one second moment of all records, for small data sets.
     """
-    device, d, std = basis.device, basis.shape[1], multiplier * SENSITIVITY
-    first, second = torch.zeros(classes, d, device=device), torch.zeros(1 if pooled else classes, d, d, device=device)
+    d, std = basis.shape[1], multiplier * SENSITIVITY
+    wide = basis.double()
+    first, second = wide.new_zeros(classes, d), wide.new_zeros(1 if pooled else classes, d, d)
     for part, of in zip(images.split(4096), labels.split(4096), strict=True):
-        u = F.normalize(part.to(device).float().flatten(1), dim=1) @ basis
-        member = F.one_hot(of, classes).to(device, u.dtype)
+        u = F.normalize(part.to(basis.device).double().flatten(1), dim=1) @ wide
+        member = F.one_hot(of, classes).to(u)
         first += member.T @ u
-        second += torch.einsum("nk,ni,nj->kij", torch.ones_like(member[:, :1]) if pooled else member, u, u)
-    above = torch.randn(second.shape, generator=rng, device=device).triu(1) / math.sqrt(2)
-    diagonal = torch.randn(second.shape[:2], generator=rng, device=device)
-    noise = above + above.transpose(1, 2) + torch.diag_embed(diagonal)
-    first += std / math.sqrt(weight) * torch.randn(first.shape, generator=rng, device=device)
-    second += std / math.sqrt(1 - weight) * noise
-    return Moments(first, second, std, weight, len(images), basis)
+        second += _sums_of_squares(u, member[:, :1].new_ones(len(u), 1) if pooled else member)
+    # One vector, which a record moves by a (a u, b u u^T) of norm 1: entries off the diagonal stand twice in u u^T.
+    a, b = math.sqrt(weight), math.sqrt(1 - weight)
+    row, column = torch.triu_indices(d, d, device=basis.device)
+    twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
+    sums = torch.cat([a * first.flatten(), (b * twice * second[:, row, column]).flatten()])
+    noisy = Noise.of(source).gaussian(sums, std)
+    first = noisy[: classes * d].view(classes, d) / a
+    second[:, row, column] = noisy[classes * d :].view(len(second), -1) / (b * twice)
+    second[:, column, row] = second[:, row, column]
+    return Moments(first.float(), second.float(), std, weight, len(images), basis)
+
+
+def _sums_of_squares(u: Tensor, member: Tensor) -> Tensor:
+    """(k, d, d): sum over n of member_nk u_n u_n^T."""
+    return torch.stack([(u * of[:, None]).T @ u for of in member.unbind(1)])
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ from torch import Tensor, nn
 from bench.api import Context, Release, Shards, Teacher
 from bench.nets import Ensemble
 from bench.privacy.audit import Game
+from bench.privacy.counts import noisy_counts
 from bench.privacy.mechanisms import gaussian_rows
+from bench.privacy.noise import Noise, Source
 from methods._annotation import Mechanism, Plan
 from methods._game import ensemble_game
 from methods._generator import GLYPHS
@@ -159,7 +161,7 @@ class Sound(Transcription):
             bounded: (n, c) student's and (n, c) teacher's logits, plan, to (n, c) gradients of norm at most beta.
         """
         ensemble, noise = teacher.members(), ctx.privacy_noise("ensemble")
-        prior = self._prior(teacher, mechanism.prior_multiplier(plan), ctx) if self.share else None
+        prior = self._prior(teacher, mechanism.prior_multiplier(plan), "moments", ctx) if self.share else None
         asks = self.asks or plan.iterations
         rounds = math.ceil(plan.iterations / asks)
         learner = replace(self, student_steps=self.ensemble_steps or self.student_steps)
@@ -190,7 +192,7 @@ class Sound(Transcription):
             control=None if prior is None else self._control(teacher, student, plan, mechanism, learner, ctx),
         )
 
-    def _prior(self, teacher: Teacher, multiplier: float, ctx: Context) -> Prior:
+    def _prior(self, teacher: Teacher, multiplier: float, name: str, ctx: Context) -> Prior:
         """The release of class moments, and how images are drawn from it."""
         if teacher.private is None:
             raise RuntimeError("the moments need the private images")
@@ -201,8 +203,8 @@ class Sound(Transcription):
         seed = ctx.generator("basis").initial_seed()
         basis = (stroke_basis(teacher.shape, d, seed) if glyphs else cosine_basis(teacher.shape, d)).to(ctx.device)
         pooled = small if self.prior_pooled == "auto" else self.prior_pooled == "yes"
-        rng, weight = ctx.privacy_noise("moments"), 0.7 if pooled else 0.5
-        moments = release(images, labels, teacher.classes, basis, multiplier, rng, weight, pooled)
+        noise, weight = ctx.privacy_noise(name), 0.7 if pooled else 0.5
+        moments = release(images, labels, teacher.classes, basis, multiplier, noise, weight, pooled)
         return Prior(gaussians(moments), ink if glyphs else light, teacher.shape)
 
     def _answer(
@@ -213,19 +215,19 @@ class Sound(Transcription):
         ensemble: Ensemble,
         plan: Plan,
         bounded: BoundedGradient,
-        noise: torch.Generator,
+        noise: Noise,
     ) -> Tensor:
         """(b, c) targets. All that is ever learnt from the teachers."""
         n, phi_s = len(ensemble), phi_s.eval()
         if self.aggregate == "votes":
-            counts = noisy_sum(ensemble.votes(images), noise, plan, votes=True)
+            counts = noisy_sum(ensemble.votes(images), noise, plan, votes=True).float()
             if self.reading == "step":
                 return F.one_hot(counts.argmax(1), counts.shape[1]).float()
             return self._posterior_of_votes(counts, classes, n, plan.sigma)
         with torch.no_grad():
             ours, theirs = phi_s(images), ensemble(images)
-        total = torch.stack([bounded(ours, of_teacher, plan=plan) for of_teacher in theirs]).sum(0)
-        mean = noisy_sum(total, noise, plan, votes=False) / n
+        total = torch.stack([bounded(ours, of_teacher, plan=plan) for of_teacher in theirs]).double().sum(0)
+        mean = (noisy_sum(total, noise, plan, votes=False) / n).float()
         if self.reading == "step":
             return ours.softmax(1) - self.step * mean
         read = self.posterior_of_gradients(mean, ours, partial(bounded, plan=plan), plan.beta, plan.sigma / n)
@@ -247,7 +249,7 @@ class Sound(Transcription):
         self, teacher: Teacher, student: str, plan: Plan, mechanism: Mechanism, learner: Sound, ctx: Context
     ) -> nn.Module:
         """The student without teachers, of the same total budget; its answers are the classes images were drawn for."""
-        prior = self._prior(teacher, mechanism.prior_multiplier(plan) * math.sqrt(self.prior_share), ctx)
+        prior = self._prior(teacher, mechanism.prior_multiplier(plan) * math.sqrt(self.prior_share), "control", ctx)
         rounds = math.ceil(plan.iterations / (self.asks or plan.iterations))
         players: Players = learner.players(teacher, student, rounds, ctx)
         images, classes = prior.draw(self.batch * plan.iterations + self.extra, players.rng)
@@ -258,6 +260,8 @@ class Sound(Transcription):
         return players.student.eval()
 
 
-def noisy_sum(total: Tensor, noise: torch.Generator, plan: Plan, votes: bool) -> Tensor:
-    """What is released of an image: vote counts with N(0, sigma^2), or a sum of gradients with N(0, sigma^2 beta^2)."""
-    return gaussian_rows(total, plan.sigma * (1.0 if votes else plan.beta), noise)
+def noisy_sum(total: Tensor, noise: Source, plan: Plan, votes: bool) -> Tensor:
+    """What is released of an image: votes with rounded N(0, sigma^2), or gradients' sum with N(0, sigma^2 beta^2)."""
+    if votes:
+        return noisy_counts(total, "gaussian", plan.sigma, noise)
+    return gaussian_rows(total, plan.sigma * plan.beta, noise)

@@ -1,8 +1,8 @@
 """Noisy aggregation of teachers' votes: PATE's arg-max with Laplace or Gaussian noise, and what the ledger is told.
 
 One private record lies in one teacher's part, so it can move one vote per query: two counts by 1 each, 2 in L1 and
-sqrt(2) in L2. Noise is added to every count, so the noisy counts themselves may be released; the label, or any other
-reading of them, is post-processing.
+sqrt(2) in L2. Noise, a whole number, is added to every count, so the noisy counts themselves may be released; the
+label, or any other reading of them, is post-processing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
@@ -20,10 +19,10 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
+from bench.privacy.counts import Law, noisy_counts
+from bench.privacy.noise import Source
 
 MOST_QUERIES = 10_000_000
-
-Law = Literal["laplace", "gaussian"]
 
 AGREEMENTS = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Shares of the teachers that may agree, equally likely beforehand; public constants of `posterior`."""
@@ -47,17 +46,15 @@ class Aggregation:
     threshold: float = 0.0
     threshold_scale: float = 0.0
 
-    def counts(self, votes: Tensor, rng: torch.Generator) -> Tensor:
-        """(n, classes) vote counts with their noise, an independent draw for every count; float64."""
-        draw = laplace if self.law == "laplace" else gaussian
-        return votes.double() + draw(votes.shape, self.scale, rng).to(votes.device)
+    def counts(self, votes: Tensor, noise: Source) -> Tensor:
+        """(n, classes) vote counts with their noise, an independent whole number for every count; float64."""
+        return noisy_counts(votes, self.law, self.scale, noise)
 
-    def confident(self, votes: Tensor, rng: torch.Generator) -> Tensor:
+    def confident(self, votes: Tensor, noise: Source) -> Tensor:
         """(n,) booleans: which queries are answered. All of them without a threshold, and then nothing is drawn."""
         if self.threshold <= 0:
             return torch.ones(len(votes), dtype=torch.bool, device=votes.device)
-        largest = votes.double().amax(1)
-        return largest + gaussian(largest.shape, self.threshold_scale, rng).to(votes.device) >= self.threshold
+        return noisy_counts(votes.amax(1), "gaussian", self.threshold_scale, noise) >= self.threshold
 
     def spend(self, ledger: Ledger, queries: int, candidates: int, teachers: int) -> None:
         """Write down `queries` answers, chosen from `candidates` images that were put to the threshold.
@@ -83,17 +80,6 @@ class Aggregation:
 
 def _gaussian_event(multiplier: float) -> DpEvent:
     return GaussianDpEvent(multiplier) if multiplier > 0 else NonPrivateDpEvent()
-
-
-def laplace(shape: torch.Size, scale: float, rng: torch.Generator) -> Tensor:
-    """Independent draws with density exp(-|x| / scale) / (2 scale), float64, on the generator's device."""
-    u = torch.rand(shape, generator=rng, device=rng.device, dtype=torch.float64) * 2 - 1
-    return -scale * u.sign() * torch.log1p(-u.abs().clamp_max(1 - 2**-53))
-
-
-def gaussian(shape: torch.Size, scale: float, rng: torch.Generator) -> Tensor:
-    """Independent draws of N(0, scale^2), float64, on the generator's device."""
-    return scale * torch.randn(shape, generator=rng, device=rng.device, dtype=torch.float64)
 
 
 def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
@@ -187,7 +173,7 @@ def solve(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -
         ) from None
 
 
-def ask(plan: VotePlan, votes: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
     """Put (candidates, classes) votes to the threshold and answer the first `plan.queries` that pass it.
 
     Returns:
@@ -195,8 +181,8 @@ def ask(plan: VotePlan, votes: Tensor, rng: torch.Generator) -> tuple[Tensor, Te
     """
     if len(votes) > plan.candidates:
         raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")
-    answered = plan.aggregation.confident(votes, rng).nonzero()[:, 0][: plan.queries]
-    return answered, plan.aggregation.counts(votes[answered], rng)
+    answered = plan.aggregation.confident(votes, noise).nonzero()[:, 0][: plan.queries]
+    return answered, plan.aggregation.counts(votes[answered], noise)
 
 
 def vote_game(plan: VotePlan, claimed: float, delta: float) -> Game:

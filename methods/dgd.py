@@ -73,11 +73,12 @@ from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
 from bench.privacy.claims import dgd_composition
+from bench.privacy.noise import Noise, Source
 from methods._datafree import balance_loss, confidence_loss, jitter, xavier
 from methods._dgd_options import DgdOptions
 from methods._generator import l1_activation_loss, make_generator, pretrain
 from methods._manifold import jacobian_gram, spread, tangent_normal
-from methods._votes import Aggregation, VotePlan, ask, laplace, posterior, solve, vote_game
+from methods._votes import Aggregation, VotePlan, ask, posterior, solve, vote_game
 
 SHARDS, LARGE = {"digits": 48}, 100
 CHUNK = 256
@@ -297,7 +298,7 @@ class Dgd(DgdOptions):
         vae: VAE | None,
         plan: VotePlan,
         teacher: Teacher,
-        noise: torch.Generator,
+        noise: Source,
     ) -> Tensor:
         """Section III-C, Eq. 3: answers for few images; returns the rows of the others, D^_u."""
         if plan.candidates >= len(images):
@@ -326,8 +327,7 @@ class Dgd(DgdOptions):
                 codes = sample(*vae.encode(batch), rng)
                 if self.code_noise:
                     normalised = codes / codes.abs().amax(1, keepdim=True)
-                    noise = laplace(codes.shape, 2 * self.code / self.code_epsilon, rng)
-                    codes = normalised + noise.to(codes.dtype)
+                    codes = Noise.of(rng).laplace(normalised, 2 * self.code / self.code_epsilon)
                 along, across = tangent_normal(
                     jacobian_gram(vae.decode, codes), self.tangent_share, self.step_size, rng
                 )

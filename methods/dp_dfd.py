@@ -68,6 +68,7 @@ from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, worst
 from bench.privacy.claims import dpsd_theorem2
 from bench.privacy.mechanisms import selective_response
+from bench.privacy.noise import Source
 from methods._datafree import Answers, balance_loss, balanced, confidence_loss, jitter
 from methods._dp_dfd_options import DpDfdOptions
 from methods._generator import BatchStatistics, make_generator, pretrain
@@ -271,7 +272,7 @@ class DpDfd(DpDfdOptions):
             images = torch.cat([players.generator(part) for part in z.split(self.batch)])
         return images if self.choose == 1 else balanced(images, players.student, count, players.rng)
 
-    def _ask(self, images: Tensor, phi_s: nn.Module, phi_t: nn.Module, plan: Plan, noise: torch.Generator) -> Tensor:
+    def _ask(self, images: Tensor, phi_s: nn.Module, phi_t: nn.Module, plan: Plan, noise: Source) -> Tensor:
         """Lines 2b and 2c: (n, c) targets of the student. All that the answers ever tell of the teacher."""
         phi_s.eval()
         with torch.no_grad():
@@ -283,7 +284,7 @@ class DpDfd(DpDfdOptions):
             return likelihood(answers.argmax(1), allowed, plan.answer_epsilon)
         return answers
 
-    def _respond(self, allowed: Tensor, y_t: Tensor, epsilon: float, noise: torch.Generator) -> Tensor:
+    def _respond(self, allowed: Tensor, y_t: Tensor, epsilon: float, noise: Source) -> Tensor:
         """Lines 8-11: (n, c) answers, from (n, c) candidates and the teacher's (n, c) logits."""
         r = y_t.argmax(1)
         answered = selective_response(r, allowed, epsilon, noise)

@@ -65,6 +65,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import gaussian_rows, gaussian_shared_mean
+from bench.privacy.noise import Source
 from methods._annotation import Mechanism, Plan, solve
 from methods._game import gradient_game
 from methods._sound import Sound
@@ -213,9 +214,7 @@ class Dpdfd(Sound):
             players.z.normal_(generator=players.rng)
             return players.generator(players.z)
 
-    def _annotate(
-        self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: torch.Generator
-    ) -> Tensor:
+    def _annotate(self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: Source) -> Tensor:
         """Lines 4 to 10: (B, c) new outputs of the student. All that is ever learnt from the teacher."""
         phi_s.eval()
         with torch.no_grad():
@@ -230,7 +229,7 @@ class Dpdfd(Sound):
         """Lines 5 to 7: (B, c) rows of norm at most C."""
         return self.bounded(self.gradient(ours, theirs), plan.beta)
 
-    def _noisy(self, bounded: Tensor, plan: Plan, noise: torch.Generator) -> Tensor:
+    def _noisy(self, bounded: Tensor, plan: Plan, noise: Source) -> Tensor:
         """Line 9, Eq. 4: the batch's noisy mean for every row, or every row with its own noise."""
         if self.noise == "batch":
             return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)

@@ -71,6 +71,7 @@ from bench.privacy.mechanisms import (
     randomised_response,
     randomised_response_as_printed,
 )
+from bench.privacy.noise import Source
 from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
 from methods._game import gradient_game, response_game
 from methods._sound import Sound
@@ -242,7 +243,7 @@ class Dpsd(Sound):
             return players.generator(players.z)
 
     def _annotate(
-        self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: torch.Generator, k: int
+        self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: Source, k: int
     ) -> Tensor:
         """Line 4, Eq. 6: (n, c) noisy labels. All that is ever learnt from the teacher."""
         phi_s.eval()
@@ -260,7 +261,7 @@ class Dpsd(Sound):
             )
         return ours.softmax(1) - self.gamma_s * answers
 
-    def _noisy(self, bounded: Tensor, plan: Plan, noise: torch.Generator) -> Tensor:
+    def _noisy(self, bounded: Tensor, plan: Plan, noise: Source) -> Tensor:
         """Eq. 3: (n, c) rows of norm at most beta with their noise; the raw answer of data mode."""
         if self.noise == "batch":
             return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
@@ -270,7 +271,7 @@ class Dpsd(Sound):
         """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta."""
         return self.bounded(keep_top_k(self.gradient(ours, theirs), plan.k, self.top_by), plan.beta)
 
-    def _responses(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: torch.Generator) -> Tensor:
+    def _responses(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:
         """Eq. 5: (n,) randomised responses on r, the student's k most probable classes being the candidates."""
         candidates = ours.topk(k, 1).indices
         if self.response == "printed":

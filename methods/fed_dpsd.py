@@ -52,6 +52,7 @@ from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import gaussian_rows, randomised_response
+from bench.privacy.noise import Source
 from methods._annotation import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
 from methods._game import gradient_game, response_game
 from methods._transcription import Players, Transcription, updates
@@ -213,7 +214,7 @@ class FedDpsd(Transcription):
             return players.generator(players.z)
 
     def _annotate(
-        self, images: Tensor, phi_s: nn.Module, clients: Ensemble, plan: Plan, noise: torch.Generator, k: int
+        self, images: Tensor, phi_s: nn.Module, clients: Ensemble, plan: Plan, noise: Source, k: int
     ) -> Tensor:
         """Lines 5 to 14: (b, c) labels. All that is ever learnt from the clients."""
         phi_s.eval()
@@ -223,17 +224,17 @@ class FedDpsd(Transcription):
             return self._mean_response(ours, theirs, plan, noise, k)
         rows = torch.stack([self._bounded_gradient(ours, of_client, plan) for of_client in theirs])
         if self.noise == "client":
-            total = gaussian_rows(rows.flatten(0, 1), plan.sigma * plan.beta, noise).view_as(rows).sum(0)
+            total = gaussian_rows(rows.flatten(0, 1), plan.sigma * plan.beta, noise).view_as(rows).double().sum(0)
             sigma = plan.sigma * len(clients) ** 0.5
         else:
-            total, sigma = gaussian_rows(rows.sum(0), plan.sigma * plan.beta, noise), plan.sigma
-        mean = total / len(clients)
+            total, sigma = gaussian_rows(rows.double().sum(0), plan.sigma * plan.beta, noise), plan.sigma
+        mean = (total / len(clients)).float()
         if self.reading == "posterior":
             expected = partial(self._bounded_gradient, plan=plan)
             return self.posterior_of_gradients(mean, ours, expected, plan.beta, sigma / len(clients))
         return ours.softmax(1) - self.gamma_s * mean
 
-    def _mean_response(self, ours: Tensor, theirs: Tensor, plan: Plan, noise: torch.Generator, k: int) -> Tensor:
+    def _mean_response(self, ours: Tensor, theirs: Tensor, plan: Plan, noise: Source, k: int) -> Tensor:
         """Lines 28 to 33 and 14, label mode: (b, c) mean over clients of what each one's response is read as."""
         candidates, targets = ours.topk(k, 1).indices, []
         for of_client in theirs:

@@ -1,7 +1,7 @@
 """The randomised steps the methods share: bounding rows, adding noise, answering with a randomised label.
 
-Noise is drawn in float32 on the generator's device. What leaves a randomised step may be released; what enters may not.
-The noise is not hardened against attacks on the low bits of floating-point numbers (Mironov 2012).
+What leaves a randomised step may be released; what enters may not. Where the draws come from, and the precision they
+are made in, is `bench.privacy.noise`; noise for counts is `bench.privacy.counts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 
 from bench.errors import BenchError
+from bench.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, Noise, Source
+
+MOST_RESPONSE_EPSILON = 40 * math.log(2)
 
 
 def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
@@ -32,7 +35,7 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
         Replacing one row moves the stack, or the sum over rows, by less than `2 * bound`.
 
     Raises:
-        BenchError: `bound` or `h` not a finite number > 0.
+        BenchError: `bound` or `h` outside of 2^-100 to 2^100.
     """
     _require_positive("bound", bound)
     _require_positive("h", h)
@@ -57,7 +60,7 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
         The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
 
     Raises:
-        BenchError: `bound` not a finite number > 0.
+        BenchError: `bound` outside of 2^-100 to 2^100.
     """
     _require_positive("bound", bound)
     return _scaled(grads, (bound / _norms(grads)).clamp(max=1.0))
@@ -86,42 +89,41 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
     return torch.zeros_like(grads).scatter(1, kept, grads.gather(1, kept))
 
 
-def gaussian_rows(values: Tensor, std: float, generator: torch.Generator) -> Tensor:
+def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
     """Add independent N(0, std^2) to every coordinate of every row, zeros included (DPSD, data mode).
 
     Args:
-        values: (n, c), any float dtype.
+        values: (n, c), float32 or float64.
         std: >= 0, in the units of `values`; 0 adds nothing and protects nothing.
 
     Returns:
-        (n, c), same dtype and device; the sum is formed in float32 or wider before it is rounded to the dtype.
+        (n, c), same dtype and device.
 
     Raises:
-        BenchError: `std` not a finite number >= 0.
+        BenchError: a std, a dtype or values outside of what floating point can protect (`bench.privacy.noise`).
     """
-    return (values + _noise(values.shape, std, generator).to(values.device)).to(values.dtype)
+    return Noise.of(source).gaussian(values, std)
 
 
-def gaussian_shared_mean(rows: Tensor, std: float, generator: torch.Generator) -> Tensor:
+def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
     """(sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
 
     Args:
-        rows: (n, c), n >= 1, any float dtype.
+        rows: (n, c), n >= 1, any float dtype; summed in float64.
         std: >= 0, in the units of `rows`, before the division by n.
 
     Returns:
         (c,), same dtype and device.
 
     Raises:
-        BenchError: `std` not a finite number >= 0, or no rows.
+        BenchError: a std that `bench.privacy.noise` refuses, or no rows.
     """
     if len(rows) == 0:
         raise BenchError("a noisy mean needs at least one row, got none")
-    noise = _noise(rows.shape[1:], std, generator).to(rows.device)
-    return ((rows.to(torch.promote_types(rows.dtype, torch.float32)).sum(0) + noise) / len(rows)).to(rows.dtype)
+    return (Noise.of(source).gaussian(rows.double().sum(0), std) / len(rows)).to(rows.dtype)
 
 
-def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, source: Source) -> Tensor:
     """Answer each label by one of its row's k candidates, epsilon-differentially private in the label.
 
     A label among its candidates is kept with probability e^epsilon / (e^epsilon + k - 1) and otherwise replaced by one
@@ -137,20 +139,22 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, gene
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: `epsilon` negative or NaN.
+        BenchError: an `epsilon` that `flip_probability` refuses.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
-    inside, position = _located(labels, candidates, epsilon)
+    noise = Noise.of(source)
+    labels = noise.entering("response", labels, epsilon)
+    inside, position = _located(labels, candidates)
     n, k = candidates.shape
-    stay = _kept(n, k, epsilon, generator).to(labels.device)
-    shift = _integers(1, max(k, 2), n, generator).to(labels.device)
-    anywhere = _integers(0, k, n, generator).to(labels.device)
-    answer = torch.where(inside, torch.where(stay, position, (position + shift) % k), anywhere)
-    return candidates.gather(1, answer[:, None])[:, 0]
+    flip = noise.chance(flip_probability(epsilon, k), n).to(labels.device)
+    shift = noise.integers(1, max(k, 2), n).to(labels.device)
+    anywhere = noise.integers(0, k, n).to(labels.device)
+    answer = torch.where(inside, torch.where(flip, (position + shift) % k, position), anywhere)
+    return noise.released(candidates.gather(1, answer[:, None])[:, 0])
 
 
 def randomised_response_as_printed(
-    labels: Tensor, candidates: Tensor, classes: int, epsilon: float, generator: torch.Generator
+    labels: Tensor, candidates: Tensor, classes: int, epsilon: float, source: Source
 ) -> Tensor:
     """DPSD's Eq. 5 as printed, for audits only: it satisfies no finite epsilon.
 
@@ -167,16 +171,17 @@ def randomised_response_as_printed(
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: `epsilon` negative or NaN.
+        BenchError: an `epsilon` that `flip_probability` refuses.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
-    inside, _ = _located(labels, candidates, epsilon)
+    noise = Noise.of(source)
+    inside, _ = _located(labels, candidates)
     n, k = candidates.shape
-    stay = _kept(n, classes, epsilon, generator).to(labels.device)
-    shift = _integers(1, max(classes, 2), n, generator).to(labels.device)
-    anywhere = _integers(0, k, n, generator).to(labels.device)
-    over_all = torch.where(stay, labels, (labels + shift) % classes)
-    return torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0])
+    flip = noise.chance(flip_probability(epsilon, classes), n).to(labels.device)
+    shift = noise.integers(1, max(classes, 2), n).to(labels.device)
+    anywhere = noise.integers(0, k, n).to(labels.device)
+    over_all = torch.where(flip, (labels + shift) % classes, labels)
+    return noise.released(torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0]))
 
 
 def _norms(grads: Tensor) -> Tensor:
@@ -189,16 +194,8 @@ def _scaled(grads: Tensor, scale: Tensor) -> Tensor:
     return torch.where(finite, (grads.double() * scale).to(grads.dtype), torch.zeros_like(grads))
 
 
-def _noise(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
-    if not 0 <= std < math.inf:
-        raise BenchError(f"the noise's standard deviation is {std}; expected a finite number >= 0")
-    return std * torch.randn(shape, generator=generator, device=generator.device, dtype=torch.float32)
-
-
-def _located(labels: Tensor, candidates: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     """(n,) whether each label is among its candidates, and where."""
-    if not epsilon >= 0:
-        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
     if candidates.ndim != 2 or candidates.shape[1] < 1 or labels.shape != candidates.shape[:1]:
         shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
         raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
@@ -212,22 +209,35 @@ def _located(labels: Tensor, candidates: Tensor, epsilon: float) -> tuple[Tensor
     return hits.any(dim=1), hits.int().argmax(dim=1)
 
 
-def _kept(n: int, choices: int, epsilon: float, generator: torch.Generator) -> Tensor:
-    """(n,) true with probability e^epsilon / (e^epsilon + choices - 1); float64, so that small chances to flip stay."""
-    probability = 1 / (1 + (choices - 1) * math.exp(-epsilon))
-    return torch.rand(n, generator=generator, device=generator.device, dtype=torch.float64) < probability
+def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
+    """(k - 1) / (e^epsilon + k - 1), the chance that a randomised response over k choices gives up its label; float64.
 
+    Drawn to 2^-62 (`Noise.chance`), so that a chance of 2^-40 is right to 2^-22 of itself, and so is the epsilon. A
+    rarer flip is refused, long before it rounds to never, which would be no privacy at all.
 
-def _integers(low: int, high: int, n: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(low, high, (n,), generator=generator, device=generator.device)
+    Raises:
+        BenchError: `epsilon` negative, NaN, or finite and above 27.7, where two choices flip with less than 2^-40.
+    """
+    if not epsilon >= 0:
+        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
+    if MOST_RESPONSE_EPSILON < epsilon < math.inf:
+        raise BenchError(
+            f"the epsilon of a randomised response is {epsilon:g}; expected at most {MOST_RESPONSE_EPSILON:.1f}, above "
+            "which an answer is flipped less than once in 2^40: take epsilon inf for answers without noise"
+        )
+    others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
+    return others / (1 + others)
 
 
 def _require_positive(name: str, given: float) -> None:
-    if not 0 < given < math.inf:
-        raise BenchError(f"{name} is {given}; expected a finite number > 0")
+    if not SMALLEST_SCALE <= given <= LARGEST_SCALE:
+        raise BenchError(
+            f"{name} is {given:g}; expected a number from {SMALLEST_SCALE:.2g} to {LARGEST_SCALE:.2g}, beyond which "
+            "floating point cannot keep a bound"
+        )
 
 
-def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
+def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
     """Answer each label by one of its row's candidates, whose number k >= 2 may differ from row to row.
 
     DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot answers: a label among its row's candidates
@@ -245,24 +255,19 @@ def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, generato
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: `epsilon` negative or NaN.
+        BenchError: an `epsilon` that `flip_probability` refuses.
         ValueError: shapes that do not match, or `allowed` not of type bool.
     """
-    if not epsilon >= 0:
-        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
     if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:
         given = f"{tuple(labels.shape)} and {tuple(allowed.shape)} of {allowed.dtype}"
         raise ValueError(f"expected labels (n,) and allowed (n, c) of bool, got {given}")
+    noise = Noise.of(source)
+    labels = noise.entering("response", labels, epsilon)
     own = labels[:, None]
     inside, k = allowed.gather(1, own)[:, 0], allowed.sum(1)
-    stay = _uniform(len(labels), generator).to(labels.device) * (1 + (k.double() - 1) * math.exp(-epsilon)) < 1
+    flip = noise.chance(flip_probability(epsilon, k), len(labels)).to(labels.device)
     others = allowed.scatter(1, own, False)
     choices = others.sum(1)
-    rank = (_uniform(len(labels), generator).to(labels.device) * choices).long().minimum(choices - 1)
+    rank = noise.bits(len(labels)).to(labels.device) % choices.clamp_min(1)
     other = (others & (others.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
-    return torch.where(inside & (stay | (choices == 0)), labels, other)
-
-
-def _uniform(n: int, generator: torch.Generator) -> Tensor:
-    """(n,) float64 in [0, 1)."""
-    return torch.rand(n, generator=generator, device=generator.device, dtype=torch.float64)
+    return noise.released(torch.where(inside & (~flip | (choices == 0)), labels, other))

@@ -40,7 +40,7 @@ def fit_ensemble(
 
     Adam with decoupled weight decay, the rate falling linearly to 0. A step draws `batch` images of each part with
     replacement, so that parts may differ in size and no member's training depends on another one's part. A member whose
-    part is empty stays as it was. Members with fixed features are solved by ridge regression instead.
+    part is empty stays as it was, buffers included. Members with fixed features are solved by ridge regression instead.
 
     Args:
         images: (n, c, h, w) uint8.
@@ -131,7 +131,10 @@ class _Batches:
         within = (uniform * self.sizes[:, None]).long().clamp_max((self.sizes - 1).clamp_min(0)[:, None])
         chosen = self.order[(self.starts[:, None] + within).clamp_max(len(self.order) - 1).flatten()]
         x = augmented(self.images[chosen].to(self.device), self.shift, False, self.rng).float() / 255
-        return x.unflatten(0, (m, self.batch)), self.labels[chosen].to(self.device).unflatten(0, (m, self.batch))
+        x, y = x.unflatten(0, (m, self.batch)), self.labels[chosen].to(self.device).unflatten(0, (m, self.batch))
+        # An empty part has no records, nor may its member's buffers (BatchNorm) see those of another one.
+        held = self.weight > 0
+        return torch.where(held[:, None, None, None, None], x, 0.0), torch.where(held[:, None], y, 0)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Sum over members of the mean cross-entropy of each, so that no member's gradient knows of another's."""
@@ -158,11 +161,15 @@ def _train_in_turn(
         p for member, size in zip(members, draw.sizes.tolist(), strict=True) if size for p in member.parameters()
     ]
     optimizer, schedule = _optimizer(parameters, steps, lr, weight_decay)
+    empty = [member for member, size in zip(members, draw.sizes.tolist(), strict=True) if not size]
+    before = [{name: value.clone() for name, value in member.state_dict().items()} for member in empty]
     for _ in range(steps):
         x, y = draw()
         loss = draw.loss(torch.stack([member(part) for member, part in zip(members, x, strict=True)]), y)
         _step(loss, optimizer, schedule)
         advance(1)
+    for member, state in zip(empty, before, strict=True):
+        member.load_state_dict(state)
     _require_finite(parameters)
 
 

@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy import mechanisms
 from bench.privacy.mechanisms import randomised_response, selective_response
+from bench.privacy.noise import Noise
 
 C = 4
 SETS = [row for row in itertools.product([False, True], repeat=C) if sum(row) >= 2]
@@ -34,14 +34,18 @@ def by_hand(label: int, allowed: tuple[bool, ...], epsilon: float, k: int | None
 
 
 def enumerated(monkeypatch, label: int, allowed: tuple[bool, ...], epsilon: float) -> list[float]:
-    """The mechanism run on a grid over both of its uniform draws; the first draw only says whether to stay."""
+    """The mechanism run on a grid over both of its draws; the first one only says whether to stay."""
     k = sum(allowed)
     kept = math.exp(epsilon) / (math.exp(epsilon) + k - 1)
     found = [0.0] * C
     for stay, chance in ((True, kept), (False, 1 - kept)):
-        first = torch.full((12,), kept - 1e-12 if stay else kept + 1e-12, dtype=torch.float64)
-        draws = iter([first, (torch.arange(12, dtype=torch.float64) + 0.5) / 12])
-        monkeypatch.setattr(mechanisms, "_uniform", lambda n, generator, draws=draws: next(draws))
+
+        def flipped(noise, probability, n, stay=stay, chance=chance):
+            assert probability.tolist() == pytest.approx([1 - kept] * n)
+            return torch.full((n,), not stay)
+
+        monkeypatch.setattr(Noise, "chance", flipped)
+        monkeypatch.setattr(Noise, "bits", lambda noise, n: torch.arange(n))
         answers = selective_response(torch.full((12,), label), torch.tensor([allowed] * 12), epsilon, seeded())
         for answer in answers.tolist():
             found[answer] += chance / 12

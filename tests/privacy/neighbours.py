@@ -1,0 +1,213 @@
+"""Runs of a method on neighbouring toy data sets, and what its ledger allows them to differ by."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from bench import nets, registry
+from bench.api import Context, Release, Shards, Teacher
+from bench.config import configure
+from bench.data.partition import partition
+from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.witness import Step, Trace, Witness
+from bench.seeds import derive
+from bench.teachers import fit_ensemble
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher
+
+N, MISSING = 60, 17
+ROUNDING = 1e-6
+"""Of what may move, relative: float32's, where sums are formed in it."""
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Watched(Context):
+    """A context whose noise sources share a witness."""
+
+    trace: Trace | None = None
+
+    def privacy_noise(self, name: str) -> Witness:
+        """A witness in the place of the source."""
+        assert self.trace is not None
+        return Witness(self.trace, derive(self.seed, f"privacy-noise/{name}"))
+
+
+def watched(trace: Trace, seed: int = 5) -> Watched:
+    return Watched(torch.device("cpu"), seed, silent, MemoryArtifacts(), trace=trace)
+
+
+def records(n: int = N) -> Pair:
+    """Toy records that are all different, in an order that classes do not show in."""
+    images, labels = toy_private(3, n)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
+    return images[order], labels[order]
+
+
+def without(pair: Pair, missing: int = MISSING) -> Pair:
+    """The records but one."""
+    kept = torch.arange(len(pair[0])) != missing
+    return pair[0][kept], pair[1][kept]
+
+
+def with_another(pair: Pair, missing: int = MISSING) -> Pair:
+    """One record in the place of another, with another label."""
+    images, labels = pair[0].clone(), pair[1].clone()
+    images[missing], labels[missing] = 255 - images[missing], (labels[missing] + 1) % CLASSES
+    return images, labels
+
+
+def with_another_label(pair: Pair, missing: int = MISSING) -> Pair:
+    labels = pair[1].clone()
+    labels[missing] = (labels[missing] + 1) % CLASSES
+    return pair[0], labels
+
+
+def teachers(shards: Shards, private: Pair, seed: int = 9, lacking: int | None = None) -> nets.Ensemble:
+    """The ensemble as the bench trains it. `lacking` is left out of the part that it would lie in."""
+    images, labels = private
+    parts = partition(images, labels, shards.count, shards.partition, shards.alpha, derive(seed, "partition") % 2**32)
+    if lacking is not None:
+        parts = [part[part != lacking] for part in parts]
+    seeds = [derive(seed, "member", j) for j in range(shards.count)]
+    made = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, seeds)
+    fit_ensemble(
+        made,
+        images,
+        labels,
+        parts,
+        steps=min(shards.steps, 2),
+        batch=8,
+        lr=shards.lr,
+        weight_decay=shards.weight_decay,
+        shift=shards.shift,
+        device=torch.device("cpu"),
+        seed=seed,
+    )
+    return made
+
+
+def differing(one: nets.Ensemble, other: nets.Ensemble) -> int:
+    """How many members differ, buffers included."""
+    pairs = zip(one.members, other.members, strict=True)
+    return sum(
+        any(not torch.equal(a, b) for a, b in zip(x.state_dict().values(), y.state_dict().values(), strict=True))
+        for x, y in pairs
+    )
+
+
+def method(name: str, options: dict[str, Any]) -> Any:
+    """At tier smoke."""
+    return configure(registry.load("method", name), "smoke", {k: str(v) for k, v in options.items()}, "method")
+
+
+def two_runs(
+    plugin: Any, budget: Budget, first: Teacher, second: Teacher, absent: bool, missing: int = MISSING
+) -> tuple[Trace, Release, Release]:
+    """Both runs with the same public seed; the second one sees what the first one saw."""
+    trace = Trace(missing, absent)
+    releases = []
+    for teacher in (first, second):
+        torch.manual_seed(11)
+        releases.append(plugin.convert(teacher, "datalens", budget, watched(trace)))
+        trace.again()
+    trace.finished()
+    return trace, releases[0], releases[1]
+
+
+def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
+    """The toy teacher with these records behind it, or with these teachers."""
+    return replace(toy_teacher(), private=private, ensemble=ensemble)
+
+
+def reaches(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> Iterator[tuple[str, float, int]]:
+    """(kind, how far one use may move over its noise's scale, how often) of every entry that promises something."""
+    for entry in ledger.entries(unit):
+        event = entry.event.event if isinstance(entry.event, dp_event.PoissonSampledDpEvent) else entry.event
+        if isinstance(event, dp_event.GaussianDpEvent):
+            yield "gaussian", 1 / event.noise_multiplier, entry.count
+        elif isinstance(event, dp_event.LaplaceDpEvent):
+            yield "laplace", 1 / event.noise_multiplier, entry.count
+        elif isinstance(event, dp_event.RandomizedResponseDpEvent):
+            yield "response", 1.0, entry.count
+        else:
+            raise AssertionError(f"nothing is promised: {entry.event}")
+
+
+def violations(
+    trace: Trace, ledger: Ledger, unit: Unit = Unit.EXAMPLE, twice: bool = False, rows: bool = False
+) -> list[str]:
+    """What moved further than the ledger says.
+
+    Args:
+        rows: each row is an answer of its own, and a use of its own in the ledger.
+        twice: outside of Poisson samples a record was replaced, not left out: two moves.
+    """
+    found = []
+    for kind in ("gaussian", "laplace", "response"):
+        allowed = [(reach, count) for name, reach, count in reaches(ledger, unit) if name == kind]
+        moved = _rows(trace, kind) if rows else _per_use(trace, kind, twice)
+        uses = sum(count for _, count in allowed)
+        if kind == "response":
+            answers = sum(step.moved or 0 for step in trace.protected() if step.kind == kind)
+            found += [f"response: {answers} answers to other labels, the ledger has {uses}"] if answers > uses else []
+            continue
+        often = sum(distance > ROUNDING for distance, _ in moved)
+        if often > uses:
+            found.append(f"{kind}: moved in {often} steps, the ledger has {uses}")
+        power = 1 if kind == "laplace" else 2
+        room, most = sum(reach**power * count for reach, count in allowed), max((r for r, _ in allowed), default=0.0)
+        total = sum(distance**power for distance, _ in moved)
+        farthest = max((distance for distance, _ in moved), default=0.0)
+        outside = max((distance for distance, sampled in moved if not sampled), default=0.0)
+        if outside > ROUNDING:
+            found.append(f"{kind}: moved by {outside:.3g} in a step whose sample does not hold the record")
+        if farthest > most * (1 + ROUNDING) + ROUNDING:
+            found.append(f"{kind}: moved by {farthest:.4g} in a step, the ledger has {most:.4g}")
+        if total > room * (1 + ROUNDING) + ROUNDING:
+            found.append(
+                f"{kind}: moved by {total ** (1 / power):.4g} in all, the ledger has {room ** (1 / power):.4g}"
+            )
+    return found
+
+
+def _rows(trace: Trace, kind: str) -> list[tuple[float, bool]]:
+    return [(distance, True) for step in trace.protected() if step.kind == kind for distance in step.by_row]
+
+
+def _per_use(trace: Trace, kind: str, twice: bool) -> list[tuple[float, bool]]:
+    """How far each use of a mechanism moved, the groups of one Poisson sample together, and whether it may have."""
+    uses: dict[object, list[Step]] = defaultdict(list)
+    for i, step in enumerate(trace.protected()):
+        if step.kind == kind:
+            uses[("draw", step.draw) if step.draw else i].append(step)
+    moved = []
+    for steps in uses.values():
+        distance = math.sqrt(sum((step.moved or 0.0) ** 2 for step in steps))
+        moved.append((distance / 2 if twice and not steps[0].draw else distance, steps[0].sampled))
+    return moved
+
+
+@contextmanager
+def planted(target: Any, name: str, faulty: Callable[..., Any]) -> Iterator[None]:
+    """With a fault in the place of a function."""
+    original = getattr(target, name)
+    setattr(target, name, faulty)
+    try:
+        yield
+    finally:
+        setattr(target, name, original)
+
+
+def empty_parts(shards: Shards, private: Pair, seed: int = 9) -> int:
+    """How many of the teachers have no record."""
+    salt = derive(seed, "partition") % 2**32
+    return sum(len(part) == 0 for part in partition(*private, shards.count, shards.partition, shards.alpha, salt))

@@ -1,0 +1,278 @@
+"""Every plug-in that touches private data, run on neighbouring data sets with the same recorded seed, step by step.
+
+The second run is given the first one's answers, so that whatever differs before a mechanism is what one record did: it
+must stay within the sensitivity that the ledger is written for. The faults below, which the bench once had, are found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from neighbours import (
+    MISSING,
+    N,
+    differing,
+    empty_parts,
+    held,
+    method,
+    planted,
+    records,
+    teachers,
+    two_runs,
+    violations,
+    watched,
+    with_another,
+    with_another_label,
+    without,
+)
+from torch import Tensor, nn
+
+from baselines import _dp_sgd, gs_wgan, p3gm
+from bench import registry
+from bench.api import Shards
+from bench.config import configure
+from bench.privacy import Budget, Unit, accountant
+from bench.privacy.noise import Noise
+from bench.privacy.witness import Diverged, Trace, Witness
+from bench.teachers import ensemble as training
+from bench.testing import CLASSES, weights
+from methods import _moments
+
+Options = dict[str, Any]
+SOUND = {"teachers": 6, "teacher_nets": "shard-cnn", "teacher_steps": 2, "asks": 1}
+OWN = Budget(None, solve="none")
+"""The noise of a method's own fields: nothing to be solved for."""
+
+SAMPLED: list[tuple[str, Options]] = [
+    ("dp-sgd", {"batch": 20}),
+    ("dp-sgd", {"batch": 20, "gradients": "func", "clip": 1e-3}),
+    ("dp-sgd", {"batch": 20, "network": "student"}),
+    ("dp-sgd", {"batch": 20, "network": "student", "gradients": "func"}),
+    ("dp-sgd", {"batch": 20, "views": 2}),
+    ("ts-adp", {"batch": 20}),
+    ("gm-dp", {"batch": 20}),
+    ("zcdp", {"batch": 20}),
+    ("dp-teacher", {"batch": 20, "conversion": "none"}),
+    ("dp-gan", {"batch": 20}),
+    ("dp-gan", {"batch": 20, "network": "mlp"}),
+    ("dp-sinkhorn", {}),
+    ("dp-sinkhorn", {"clipping": "image"}),
+    ("psg", {"batch": 20}),
+    ("p3gm", {"batch": 20}),
+    ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+]
+"""A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
+
+LEFT_OUT: list[tuple[str, Options]] = [
+    ("dp-merf", {}),
+    ("gs-wgan", {"critics": 4, "steps": 12, "warm": 2}),
+    ("gs-wgan", {"critics": 4, "steps": 12, "clipping": "image"}),
+    ("pate-gan", {"teachers": 4, "steps": 8, "teacher_steps": 5, "teacher_rate": 0.1}),
+    ("pate-gan", {"teachers": 40, "steps": 8, "teacher_steps": 5, "teacher_rate": 0.1, "votes": "gaussian"}),
+]
+"""A record is left out of everything."""
+
+ENSEMBLES: list[tuple[str, Options]] = [
+    ("dpsd", SOUND),
+    ("dpsd", SOUND | {"aggregate": "votes"}),
+    ("dpdfd", SOUND | {"aggregate": "votes", "prior": "moments"}),
+    ("dpdfd", SOUND),
+    ("dgd", {"discriminator": "none", "teachers": 6}),
+    ("dgd", {"discriminator": "none", "teachers": 6, "aggregation": "gaussian"}),
+    ("pate", {"images": "strokes", "teachers": 6}),
+    ("pate-gnmax", {"images": "moments", "teachers": 6}),
+    ("fed-dpsd", {"clients": 3}),
+    ("fed-dpsd", {"clients": 3, "mode": "label"}),
+]
+"""A record is left out of the part of its teacher; the number of records, and what a prior was made of, stay."""
+
+LABELS: list[tuple[str, Options]] = [("rr", {}), ("rr-debiased", {}), ("lp-2st", {}), ("alibi", {}),
+                                     ("alibi", {"noise": "gaussian"})]  # fmt: skip
+"""A record's label is replaced."""
+
+PROMISE_NOTHING = {"fedavg", "feddf", "label-smoothing"}
+"""They train on private records and have no account."""
+
+
+def name_of(case: tuple[str, Options]) -> str:
+    return " ".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
+
+
+def test_every_plug_in_that_touches_private_data_is_here() -> None:
+    """One teacher's answers may all change with a record, which its ledger says; nothing but they is looked at here."""
+    here = {name for name, _ in SAMPLED + LEFT_OUT + ENSEMBLES + LABELS} | PROMISE_NOTHING
+    for name in registry.entries("method"):
+        needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
+        assert name in here or not needs & {"private_data", "teacher_ensemble"}, f"{name}: add it to a list above"
+
+
+@pytest.mark.parametrize("case", SAMPLED, ids=name_of)
+def test_sampled_records(case: tuple[str, Options]) -> None:
+    trace, first, second = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
+    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
+    assert not violations(trace, first.ledger, twice=True)
+    assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+
+
+@pytest.mark.parametrize("case", LEFT_OUT, ids=name_of)
+def test_records_left_out(case: tuple[str, Options]) -> None:
+    trace, first, second = two_runs(method(*case), OWN, held(records()), held(without(records())), absent=True)
+    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
+    assert not violations(trace, first.ledger, rows=case[0] == "pate-gan")
+    assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+
+
+@pytest.mark.parametrize("case", ENSEMBLES, ids=name_of)
+def test_records_behind_one_of_many_teachers(case: tuple[str, Options]) -> None:
+    plugin = method(*case)
+    shards = plugin.shards("shard-cnn", "toy")
+    whole, lacking = teachers(shards, records()), teachers(shards, records(), lacking=MISSING)
+    assert differing(whole, lacking) == 1
+    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), lacking), absent=False)
+    assert not violations(trace, first.ledger, rows=True)
+    assert same(first.student, second.student)
+
+
+@pytest.mark.parametrize("case", LABELS, ids=name_of)
+def test_labels_replaced(case: tuple[str, Options]) -> None:
+    trace, first, second = two_runs(
+        method(*case), OWN, held(records()), held(with_another_label(records())), absent=False
+    )
+    assert any(step.moved for step in trace.steps), "the label is never seen: the test tests nothing"
+    if case[0] == "alibi":
+        # Its ledger has the two coordinates of a one-hot vector one by one.
+        allowed = {"laplace": 2.0, "gaussian": 2**0.5}[trace.steps[0].kind]
+        assert all((step.moved or 0) * step.scale == pytest.approx(allowed) for step in trace.steps)
+    else:
+        assert sum(step.moved or 0 for step in trace.steps) == 1
+    assert same(first.student, second.student)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_class_moments(pooled: bool) -> None:
+    trace, basis = Trace(MISSING), _moments.cosine_basis((1, 16, 16), 12)
+    for pair in (records(), without(records())):
+        _moments.release(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
+        trace.again()
+    (step,) = trace.steps
+    assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("arch", ["shard-cnn", "resnet10t", "datalens", "scatter-linear"])
+@pytest.mark.parametrize("how", ["in turn", "stacked"])
+def test_one_record_stands_behind_one_teacher(monkeypatch, arch: str, how: str) -> None:
+    """With empty parts, BatchNorm and dropout; each record in turn, also the only one of its part."""
+    monkeypatch.setattr(training.fit_ensemble, "__kwdefaults__", training.fit_ensemble.__kwdefaults__ | {"how": how})
+    few = records(12)
+    shards = Shards(9, (arch,), steps=2, batch=4)
+    assert empty_parts(shards, few) >= 2
+    whole = teachers(shards, few)
+    assert [differing(whole, teachers(shards, without(few, missing))) for missing in range(0, 12, 3)] == [1] * 4
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+# What the bench once did, and would do again if nobody looked.
+
+
+def by_place_in_the_batch(model: nn.Module, *_: object) -> None:
+    model.train()
+
+
+@pytest.mark.parametrize("gradients", ["opacus", "func"])
+def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
+    case = ("dp-sgd", {"batch": 40, "network": "student", "gradients": gradients})
+    with planted(_dp_sgd, "without_chance", by_place_in_the_batch):
+        trace, first, _ = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
+    assert violations(trace, first.ledger, twice=True)
+
+
+def test_found_views_drawn_by_a_records_place() -> None:
+    honest = _dp_sgd.views
+
+    def by_place(images: Tensor, count: int, chosen: Tensor, drawn: Tensor | None) -> Tensor:
+        return honest(images, count, torch.arange(len(chosen)), drawn)
+
+    with planted(_dp_sgd, "views", by_place):
+        trace, first, _ = two_runs(
+            method("dp-sgd", {"batch": 40, "views": 2}),
+            OWN,
+            held(records()),
+            held(with_another(records())),
+            absent=False,
+        )
+    assert violations(trace, first.ledger, twice=True)
+
+
+def test_found_codes_drawn_by_a_records_place() -> None:
+    honest = p3gm.PhasedVae.clipped_sum
+
+    def by_place(vae: Any, rows: Tensor, codes: Tensor, draws: Tensor, clip: float) -> dict[str, Tensor]:
+        anew = torch.randn(draws.shape, generator=torch.Generator().manual_seed(0))
+        return honest(vae, rows, codes, anew, clip)
+
+    with planted(p3gm.PhasedVae, "clipped_sum", by_place):
+        trace, first, _ = two_runs(
+            method("p3gm", {"batch": 30}), OWN, held(records()), held(with_another(records())), absent=False
+        )
+    assert violations(trace, first.ledger, twice=True)
+
+
+def test_found_critics_that_share_a_stream() -> None:
+    shared = torch.Generator()
+
+    class Sharing(gs_wgan.Critic):
+        def __init__(self, by: Any, network: nn.Module, shard: Any, rng: torch.Generator) -> None:
+            super().__init__(by, network, shard, shared)
+
+    case = ("gs-wgan", {"critics": 4, "steps": 12, "batch": 64})
+    trace = Trace(MISSING)
+    with planted(gs_wgan, "Critic", Sharing):
+        for pair in (records(), without(records())):
+            torch.manual_seed(11)
+            shared.manual_seed(1)
+
+            release = method(*case).convert(held(pair), "datalens", OWN, watched(trace))
+            trace.again()
+    assert violations(trace, release.ledger)
+
+
+def test_found_a_teacher_that_learns_of_another_ones_record(monkeypatch) -> None:
+    """Empty parts were given the next part's first record, which BatchNorm's buffers remembered."""
+    honest = training._Batches.__call__
+
+    def unmasked(batches: Any) -> tuple[Tensor, Tensor]:
+        weight, batches.weight = batches.weight, torch.ones_like(batches.weight)
+        x, y = honest(batches)
+        batches.weight = weight
+        return x, y
+
+    monkeypatch.setattr(training._Batches, "__call__", unmasked)
+    monkeypatch.setattr(nn.Module, "load_state_dict", lambda *_: None)
+    few, shards = records(12), Shards(9, ("resnet10t",), steps=2, batch=4)
+    whole = teachers(shards, few)
+    assert max(differing(whole, teachers(shards, without(few, missing))) for missing in range(12)) > 1
+
+
+def test_found_a_number_of_steps_that_depends_on_a_record() -> None:
+    trace = Trace(0)
+    for pair in (records(5), without(records(5), 0)):
+        noise = Witness(trace, 1)
+        for row in pair[0]:
+            Noise.of(noise).gaussian(row.float(), 1.0)
+        if trace.second:
+            with pytest.raises(Diverged, match="the second run took 4 steps"):
+                trace.finished()
+        trace.again()
+
+
+def test_a_ledger_without_a_promise_is_not_compared() -> None:
+    release = two_runs(method("dp-merf", {}), Budget(float("inf")), held(records()), held(without(records())), True)[1]
+    assert not accountant.epsilon(release.ledger, Unit.EXAMPLE, 1e-5).finite
+    with pytest.raises(AssertionError, match="nothing is promised"):
+        violations(Trace(0), release.ledger)
+    assert len(records()[0]) == N
