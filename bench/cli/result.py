@@ -23,6 +23,8 @@ def show(outcome: Outcome, settings: Settings) -> None:
     out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
     out.print(_utility(record, settings))
     out.print(_privacy(record.privacy))
+    for note in _notes(record.privacy):
+        out.print(note, markup=False, soft_wrap=True)
     if "attack_accuracy" in record.metrics or "auc" in record.metrics:
         attacked = _membership if "auc" in record.metrics else _attack
         out.print(attacked(record.metrics, settings))
@@ -69,6 +71,12 @@ def _privacy(privacy: dict[str, Any]) -> Table:
             "accounted", _epsilon(found), f"{found['delta']:g}", unit, f"{found['accountant']}, {found['relation']}"
         )
     return table
+
+
+def _notes(privacy: dict[str, Any]) -> list[str]:
+    """Why an accounted epsilon is infinite, or no exact composition, a line each; older records do not say."""
+    found = sorted(privacy["accounted_units"].items())
+    return [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
 
 
 def _epsilon(found: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from scipy import optimize, special
@@ -12,35 +12,63 @@ DROPPED_MASS = 1e-12
 """Upper bound on the probability that `response_losses` leaves out and on its rounding errors."""
 
 
+SMALL_MU = 1e-4
+
+
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Smallest epsilon of mu-Gaussian differential privacy at `delta`; exact, and stable for any mu in [0, inf].
 
     Balle and Wang (2018), Thm 8, in the variable a = mu/2 - epsilon/mu, where the large exponents cancel by hand:
-    delta = Phi(a) - phi(a) M(mu - a), M the Mills ratio.
+    delta = Phi(a) - phi(a) M(mu - a), M the Mills ratio. Below mu = 1e-4, where these two are nearly equal, see
+    `_small_log_delta`. It is 0 only where delta >= 2 Phi(mu/2) - 1, the total variation.
 
     >>> round(gaussian_epsilon(math.sqrt(200) * 2 * 16 / 100, 1e-5), 2)
     28.84
     """
     if mu == 0 or math.isinf(mu):
         return mu
-
-    def log_delta(a: float) -> float:
-        ratio = special.erfcx((mu - a) / math.sqrt(2)) / special.erfcx(-a / math.sqrt(2))
-        return special.log_ndtr(a) + math.log1p(-ratio) if ratio < 1 else -math.inf
-
-    if log_delta(mu / 2) <= math.log(delta):
-        return 0.0
+    target = math.log(delta)
+    if mu < SMALL_MU:
+        steps = _root(lambda s: _small_log_delta(mu, s), target, -40.0, 0.0)
+        return 0.0 if steps is None else -mu * steps
     low = special.ndtri(delta) - 1.0
-    high = min(low + 2.0, mu / 2)
-    while log_delta(high) < math.log(delta):
-        high = min(low + 2 * (high - low), mu / 2)
-    root = optimize.brentq(lambda a: max(log_delta(a), -1e4) - math.log(delta), low, high, xtol=1e-13)
-    return mu * (mu / 2 - root)
+    root = _root(lambda a: _log_delta(mu, a), target, low, mu / 2)
+    return 0.0 if root is None else mu * (mu / 2 - root)
 
 
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Upper bound on epsilon at `delta` of rho-zero-concentrated privacy (Bun and Steinke 2016, Prop. 1.3)."""
-    return rho + 2 * math.sqrt(-rho * math.log(delta))
+def _log_delta(mu: float, a: float) -> float:
+    ratio = special.erfcx((mu - a) / math.sqrt(2)) / special.erfcx(-a / math.sqrt(2))
+    return special.log_ndtr(a) + math.log1p(-ratio) if ratio < 1 else -math.inf
+
+
+def _small_log_delta(mu: float, s: float) -> float:
+    """log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0, from above, by a share of mu^2 / 8 at most.
+
+    As with the price of an option and its vega, d delta / d mu = phi(mu/2 - epsilon/mu), and the integral over mu is
+    at most e^(epsilon/2) mu g(s), g(s) = int_0^1 phi(s/t) dt = phi(s) + s Phi(s) = phi(s) (1 + s M(-s)).
+    """
+    mills = math.sqrt(math.pi / 2) * special.erfcx(-s / math.sqrt(2))
+    log_density = -s * s / 2 - math.log(2 * math.pi) / 2
+    return math.log(mu) - mu * s / 2 + log_density + math.log1p(s * mills)
+
+
+def _root(rising: Callable[[float], float], target: float, low: float, most: float) -> float | None:
+    """Where a rising function reaches `target`, above `low`; None if it is still at most `target` at `most`."""
+    if rising(most) <= target:
+        return None
+    high = min(low + 2.0, most)
+    while rising(high) < target:
+        high = min(low + 2 * (high - low), most)
+    return optimize.brentq(lambda x: max(rising(x), -1e4) - target, low, high, xtol=1e-13)
+
+
+def zcdp_epsilon(root: float, delta: float) -> float:
+    """Upper bound on epsilon at `delta` of rho-zero-concentrated privacy (Bun and Steinke 2016, Prop. 1.3).
+
+    Args:
+        root: sqrt(2 rho) >= 0, mu for a Gaussian; rho itself might be no float.
+    """
+    return root * root / 2 + root * math.sqrt(-2 * math.log(delta))
 
 
 def response_losses(epsilon: float, counts: Mapping[int, int]) -> tuple[int, np.ndarray]:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 from dp_accounting import dp_event
 
+from bench.privacy._events import shown
 from bench.privacy.ledger import Entry
+from bench.privacy.limits import LEAST_FLIP
+
+MOST_USES = 10**300
+"""Uses of one kind; beyond it their number is no float."""
+MOST_CHOICES = 2**53
+LARGEST = sys.float_info.max
+OUTSIDE = "a parameter is outside of its range"
 
 
 @dataclass
@@ -22,6 +32,7 @@ class Parts:
         laplace: {pure epsilon of one use: count}.
         response: {(pure epsilon of one use, choices >= 2): count}, randomised responses.
         unprovable: in words, the first use that makes epsilon infinite; "" if there is none.
+        unit_replaced: whether neighbours of the unit replace it.
     """
 
     gaussian: Counter[float] = field(default_factory=Counter)
@@ -29,6 +40,7 @@ class Parts:
     laplace: Counter[float] = field(default_factory=Counter)
     response: Counter[tuple[float, int]] = field(default_factory=Counter)
     unprovable: str = ""
+    unit_replaced: bool = False
 
     @property
     def pure(self) -> bool:
@@ -36,93 +48,131 @@ class Parts:
         return not (self.gaussian or self.sampled)
 
     @property
-    def pure_sum(self) -> float:
-        """Basic composition of the Laplace and randomised-response parts."""
-        laplace = [epsilon * count for epsilon, count in self.laplace.items()]
-        return math.fsum(laplace + [epsilon * count for (epsilon, _), count in self.response.items()])
+    def replaced(self) -> bool:
+        """Whether what is proved is about a unit replaced by another: randomised responses say nothing else."""
+        return self.unit_replaced or bool(self.response)
 
-    def mu_squared(self, sampling: bool = True) -> float:
-        """Squared Gaussian-DP parameter of the Gaussians.
+    @property
+    def gaussian_only(self) -> bool:
+        """Whether there are plain Gaussians at most."""
+        return not (self.sampled or self.laplace or self.response)
+
+    @property
+    def uses(self) -> int:
+        """How many mechanisms were used, plain Gaussians as one."""
+        counts = (self.sampled.values(), self.laplace.values(), self.response.values())
+        return sum(map(sum, counts)) + bool(self.gaussian)
+
+    @property
+    def kinds(self) -> int:
+        """How many different mechanisms were used, plain Gaussians as one."""
+        return len(self.sampled) + len(self.laplace) + len(self.response) + bool(self.gaussian)
+
+    @property
+    def pure_sum(self) -> float:
+        """Basic composition of the Laplace and randomised-response parts; may be infinite."""
+        costs = [epsilon * count for epsilon, count in self.laplace.items()]
+        costs += [epsilon * count for (epsilon, _), count in self.response.items()]
+        return math.fsum(costs) if sum(costs) < math.inf else math.inf
+
+    @property
+    def pure_root(self) -> float:
+        """Root of the sum of squared pure epsilons: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP."""
+        terms = [math.sqrt(count) * epsilon for epsilon, count in self.laplace.items()]
+        return math.hypot(*terms, *(math.sqrt(count) * epsilon for (epsilon, _), count in self.response.items()))
+
+    def mu(self, sampling: bool = True) -> float:
+        """Gaussian-DP parameter of the Gaussians; no square of it is formed, which might be no float.
 
         With `sampling` False the sampled Gaussians are added as if every record were in every sample: an upper bound.
-        Beside randomised responses the relation is replacement, where one record moves a sampled sum twice as far.
+        Under replacement one record moves a sampled sum twice as far.
         """
-        terms = [count * (1 / z) * (1 / z) for z, count in self.gaussian.items()]
+        terms = [math.sqrt(count) / z for z, count in self.gaussian.items()]
         if not sampling:
-            reach = 2.0 if self.response else 1.0
-            terms += [count * (reach / z) * (reach / z) for (_, z), count in self.sampled.items()]
-        return math.fsum(terms)
+            reach = 2.0 if self.replaced else 1.0
+            terms += [math.sqrt(count) * reach / z for (_, z), count in self.sampled.items()]
+        return math.hypot(*terms)
 
 
-def take_apart(entries: Iterable[Entry]) -> Parts:
+def take_apart(entries: Iterable[Entry], unit_replaced: bool = False) -> Parts:
     """The mechanisms of these entries; what is not understood is named in `unprovable`, never left out."""
-    parts = Parts()
+    parts = Parts(unit_replaced=unit_replaced)
     for entry in entries:
-        if not _add(parts, entry.event, entry.count) and not parts.unprovable:
-            parts.unprovable = repr(entry.event) + (f" ({entry.why})" if entry.why else "")
+        cause = _add(parts, entry.event, entry.count)
+        if cause and not parts.unprovable:
+            why = f" ({shown(entry.why, 200)})" if entry.why else ""
+            parts.unprovable = f"{shown(repr(entry.event), 120)}{why}: {cause}"
     return parts
 
 
-def _add(parts: Parts, event: dp_event.DpEvent, count: int) -> bool:
-    """Count `event` in; False if nothing finite can be proved of it."""
+def _add(parts: Parts, event: dp_event.DpEvent, count: int) -> str:
+    """Count `event` in; why nothing finite can be proved of it, or "" where it can."""
+    if count > MOST_USES:
+        return "more than 10^300 uses, a number beyond floating point"
     match event:
         case dp_event.NoOpDpEvent():
-            return True
+            return ""
         case dp_event.SelfComposedDpEvent():
-            return event.count >= 0 and (event.count == 0 or _add(parts, event.event, count * event.count))
+            if not isinstance(event.count, int) or event.count < 0:
+                return OUTSIDE
+            return _add(parts, event.event, count * event.count) if event.count else ""
         case dp_event.ComposedDpEvent():
-            return all([_add(parts, each, count) for each in event.events])
+            return next(filter(None, [_add(parts, each, count) for each in event.events]), "")
         case dp_event.GaussianDpEvent():
-            return _add_gaussian(parts, event.noise_multiplier, count)
+            return _add_noise(parts.gaussian, event.noise_multiplier, count, lambda noise: noise)
         case dp_event.LaplaceDpEvent():
-            return _add_laplace(parts, event.noise_multiplier, count)
+            return _add_noise(parts.laplace, event.noise_multiplier, count, lambda noise: 1 / noise)
         case dp_event.RandomizedResponseDpEvent():
             return _add_response(parts, event.noise_parameter, event.num_buckets, count)
         case dp_event.PoissonSampledDpEvent():
             return _add_sampled(parts, event, count)
-    return False
+    return "nothing finite is known of it"
 
 
-def _add_gaussian(parts: Parts, multiplier: float, count: int) -> bool:
-    if not multiplier > 0:
-        return False
-    if math.isfinite(multiplier):
-        parts.gaussian[multiplier] += count
-    return True
+def _add_noise(counts: Counter[float], multiplier: Any, count: int, key: Callable[[float], float]) -> str:
+    if not (_number(multiplier) and multiplier >= 0):
+        return OUTSIDE
+    if multiplier == 0:
+        return "no noise"
+    counts[key(float(multiplier))] += count
+    return ""
 
 
-def _add_laplace(parts: Parts, multiplier: float, count: int) -> bool:
-    if not multiplier > 0:
-        return False
-    if math.isfinite(multiplier):
-        parts.laplace[1 / multiplier] += count
-    return True
-
-
-def _add_response(parts: Parts, noise: float, choices: int, count: int) -> bool:
+def _add_response(parts: Parts, noise: Any, choices: Any, count: int) -> str:
     """epsilon = log((1 - p + p/k) / (p/k)) for replacing the true answer by another."""
-    if not (0 <= noise <= 1 and choices >= 1):
-        return False
+    if not (_number(noise) and 0 <= noise <= 1 and _number(choices) and 1 <= choices <= MOST_CHOICES):
+        return OUTSIDE
     if choices == 1 or noise == 1:
-        return True
-    if noise == 0:
-        return False
-    parts.response[(math.log1p(choices * (1 - noise) / noise), choices)] += count
-    return True
+        return ""
+    flip = noise * (choices - 1) / choices
+    if flip < LEAST_FLIP * (1 - 1e-6):
+        return f"answers that flip with a chance of {flip:.2g}, below 2^-32, are not drawn by random numbers of 53 bits"
+    parts.response[(math.log1p(choices * (1 - noise) / noise), int(choices))] += count
+    return ""
 
 
-def _add_sampled(parts: Parts, event: dp_event.PoissonSampledDpEvent, count: int) -> bool:
+def _add_sampled(parts: Parts, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
     """Poisson sampling of Gaussians only; several on the same sample are one Gaussian of the summed mu squared."""
     inner = Parts()
     probability = event.sampling_probability
-    understood = _add(inner, event.event, 1) and not (inner.sampled or inner.laplace or inner.response)
-    if probability == 0 or (understood and not inner.gaussian):
-        return 0 <= probability <= 1
-    if not (understood and 0 < probability <= 1):
-        return False
-    mu = math.sqrt(inner.mu_squared())
-    multiplier = 1 / mu if mu > 0 else math.inf
-    if probability == 1 or not 0 < multiplier < math.inf:
-        return _add_gaussian(parts, multiplier, count)
-    parts.sampled[(probability, multiplier)] += count
-    return True
+    if not (_number(probability) and 0 <= probability <= 1):
+        return OUTSIDE
+    cause = _add(inner, event.event, 1)
+    if probability == 0:
+        return ""
+    if not inner.gaussian_only:
+        return "sampling is understood of Gaussians alone"
+    mu = inner.mu()
+    if cause or mu == 0:
+        return cause
+    if math.isinf(mu):
+        return "the noise is too small for floating point"
+    if probability == 1:
+        return _add(parts, dp_event.GaussianDpEvent(min(1 / mu, LARGEST)), count)
+    parts.sampled[(float(probability), min(1 / mu, LARGEST))] += count
+    return ""
+
+
+def _number(given: Any) -> TypeGuard[int | float]:
+    """Whether it is a number within floating point; events of any kind may hold anything."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and -LARGEST <= given <= LARGEST

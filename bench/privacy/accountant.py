@@ -1,45 +1,46 @@
-"""From a ledger to epsilon: the only file that imports dp_accounting's accountants.
+"""From a ledger to epsilon. Only `bench.privacy` asks dp_accounting for an epsilon, and only here is it put together.
 
-Every number returned is an upper bound that holds; where several bounds hold the smallest is returned and named.
+Every number returned is an upper bound that holds, to about 8 digits; where several hold the smallest is returned and
+named. No call takes more than about 10 seconds: what would is left to bounds that are looser, and `note` says so.
 
 - A ledger without an entry for the unit is refused: an accountant that saw nothing would say epsilon 0.
 - `NonPrivateDpEvent`, `UnsupportedDpEvent`, zero noise and any event that is not understood make epsilon infinite.
-- Gaussians alone are composed exactly in closed form; everything else as privacy loss distributions (PLD).
-- A Gaussian's noise multiplier is already relative to the L2 sensitivity between the neighbours that are meant (see
-  `ledger`), so Gaussian losses are always built with dp_accounting's ADD_OR_REMOVE_ONE, whose sensitivity is 1;
-  its REPLACE_ONE would double it. Only Poisson-sampled Gaussians beside a randomised response use REPLACE_ONE,
-  because their multiplier is relative to one record's contribution.
-- Randomised responses are built here from their three privacy losses, under replacement: dp_accounting 0.6.0 ignores
-  the count of a self-composed `RandomizedResponseDpEvent`, and under REPLACE_SPECIAL reports too little.
+- Gaussians alone are composed exactly in closed form; everything else as privacy loss distributions (`_losses`), or by
+  Renyi divergence (`_renyi`), zero-concentrated privacy and addition where their number, kinds or delta forbid that.
+- Labels and answers (units `label` and `query`) are replaced between neighbours, records and clients added or removed;
+  beside randomised responses, which speak of nothing else, they are replaced too.
 - Pure mechanisms also have their epsilons added up; where the sum is the smaller number (to 1e-4), delta is 0.
+
+What is given          taken                     beyond it
+delta                  0 < delta < 1             refused
+noise multiplier       0 < z <= 1.8e308          0: infinite; negative or no number: infinite
+                       any mu of Gaussians       from mu = 1.9e154 on epsilon is no float: infinite
+sampling probability   0 <= q <= 1               infinite. Counted as 1e-12 at least in loss distributions
+response's flips       chance >= 2^-32           infinite: not drawn by 53-bit random numbers (`limits`)
+uses, nested products  up to 10^300              infinite: no float
+loss distributions     delta >= 1e-10 + 1e-14 a use, 100 kinds of noise, 10^6 responses, losses up to 1e9; else:
+Renyi divergence       400 kinds of sampled Gaussians, 10^4 of all; else zCDP, with records taken as always sampled
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from dp_accounting import NeighboringRelation
-from dp_accounting.pld import privacy_loss_distribution as pld
-from scipy import optimize
-
 from bench.errors import BenchError
-from bench.privacy._bounds import DROPPED_MASS, gaussian_epsilon, response_losses, zcdp_epsilon
+from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
+from bench.privacy._losses import composed_epsilon, why_not
 from bench.privacy._parts import Parts, take_apart
+from bench.privacy._renyi import renyi_epsilon
 from bench.privacy.budget import Budget, Claim, finite_or_null
 from bench.privacy.ledger import Ledger
 from bench.privacy.units import Relation, Unit
 
-VERSION = f"1 (dp-accounting {version('dp-accounting')})"
+VERSION = f"2 (dp-accounting {version('dp-accounting')})"
 
-FINEST_GRID = 1e-4
-GRID_POINTS = 400_000
-WIDEST_LOSS = 1e9
-MOST_RESPONSES = 1_000_000
 PURE_WORTH = 1 + 1e-4
 """A pure epsilon is reported unless another bound is smaller by more than this: its delta of 0 is worth more."""
 
@@ -62,6 +63,7 @@ class Accounted:
         unit, relation: whose change is covered, and how it changes.
         accountant: the bound that was the smallest.
         version: of this accountant and of dp_accounting.
+        note: why epsilon is infinite, or why a looser bound than the exact composition was taken; "" otherwise.
     """
 
     epsilon: float
@@ -70,6 +72,7 @@ class Accounted:
     relation: Relation
     accountant: str
     version: str = VERSION
+    note: str = ""
 
     @property
     def finite(self) -> bool:
@@ -77,8 +80,8 @@ class Accounted:
         return math.isfinite(self.epsilon)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; an infinite epsilon is null with "finite": false."""
-        return {
+        """Plain data; an infinite epsilon is null with "finite": false, and a note is there if there is one."""
+        plain = {
             **finite_or_null(self.epsilon),
             "delta": self.delta,
             "unit": self.unit.value,
@@ -86,6 +89,7 @@ class Accounted:
             "accountant": self.accountant,
             "version": self.version,
         }
+        return plain | ({"note": self.note} if self.note else {})
 
 
 def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
@@ -96,7 +100,7 @@ def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
 
     Raises:
         EmptyLedger: no entry for `unit`.
-        BenchError: `delta` outside (0, 1).
+        BenchError: `delta` no number in (0, 1).
 
     >>> from dp_accounting import GaussianDpEvent
     >>> ledger = Ledger()
@@ -104,14 +108,19 @@ def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     >>> round(epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon, 3)
     0.981
     """
-    if not 0 < delta < 1:
+    if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise BenchError(f"delta is {delta}; expected 0 < delta < 1, such as 1e-5")
     parts = _parts(ledger, unit)
-    relation = Relation.REPLACE_ONE if parts.response else Relation.ADD_OR_REMOVE_ONE
+    relation = Relation.REPLACE_ONE if parts.replaced else Relation.ADD_OR_REMOVE_ONE
     if parts.unprovable:
-        return Accounted(math.inf, delta, unit, relation, "none")
-    best, held_delta, name = min(_bounds(parts, delta), key=lambda bound: bound[0] * (PURE_WORTH if bound[1] else 1))
-    return Accounted(float(best), held_delta, unit, relation, name if math.isfinite(best) else "none")
+        return Accounted(math.inf, delta, unit, relation, "none", note=parts.unprovable)
+    objection = "" if parts.gaussian_only else why_not(parts, delta)
+    bounds = _bounds(parts, delta, exact=not objection)
+    best, held_delta, name = min(bounds, key=lambda bound: bound[0] * (PURE_WORTH if bound[1] else 1))
+    if math.isinf(best):
+        return Accounted(best, delta, unit, relation, "none", note="the noise is too small")
+    note = f"{objection}: too much for the exact composition; bounded from above by {name}" if objection else ""
+    return Accounted(float(best), held_delta, unit, relation, name, note=note)
 
 
 def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
@@ -135,8 +144,7 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
         return
     spent = epsilon(ledger, budget.unit, budget.delta)
     if spent.epsilon > limit:
-        cause = _parts(ledger, budget.unit).unprovable or "the noise is too small"
-        reason = f"{spent.epsilon:.6g}" if spent.finite else f"infinite because of {cause}"
+        reason = f"{spent.epsilon:.6g}" if spent.finite else f"infinite because of {spent.note}"
         raise Overspent(f"epsilon accounted for unit '{budget.unit}' is {reason}, over {allowed}")
 
 
@@ -144,106 +152,22 @@ def _parts(ledger: Ledger, unit: Unit) -> Parts:
     entries = ledger.entries(unit)
     if not entries:
         raise EmptyLedger(f"the ledger has no entry for unit '{unit}'; write down what was used, or a NoOpDpEvent")
-    return take_apart(entries)
+    return take_apart(entries, unit_replaced=unit.relation is Relation.REPLACE_ONE)
 
 
-def _bounds(parts: Parts, delta: float) -> Iterator[tuple[float, float, str]]:
-    """Every (epsilon, delta, name) that holds, cheapest first."""
+def _bounds(parts: Parts, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
+    """Every (epsilon, delta, name) that holds, cheapest first; with `exact` the losses may be composed."""
     pure = parts.pure_sum
     if parts.pure:
         yield pure, 0.0, "pure-sum"
         if pure == 0:
             return
-    mu = math.sqrt(parts.mu_squared())
-    if not (pure or parts.sampled):
-        yield gaussian_epsilon(mu, delta), delta, "gaussian-closed-form"
+    if parts.gaussian_only:
+        yield gaussian_epsilon(parts.mu(), delta), delta, "gaussian-closed-form"
         return
-    unsampled = parts.mu_squared(sampling=False)
-    yield gaussian_epsilon(math.sqrt(unsampled), delta) + pure, delta, "basic-composition"
-    yield zcdp_epsilon((unsampled + _squares(parts)) / 2, delta), delta, "zcdp"
-    reach = _reach(parts)
-    if reach < WIDEST_LOSS and sum(parts.response.values()) <= MOST_RESPONSES:
-        yield _read_epsilon(_composed_losses(parts, mu, reach), delta), delta, "pld"
-
-
-def _read_epsilon(losses: pld.PrivacyLossDistribution, delta: float) -> float:
-    """Smallest epsilon at `delta`; dp_accounting's own inversion overflows to infinity for epsilons above 700."""
-
-    def excess(at: float) -> float:
-        return math.log(max(losses.get_delta_for_epsilon(at), 1e-300) / delta)
-
-    low, high = 0.0, 1.0
-    if excess(low) <= 0:
-        return low
-    while excess(high) > 0:
-        low, high = high, 2 * high
-        if high > 4 * WIDEST_LOSS:
-            return math.inf
-    return optimize.brentq(excess, low, high, xtol=1e-10)
-
-
-def _squares(parts: Parts) -> float:
-    """Sum of squared pure epsilons: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP."""
-    laplace = [count * each * each for each, count in parts.laplace.items()]
-    return math.fsum(laplace + [count * each * each for (each, _), count in parts.response.items()])
-
-
-def _reach(parts: Parts) -> float:
-    """About the largest privacy loss that can matter. Only the grid's width depends on it, not what is proved."""
-    mu_squared = parts.mu_squared()
-    reach = mu_squared / 2 + 10 * math.sqrt(mu_squared)
-    for (probability, multiplier), count in parts.sampled.items():
-        single = min(1 / multiplier / multiplier, 1e9)
-        excess = single + 2 * math.log(probability) if single > 500 else math.log1p(probability**2 * math.expm1(single))
-        reach += count * max(excess, 0.0) + 10 * math.sqrt(2 * count * max(excess, 0.0)) + math.sqrt(single)
-    pure = parts.pure_sum
-    return reach + min(pure, _squares(parts) / 2 + 9 * math.sqrt(_squares(parts)))
-
-
-def _composed_losses(parts: Parts, mu: float, reach: float) -> pld.PrivacyLossDistribution:
-    """The privacy loss distribution of everything in `parts`, in an order that depends on the parts alone."""
-    groups = _response_groups(parts)
-    exact = len(groups) == 1 and parts.pure and not parts.laplace
-    step = next(iter(groups)) if exact else max(FINEST_GRID, reach / GRID_POINTS)
-    relation = NeighboringRelation.REPLACE_ONE if groups else NeighboringRelation.ADD_OR_REMOVE_ONE
-    total = pld.identity(value_discretization_interval=step)
-    if mu > 0:
-        total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step))
-    for (probability, multiplier), count in sorted(parts.sampled.items()):
-        sampled = pld.from_gaussian_mechanism(
-            multiplier, value_discretization_interval=step, sampling_prob=probability, neighboring_relation=relation
-        )
-        total = total.compose(sampled.self_compose(count))
-    for each, count in sorted(parts.laplace.items()):
-        laplace = pld.from_laplace_mechanism(1 / each, value_discretization_interval=step)
-        total = total.compose(laplace.self_compose(count))
-    for each, counts in sorted(groups.items()):
-        total = total.compose(_response_pld(each, counts, step))
-    return total
-
-
-def _response_groups(parts: Parts) -> dict[float, dict[int, int]]:
-    """{epsilon: {choices: count}}, with epsilons equal to nine digits taken as the largest of them.
-
-    A response of smaller epsilon is a post-processing of one of larger epsilon over the same choices, so this is sound.
-    """
-    alike: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for each, choices in parts.response:
-        alike[f"{each:.9g}"].append((each, choices))
-    groups: dict[float, dict[int, int]] = {}
-    for members in alike.values():
-        counts: dict[int, int] = defaultdict(int)
-        for member in members:
-            counts[member[1]] += parts.response[member]
-        groups[max(each for each, _ in members)] = dict(sorted(counts.items()))
-    return groups
-
-
-def _response_pld(each: float, counts: dict[int, int], step: float) -> pld.PrivacyLossDistribution:
-    """Composed randomised responses on the grid; losses between grid points are rounded up."""
-    first, probabilities = response_losses(each, counts)
-    rounded: dict[int, float] = defaultdict(float)
-    ratio = each / step
-    for offset, probability in enumerate(probabilities):
-        rounded[math.ceil((first + offset) * ratio)] += float(probability)
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(rounded, DROPPED_MASS, step)
+    unsampled = parts.mu(sampling=False)
+    yield gaussian_epsilon(unsampled, delta) + pure, delta, "basic-composition"
+    yield zcdp_epsilon(math.hypot(unsampled, parts.pure_root), delta), delta, "zcdp"
+    yield renyi_epsilon(parts, delta), delta, "renyi"
+    if exact:
+        yield composed_epsilon(parts, delta), delta, "pld"

@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from bench.errors import BenchError
 
+MOST_COUNT = 10**18
 DEFECTS = {
     "DPSD, Theorem 1": "noise-taken-without-its-bound",
     "DPDFD, Theorem 3": "noise-taken-without-its-bound",
@@ -38,7 +39,7 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
 
     Args:
         beta: B > 0, in gradient units; C in DPDFD.
-        classes: c >= 1.
+        classes: c >= 1, at most 1e18, as all counts here.
         batch: b >= 1, synthetic images per step.
         steps: T >= 0.
         sigma: s >= 0, noise over B; 0 gives infinity.
@@ -56,9 +57,9 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
     4.7933
     """
     _require("beta", beta, beta > 0, "> 0")
-    _require("classes", classes, classes >= 1, ">= 1")
-    _require("batch", batch, batch >= 1, ">= 1")
-    _require("steps", steps, steps >= 0, ">= 0")
+    _require_count("classes", classes, 1)
+    _require_count("batch", batch, 1)
+    _require_count("steps", steps, 0)
     _require("sigma", sigma, sigma >= 0, ">= 0")
     _require_delta(delta)
     if sigma == 0:
@@ -89,7 +90,7 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
     (1300 queries) and 1 (27 queries) come from a moments accountant; this formula gives 11.90 and 1.314 there.
 
     Args:
-        queries: n >= 0.
+        queries: n >= 0, at most 1e18.
         scale_epsilon: e0 >= 0; each vote count gets Laplace noise of scale 2/e0.
         delta: d in (0, 1).
         latent_epsilon: e1 >= 0 of the VAE (0.01 in the paper), outside the root as in section III-E.
@@ -100,11 +101,12 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
     >>> round(dgd_composition(400, 1 / 20, 1e-5), 4), round(dgd_composition(1000, 1 / 20, 1e-5), 3)
     (5.7985, 10.087)
     """
-    _require("queries", queries, queries >= 0, ">= 0")
+    _require_count("queries", queries, 0)
     _require("scale_epsilon", scale_epsilon, scale_epsilon >= 0, ">= 0")
     _require_delta(delta)
     _require("latent_epsilon", latent_epsilon, latent_epsilon >= 0, ">= 0")
-    return queries * scale_epsilon**2 + scale_epsilon * math.sqrt(-2 * queries * math.log(delta)) + latent_epsilon
+    root = math.sqrt(-2 * queries * math.log(delta))
+    return queries * (scale_epsilon * scale_epsilon) + scale_epsilon * root + latent_epsilon
 
 
 def _renyi_minimum(slope: float, delta: float) -> float:
@@ -124,6 +126,10 @@ def _renyi_minimum(slope: float, delta: float) -> float:
 def _require(name: str, given: float, holds: bool, expected: str) -> None:
     if not holds:
         raise BenchError(f"{name} is {given}; expected {expected}")
+
+
+def _require_count(name: str, given: int, least: int) -> None:
+    _require(name, given, least <= given <= MOST_COUNT, f">= {least} and at most {MOST_COUNT:g}")
 
 
 def _require_delta(delta: float) -> None:

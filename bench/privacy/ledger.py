@@ -3,22 +3,27 @@
 An entry says what was done; no epsilon is computed here. In a `GaussianDpEvent` the noise multiplier is the noise's
 standard deviation over the L2 sensitivity between the neighbours of the entry's unit, in a `LaplaceDpEvent` the noise
 scale over the L1 sensitivity: whoever writes the entry has counted a factor two where both neighbours contribute.
-A `PoissonSampledDpEvent` follows DP-SGD: the noise over one record's contribution, for add-or-remove neighbours.
+A `PoissonSampledDpEvent` follows DP-SGD: the noise over one record's contribution, also where neighbours replace it
+(units `label` and `query`, and beside randomised responses), which the accountant counts twice.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
+from bench.privacy._events import WIDEST_INT, event_from_json, event_to_json, shown
 from bench.privacy.budget import as_unit
+from bench.privacy.limits import check_response_epsilon
 from bench.privacy.units import Unit
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
+
+KEYS = {"event", "count", "unit", "why"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {"event": _event_to_json(self.event), "count": self.count, "unit": self.unit.value, "why": self.why}
+        return {"event": event_to_json(self.event), "count": self.count, "unit": self.unit.value, "why": self.why}
 
 
 class Ledger:
@@ -50,7 +55,8 @@ class Ledger:
 
         Raises:
             TypeError: `event` is no DpEvent, `count` no int, or a parameter of the event no plain Python value.
-            ValueError: `count` is below 1, or a parameter of the event is NaN or infinite.
+            ValueError: `count` is below 1 or has more than 4,000 bits, a parameter of the event is NaN or infinite, or
+                events are nested more than 20 deep.
             BenchError: no such unit.
         """
         from dp_accounting import DpEvent
@@ -61,7 +67,9 @@ class Ledger:
             raise TypeError(f"the count of a {type(event).__name__} is {count!r}; expected an int")
         if count < 1:
             raise ValueError(f"the count of a {type(event).__name__} is {count}; expected at least 1")
-        json.dumps(_event_to_json(event), allow_nan=False)
+        if count.bit_length() > WIDEST_INT:
+            raise ValueError(f"the count of a {type(event).__name__} is {shown(count)}; expected fewer bits")
+        event_to_json(event)
         self._entries.append(Entry(event, count, as_unit(unit), why))
 
     def entries(self, unit: Unit | None = None) -> tuple[Entry, ...]:
@@ -73,12 +81,28 @@ class Ledger:
         return [entry.to_json() for entry in self._entries]
 
     @classmethod
-    def from_json(cls, items: list[dict[str, Any]]) -> Ledger:
-        """The ledger that `to_json` wrote. Raises BenchError for an event that dp_accounting does not have."""
+    def from_json(cls, items: Any) -> Ledger:
+        """The ledger that `to_json` wrote. Anything may be given: nothing in a file is believed.
+
+        Raises:
+            BenchError: not a list of entries as `to_json` writes them, an event that dp_accounting does not have, a
+                parameter of the wrong kind, a number that is not finite, or events nested more than 20 deep.
+        """
+        if not isinstance(items, list):
+            raise BenchError(f"the ledger is {shown(items)}; expected a list of entries; mend or remove the record")
         ledger = cls()
-        for item in items:
-            event = _event_from_json(item["event"])
-            ledger.spend(event, count=item["count"], unit=as_unit(item["unit"]), why=item["why"])
+        for place, item in enumerate(items):
+            if not isinstance(item, dict) or set(item) != KEYS:
+                raise BenchError(
+                    f"entry {place} of the ledger is {shown(item)}; expected an object with {', '.join(sorted(KEYS))}"
+                )
+            count, unit, why = item["count"], item["unit"], item["why"]
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 1 << WIDEST_INT:
+                raise BenchError(f"entry {place} of the ledger has count {shown(count)}; expected a whole number >= 1")
+            for name in ("unit", "why"):
+                if not isinstance(item[name], str):
+                    raise BenchError(f"entry {place} of the ledger has {name} {shown(item[name])}; expected words")
+            ledger.spend(event_from_json(item["event"]), count=count, unit=as_unit(shown(unit)), why=why)
         return ledger
 
 
@@ -86,46 +110,21 @@ def randomised_response_event(epsilon: float, choices: int) -> DpEvent:
     """The event of one answer drawn by `mechanisms.randomised_response` over `choices` candidates.
 
     dp_accounting's noise parameter is the probability p of a uniform draw that may hit the true answer,
-    p = k / (e^epsilon + k - 1).
+    p = k / (e^epsilon + k - 1). For an epsilon > 0 it is kept below 1, so that none is accounted as 0.
+
+    Args:
+        epsilon: in [0, `limits.most_response_epsilon(choices)`], or infinity: an answer without noise.
+        choices: k >= 1.
+
+    Raises:
+        BenchError: a value outside these ranges, NaN included.
 
     >>> round(randomised_response_event(math.log(7), 4).noise_parameter, 12)
     0.4
     """
     from dp_accounting import RandomizedResponseDpEvent
 
+    check_response_epsilon(epsilon, choices)
     odds = math.exp(-epsilon)
-    return RandomizedResponseDpEvent(choices * odds / (1 + (choices - 1) * odds), choices)
-
-
-def _event_to_json(event: DpEvent) -> dict[str, Any]:
-    fields = [field.name for field in getattr(type(event), "__attrs_attrs__", ())]
-    return {"name": type(event).__name__, **{name: _plain(getattr(event, name)) for name in fields}}
-
-
-def _plain(value: Any) -> Any:
-    from dp_accounting import DpEvent
-
-    if isinstance(value, DpEvent):
-        return _event_to_json(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _event_from_json(item: dict[str, Any]) -> DpEvent:
-    from dp_accounting import dp_event
-
-    kind = getattr(dp_event, item["name"], None)
-    if not (isinstance(kind, type) and issubclass(kind, dp_event.DpEvent)):
-        raise BenchError(
-            f"this dp-accounting has no event '{item['name']}', which the ledger names; update dp-accounting"
-        )
-    return kind(**{name: _revive(value) for name, value in item.items() if name != "name"})
-
-
-def _revive(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _event_from_json(value)
-    if isinstance(value, list):
-        return [_revive(item) for item in value]
-    return value
+    noise = choices * odds / (1 + (choices - 1) * odds)
+    return RandomizedResponseDpEvent(min(noise, 1 - 2**-53) if epsilon > 0 else 1.0, choices)

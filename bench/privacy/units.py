@@ -5,6 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+class Relation(StrEnum):
+    """How a unit changes between neighbours: it is added or removed, or replaced by another one."""
+
+    ADD_OR_REMOVE_ONE = "add-or-remove"
+    REPLACE_ONE = "replace"
+
+
 class Unit(StrEnum):
     """The thing whose change a guarantee hides. Numbers of different units are never mixed or ranked together.
 
@@ -18,9 +25,7 @@ class Unit(StrEnum):
     CLIENT = "client"
     NONE = "none"
 
-
-class Relation(StrEnum):
-    """How a unit changes between neighbours: it is added or removed, or replaced by another one."""
-
-    ADD_OR_REMOVE_ONE = "add-or-remove"
-    REPLACE_ONE = "replace"
+    @property
+    def relation(self) -> Relation:
+        """A label and an answer are always there, so that they can only be replaced; a record or a client may leave."""
+        return Relation.REPLACE_ONE if self in (Unit.LABEL, Unit.QUERY) else Relation.ADD_OR_REMOVE_ONE

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from baselines.alibi import Alibi
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Relation, Unit, accountant, randomised_response_event
+from bench.privacy import Budget, Claim, Ledger, Relation, Unit, _losses, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, response_losses
 from bench.privacy.accountant import Accounted, EmptyLedger, Overspent, check_budget, epsilon
+from bench.privacy.limits import most_response_epsilon
 
 DELTA = 1e-5
 G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
@@ -37,7 +39,7 @@ def cost(*spent, delta: float = DELTA) -> float:
 
 
 def coarse_cost(*spent) -> float:
-    with patch.object(accountant, "FINEST_GRID", 1e-3):
+    with patch.object(_losses, "FINEST_GRID", 1e-3):
         return cost(*spent)
 
 
@@ -189,20 +191,29 @@ def test_a_coarse_grid_only_ever_rounds_up():
     exact = epsilon_of_losses(losses.ravel(), np.outer(p, q).ravel(), DELTA)
     spent = [(randomised_response_event(each, k), n) for each, counts in groups for k, n in counts.items()]
     assert exact <= cost(*spent) <= exact + 3e-4
-    with patch.object(accountant, "FINEST_GRID", 0.05):
+    with patch.object(_losses, "FINEST_GRID", 0.05):
         assert exact <= cost(*spent) <= exact + 0.1
 
 
-@pytest.mark.parametrize("each, count", [(1.0, 40_000), (10.0, 5_000), (700.0, 50), (0.001, 10_000_000)])
+@pytest.mark.parametrize("each, count", [(1.0, 40_000), (10.0, 5_000), (20.0, 50), (0.001, 10_000_000)])
 def test_huge_response_ledgers_stay_cheap_and_below_the_pure_sum(each, count):
     spent = epsilon(ledger_of((randomised_response_event(each, 10), count)), Unit.EXAMPLE, DELTA)
-    mean = each * count * (math.exp(each) - 1) / (math.exp(each) + 9) if each < 700 else each * count
+    mean = each * count * (math.exp(each) - 1) / (math.exp(each) + 9)
     assert mean * (1 - 1e-9) <= spent.epsilon <= each * count * (1 + 1e-9)
 
 
 def test_answers_that_say_nothing_cost_nothing_and_answers_that_say_all_cost_all():
     assert cost(RR(1.0, 10), RR(0.0, 1)) == 0.0
     assert cost(RR(0.0, 2)) == math.inf
+
+
+@pytest.mark.parametrize("noise, choices", [(1e-10, 2), (1e-12, 10), (5e-324, 3)])
+def test_answers_that_flip_less_often_than_random_numbers_can_are_infinite_with_a_reason(noise, choices):
+    spent = epsilon(ledger_of(RR(noise, choices)), Unit.EXAMPLE, DELTA)
+    assert spent.epsilon == math.inf
+    assert "2^-32" in spent.note
+    least = randomised_response_event(most_response_epsilon(choices), choices)
+    assert cost(least) == pytest.approx(most_response_epsilon(choices), rel=1e-9)
 
 
 # Everything else
@@ -242,6 +253,41 @@ def test_sampled_gaussians_beside_responses_are_read_under_replacement():
     found = coarse_cost((event, 100), randomised_response_event(1e-6, 10))
     assert found == pytest.approx(reference, rel=2e-3)
     assert found > 1.3 * coarse_cost((event, 100))
+    replaced = epsilon(ledger_of((event, 100), unit=Unit.LABEL), Unit.LABEL, DELTA)
+    assert replaced.epsilon == pytest.approx(reference, rel=2e-3)
+
+
+RELATIONS = [
+    (Unit.EXAMPLE, Relation.ADD_OR_REMOVE_ONE),
+    (Unit.CLIENT, Relation.ADD_OR_REMOVE_ONE),
+    (Unit.LABEL, Relation.REPLACE_ONE),
+    (Unit.QUERY, Relation.REPLACE_ONE),
+]
+
+
+@pytest.mark.parametrize("unit, relation", RELATIONS)
+@pytest.mark.parametrize("event", [G(2.0), L(2.0), P(0.1, G(2.0)), dp.NonPrivateDpEvent(), dp.NoOpDpEvent()])
+def test_a_label_and_an_answer_are_replaced_and_a_record_and_a_client_are_not(unit, relation, event):
+    spent = epsilon(ledger_of(event, unit=unit), unit, DELTA)
+    assert spent.relation is relation
+    assert spent.to_json()["relation"] == str(relation)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_alibi_protects_a_label_that_is_replaced(noise):
+    spent = epsilon(Alibi(noise=noise)._ledger(2.0), Unit.LABEL, DELTA)
+    assert spent.relation is Relation.REPLACE_ONE
+    assert spent.epsilon == pytest.approx(1.0 if noise == "laplace" else cost(G(math.sqrt(2))))
+
+
+@pytest.mark.parametrize("unit", [unit for unit, _ in RELATIONS])
+def test_randomised_responses_speak_of_replacement_whatever_the_unit(unit):
+    assert epsilon(ledger_of(RR(0.5, 10), unit=unit), unit, DELTA).relation is Relation.REPLACE_ONE
+
+
+@pytest.mark.parametrize("event", [G(2.0), L(2.0)])
+def test_plain_noise_is_relative_to_the_neighbours_of_its_unit(event):
+    assert epsilon(ledger_of(event, unit=Unit.LABEL), Unit.LABEL, DELTA).epsilon == cost(event)
 
 
 @pytest.mark.parametrize("extra", [(randomised_response_event(0.1, 10), 50), (L(10.0), 50)])
@@ -373,6 +419,8 @@ def test_accounted_json_is_strict_json():
     infinite = epsilon(ledger_of(dp.NonPrivateDpEvent()), Unit.EXAMPLE, DELTA).to_json()
     assert json.dumps(infinite, allow_nan=False)
     assert (infinite["epsilon"], infinite["finite"]) == (None, False)
+    assert "NonPrivateDpEvent" in infinite["note"]
+    assert "note" not in plain
     assert isinstance(epsilon(ledger_of(G(2.0)), Unit.EXAMPLE, DELTA), Accounted)
 
 

@@ -84,3 +84,13 @@ def test_dgd_limits():
 
 def test_dgd_adds_the_vaes_epsilon_outside_the_root() -> None:
     assert dgd_composition(400, 1 / 20, 1e-5, latent_epsilon=0.01) == pytest.approx(5.7985 + 0.01, abs=1e-4)
+
+
+def test_numbers_beyond_floating_point_are_infinite_or_refused() -> None:
+    assert dgd_composition(10, 1e200, 1e-5) == math.inf
+    assert dpsd_theorem1(**{**PAPER, "beta": 1e200}) == math.inf
+    for name in ("classes", "batch", "steps"):
+        with pytest.raises(BenchError, match=f"{name} is .*at most 1e"):
+            dpsd_theorem1(**{**PAPER, name: 10**400})
+    with pytest.raises(BenchError, match="queries"):
+        dgd_composition(10**400, 0.05, 1e-5)

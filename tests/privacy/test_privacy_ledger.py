@@ -3,9 +3,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import Any
 
 import dp_accounting as dp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.errors import BenchError
 from bench.privacy import Entry, Ledger, Unit, randomised_response_event
@@ -83,7 +86,7 @@ def test_an_unknown_event_in_a_record_is_refused():
         Ledger.from_json([{**item, "event": {"name": "importlib"}}])
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0, 40.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0, 22.0])
 @pytest.mark.parametrize("choices", [2, 3, 10])
 def test_randomised_response_event_has_the_epsilon_it_was_made_from(epsilon, choices):
     event = randomised_response_event(epsilon, choices)
@@ -91,6 +94,107 @@ def test_randomised_response_event_has_the_epsilon_it_was_made_from(epsilon, cho
     assert math.log((1 - p + p / k) / (p / k)) == pytest.approx(epsilon, abs=1e-12)
 
 
-def test_randomised_response_event_does_not_overflow():
-    assert randomised_response_event(5000.0, 10).noise_parameter == 0.0
-    assert randomised_response_event(math.inf, 10).noise_parameter == 0.0
+GAUSSIAN = {"name": "GaussianDpEvent", "noise_multiplier": 1.0}
+ENTRY = {"event": GAUSSIAN, "count": 1, "unit": "example", "why": ""}
+
+
+def nested(depth: int, kind: str = "SelfComposedDpEvent") -> dict[str, Any]:
+    item: dict[str, Any] = dict(GAUSSIAN)
+    for _ in range(depth):
+        inner = {"events": [item]} if kind == "ComposedDpEvent" else {"event": item, "count": 1}
+        item = {"name": kind, **inner}
+    return item
+
+
+MALFORMED = [
+    None,
+    {},
+    "GaussianDpEvent",
+    3,
+    [None],
+    [[]],
+    [{}],
+    [{**ENTRY, "more": 1}],
+    [{key: value for key, value in ENTRY.items() if key != "why"}],
+    [{**ENTRY, "count": 0}],
+    [{**ENTRY, "count": True}],
+    [{**ENTRY, "count": "7"}],
+    [{**ENTRY, "count": 1.0}],
+    [{**ENTRY, "count": 10**5000}],
+    [{**ENTRY, "unit": "planet"}],
+    [{**ENTRY, "unit": ["example"]}],
+    [{**ENTRY, "unit": "x" * 10_000}],
+    [{**ENTRY, "why": 5}],
+    [{**ENTRY, "event": None}],
+    [{**ENTRY, "event": []}],
+    [{**ENTRY, "event": {"noise_multiplier": 1.0}}],
+    [{**ENTRY, "event": {"name": None}}],
+    [{**ENTRY, "event": {"name": "annotations"}}],
+    [{**ENTRY, "event": {"name": "no\nsuch event"}}],
+    [{**ENTRY, "event": {"name": "GaussianDpEvent"}}],
+    [{**ENTRY, "event": {**GAUSSIAN, "sensitivity": 2.0}}],
+    *([{**ENTRY, "event": {**GAUSSIAN, "noise_multiplier": bad}}] for bad in ("1", None, True, [1.0], {}, math.nan)),
+    [{**ENTRY, "event": {**GAUSSIAN, "noise_multiplier": math.inf}}],
+    [{**ENTRY, "event": {**GAUSSIAN, "noise_multiplier": 10**5000}}],
+    [{**ENTRY, "event": {"name": "RandomizedResponseDpEvent", "noise_parameter": 0.5, "num_buckets": 2.5}}],
+    [{**ENTRY, "event": {"name": "SelfComposedDpEvent", "event": GAUSSIAN, "count": "3"}}],
+    [{**ENTRY, "event": {"name": "SelfComposedDpEvent", "event": 1.0, "count": 3}}],
+    [{**ENTRY, "event": {"name": "ComposedDpEvent", "events": GAUSSIAN}}],
+    [{**ENTRY, "event": {"name": "ComposedDpEvent", "events": [1.0]}}],
+    [{**ENTRY, "event": {"name": "MixtureOfGaussiansDpEvent", "standard_deviation": 1.0, "sensitivities": 1.0,
+                         "sampling_probs": [1.0]}}],
+    [{**ENTRY, "event": nested(21)}],
+    [{**ENTRY, "event": nested(1000)}],
+    [{**ENTRY, "event": nested(1000, "ComposedDpEvent")}],
+    [{**ENTRY, "event": nested(100_000)}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("items", MALFORMED, ids=range(len(MALFORMED)))
+def test_a_stranger_s_ledger_is_refused_in_one_short_line(items):
+    with pytest.raises(BenchError) as caught:
+        Ledger.from_json(items)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("kind", ["SelfComposedDpEvent", "ComposedDpEvent"])
+def test_events_of_usual_depth_are_read_and_written(kind):
+    item = {**ENTRY, "event": nested(19, kind)}
+    assert Ledger.from_json([item]).to_json() == [item]
+
+
+@pytest.mark.parametrize("depth", [21, 400])
+def test_an_event_too_deep_to_be_written_is_refused_when_it_is_spent(depth):
+    event = dp.GaussianDpEvent(1.0)
+    for _ in range(depth):
+        event = dp.SelfComposedDpEvent(event, 1)
+    with pytest.raises(ValueError, match="20 deep"):
+        Ledger().spend(event)
+
+
+def test_lists_of_numbers_and_defaults_survive():
+    ledger = Ledger()
+    ledger.spend(dp.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.5]))
+    ledger.spend(dp.SingleEpochTreeAggregationDpEvent(1.0, [3, 4]))
+    ledger.spend(dp.SingleEpochTreeAggregationDpEvent(1.0, 3))
+    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json()))).to_json() == ledger.to_json()
+    short = {**ENTRY, "event": {"name": "ZCDpEvent", "rho": 0.5}}
+    assert Ledger.from_json([short]).entries()[0].event == dp.ZCDpEvent(0.5)
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(
+    ["GaussianDpEvent", "SelfComposedDpEvent", "PoissonSampledDpEvent", "example"])  # fmt: skip
+NAMES = st.sampled_from(["name", "event", "events", "count", "noise_multiplier", "sampling_probability", "unit", "why"])
+ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4))
+
+
+@given(event=ANYTHING, count=LEAVES)
+def test_whatever_a_file_holds_is_a_ledger_or_refused(event, count):
+    for items in (event, [event], [{**ENTRY, "event": event}], [{**ENTRY, "count": count}]):
+        try:
+            ledger = Ledger.from_json(items)
+        except BenchError as refused:
+            assert "\n" not in str(refused)
+        else:
+            assert ledger.to_json() == Ledger.from_json(ledger.to_json()).to_json()

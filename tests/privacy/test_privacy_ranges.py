@@ -1,0 +1,239 @@
+"""The accountant at the ends of floating point, and how long it may take."""
+
+from __future__ import annotations
+
+import math
+import time
+from unittest.mock import patch
+
+import dp_accounting as dp
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.errors import BenchError
+from bench.privacy import Ledger, Unit, _losses, randomised_response_event
+from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
+from bench.privacy.accountant import Accounted, epsilon
+
+DELTA = 1e-5
+G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
+COARSE = patch.object(_losses, "FINEST_GRID", 1e-3)
+
+
+def account(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
+    ledger = Ledger()
+    for event, count in spent:
+        ledger.spend(event, count=count, unit=unit)
+    return epsilon(ledger, unit, delta)
+
+
+def cost(*spent, delta: float = DELTA) -> float:
+    return account(*spent, delta=delta).epsilon
+
+
+def exact_delta(mu: float, at: float) -> mpmath.mpf:
+    with mpmath.workdps(400):
+        m, e = mpmath.mpf(mu), mpmath.mpf(at)
+        inner, outer = (mpmath.erfc((e / m + side * m / 2) / mpmath.sqrt(2)) / 2 for side in (-1, 1))
+        return inner - mpmath.exp(e) * outer
+
+
+def powers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(math.log10(low), math.log10(high)).map(lambda x: 10**x)
+
+
+DELTAS = powers(1e-300, 0.5)
+NOISES = powers(1e-170, 1e170)
+PROBABILITIES = powers(1e-12, 0.5) | powers(1e-12, 0.5).map(lambda q: 1 - q)
+COUNTS = powers(1, 1e18).map(int)
+SAMPLED = st.builds(lambda q, z: P(q, G(z)), PROBABILITIES, NOISES)
+RESPONSES = st.builds(
+    lambda e, k: randomised_response_event(e, k), powers(1e-300, 20), st.integers(2, 1000) | st.just(10**15)
+)
+EVENTS = st.builds(G, NOISES) | st.builds(L, NOISES) | SAMPLED | RESPONSES
+
+
+# Gaussians
+
+
+@pytest.mark.parametrize("noise, delta", [(1e170, 1e-300), (1e20, 1e-30), (1e8, 1e-12), (1e9, 1e-100), (1e308, 1e-320)])
+def test_little_is_not_nothing(noise, delta):
+    found = cost((G(noise), 1), delta=delta)
+    assert found > 0
+    mu = 1 / noise
+    assert exact_delta(mu, found * (1 + 1e-8)) <= delta <= exact_delta(mu, found * (1 - 1e-8))
+
+
+@settings(max_examples=150, deadline=None)
+@given(mu=powers(1e-170, 1e3), delta=DELTAS)
+def test_the_closed_form_is_exact_over_all_its_range(mu, delta):
+    found = gaussian_epsilon(mu, delta)
+    if found == 0:
+        assert delta >= exact_delta(mu, 0.0) * (1 - mpmath.mpf("1e-9"))
+    else:
+        assert exact_delta(mu, found * (1 + 1e-7)) <= delta * (1 + 1e-12)
+        assert exact_delta(mu, found * (1 - 1e-7)) >= delta * (1 - 1e-12) or found < 1e-7 * mu
+
+
+@given(noise=NOISES, factor=st.floats(1, 10), count=COUNTS, delta=DELTAS)
+def test_gaussians_are_monotone_over_all_their_range(noise, factor, count, delta):
+    here = cost((G(noise), count), delta=delta)
+    above = here * (1 + 1e-9)
+    assert cost((G(noise * factor), count), delta=delta) <= above
+    assert cost((G(noise), count), delta=min(delta * factor, 0.9)) <= above
+    assert cost((G(noise), int(count * factor)), delta=delta) >= here * (1 - 1e-9)
+
+
+def test_no_square_underflows():
+    assert cost((L(1e170), 1), delta=1e-300) > 0
+    assert zcdp_epsilon(1e-170, DELTA) > 0
+    assert cost((G(1e170), 1), (L(1e170), 1), delta=1e-300) > 0
+    assert cost((P(0.5, G(1e170)), 1), delta=1e-300) > 0
+    assert cost((G(1e-170), 1)) == cost((P(0.5, G(1e-170)), 1)) == math.inf
+    assert account((G(1e-170), 1)).note == "the noise is too small"
+
+
+# Everything else
+
+
+def least_total_variation(event) -> float:
+    """What one use shows at least: below it epsilon cannot be 0."""
+    match event:
+        case dp.GaussianDpEvent():
+            return float(mpmath.erf(mpmath.mpf(1) / event.noise_multiplier / 2 / mpmath.sqrt(2)))
+        case dp.LaplaceDpEvent():
+            return -math.expm1(-0.5 / event.noise_multiplier)
+        case dp.PoissonSampledDpEvent():
+            return event.sampling_probability * least_total_variation(event.event)
+    return 1 - event.noise_parameter
+
+
+@settings(max_examples=60, deadline=None)
+@given(spent=st.lists(st.tuples(EVENTS, COUNTS), min_size=1, max_size=3), delta=DELTAS)
+def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
+    with COARSE:
+        found = account(*spent, delta=delta)
+    assert found.epsilon >= 0
+    assert found.delta in (0.0, delta)
+    assert bool(found.note) >= math.isinf(found.epsilon)
+    if found.epsilon == 0:
+        assert delta >= max(least_total_variation(event) for event, _ in spent) * (1 - 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(kind=st.sampled_from("LPR"), noise=powers(1e-3, 1e6), count=COUNTS, factor=st.floats(1, 10), delta=DELTAS)
+def test_epsilon_is_monotone_across_every_fallback(kind, noise, count, factor, delta):
+    def event(weaker):
+        if kind == "R":
+            return randomised_response_event(min(20, 1 / noise) / weaker, 10)
+        return L(noise * weaker) if kind == "L" else P(0.01, G(noise * weaker))
+
+    with COARSE:
+        here = cost((event(1), count), delta=delta)
+        above = here * (1 + 3e-3) + 3e-3
+        assert cost((event(factor), count), delta=delta) <= above
+        assert cost((event(1), count), delta=min(delta * factor, 0.9)) <= above
+        assert cost((event(1), int(count * factor)), delta=delta) >= here * (1 - 3e-3) - 3e-3
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.sampled_from([0, 1, 5e-324, 1.8e307])
+ODD = (
+    st.builds(G, NUMBERS)
+    | st.builds(L, NUMBERS)
+    | st.builds(RR, NUMBERS, NUMBERS)
+    | st.builds(lambda q, z: P(q, G(z)), NUMBERS, NUMBERS)
+    | st.builds(G, st.text(max_size=2) | st.none() | st.booleans())
+    | st.builds(lambda z, n: dp.SelfComposedDpEvent(G(z), n), NUMBERS, st.integers() | st.just(10**400))
+    | st.just(dp.NonPrivateDpEvent())
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(events=st.lists(ODD, min_size=1, max_size=3), count=st.integers(1, 10**400) | COUNTS, delta=DELTAS | NUMBERS)
+def test_nothing_but_one_line_is_ever_raised(events, count, delta):
+    try:
+        with COARSE:
+            found = account(*((event, count) for event in events), delta=delta)
+    except BenchError as refused:
+        assert "\n" not in str(refused)
+        assert not 0 < delta < 1
+    else:
+        assert found.epsilon >= 0
+
+
+@pytest.mark.parametrize("delta", [None, "1e-5", True, math.nan, 0.0, 1.0, -1e-5])
+def test_a_delta_that_is_none_is_refused(delta):
+    with pytest.raises(BenchError, match="delta is"):
+        account((G(1.0), 1), delta=delta)
+
+
+# Work
+
+
+@pytest.mark.parametrize("count", [10**400, 10**301])
+@pytest.mark.parametrize("event", [G(5.0), L(5.0), RR(0.5, 10), P(0.1, G(5.0))])
+def test_a_count_beyond_floating_point_is_infinite_with_a_reason(event, count):
+    half = math.isqrt(count) + 1
+    for spent in (account((event, count)), account((dp.SelfComposedDpEvent(event, half), half))):
+        assert spent.epsilon == math.inf
+        assert "10^300 uses" in spent.note
+
+
+MANY = {
+    "laplace": [(L(20.0), 10**7)],
+    "small laplace": [(L(1000.0), 10**7)],
+    "smaller laplace": [(L(1e6), 10**7)],
+    "responses": [(RR(0.5, 10), 10**7)],
+    "sampled": [(P(0.01, G(1.0)), 10**6)],
+    "sampled, more": [(P(0.01, G(1.0)), 10**9)],
+    "sampled, wide grid": [(P(1e-12, G(0.15)), 10**6)],
+    "mixed": [(P(0.01, G(2.0)), 10**6), (L(1000.0), 10**7), (randomised_response_event(0.01, 10), 10**6)],
+    "choices": [(randomised_response_event(0.1, k), 10**4) for k in range(2, 100)],
+    "kinds of laplace": [(L(1 + i / 500), 100) for i in range(3000)],
+    "kinds of sampling": [(P(0.01, G(0.5 + i / 500)), 100) for i in range(3000)],
+    "all": [(G(1e3), 10**18), (L(1e9), 10**18), (RR(1 - 1e-9, 10), 10**18), (P(1e-9, G(1e3)), 10**18)],
+}
+
+
+@pytest.mark.parametrize("spent", MANY.values(), ids=MANY)
+def test_every_call_s_work_is_bounded(spent):
+    start = time.process_time()
+    found = account(*spent)
+    assert time.process_time() - start < 10
+    assert found.finite
+
+
+@pytest.mark.parametrize(
+    "spent, reason",
+    [
+        ([(RR(0.5, 10), 10**7)], "10,000,000 randomised responses"),
+        ([(P(0.01, G(1.0)), 10**10)], "10,000,000,000 uses at delta 1e-05"),
+        ([(L(1 + i / 500), 100) for i in range(300)], "300 kinds of noise"),
+        ([(L(1e-9), 10**7)], "privacy losses of 1e+09 and more"),
+    ],
+)
+def test_a_looser_bound_says_so(spent, reason):
+    found = account(*spent)
+    assert found.note.startswith(reason)
+    assert found.note.endswith(f"bounded from above by {found.accountant}")
+    assert found.to_json()["note"] == found.note
+    assert account((L(20.0), 100)).note == ""
+
+
+@pytest.mark.parametrize(
+    "spent", [[(L(20.0), 1000)], [(P(0.02, G(2.0)), 1000)], [(G(3.0), 5), (L(20.0), 100)], [(RR(0.9, 10), 500)]]
+)
+@pytest.mark.parametrize("delta", [1e-9, 1e-11, 1e-14, 1e-100])
+def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent, delta):
+    found, before = account(*spent, delta=delta), cost(*spent, delta=1e-8)
+    assert found.epsilon > before or found.delta == 0
+    assert found.accountant != "pld" or delta >= 1e-10
+
+
+@pytest.mark.parametrize("noise, count", [(300.0, 10**5), (20.0, 30_000), (1000.0, 10**5 + 7)])
+def test_two_stages_give_what_one_stage_gives(noise, count):
+    staged = cost((L(noise), count))
+    with patch.object(_losses, "LONG", 10**12):
+        assert staged == pytest.approx(cost((L(noise), count)), rel=1e-5)
