@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,7 @@ import pytest
 from conftest import ROOT
 
 from bench import registry, reported
-from bench.cli import read as read_command
-from bench.cli import run as run_command
-from bench.job import Settings
+from bench.cli.sweep import settle
 from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import Wanted
 
@@ -35,10 +33,6 @@ LATER = {
 DATASETS = {
     "mnist", "fmnist", "cifar10", "cifar100", "svhn", "celeba-g", "celeba-h", "imagenet", "medmnist", "covidx",
 }  # fmt: skip
-
-
-def settle(arguments: Sequence[str]) -> tuple[Settings, list[int]]:
-    return run_command.settle(read_command(["run", *arguments]))
 
 
 def printed() -> list[tuple[str, str]]:

@@ -16,7 +16,16 @@
     note = "..."              # shown beside the grid's cells
 
 A key is an option of `bench run` without its dashes; a value is what would be typed, or a list of alternatives.
-`seeds` is a list of whole numbers, a run each.
+An option that takes no value is true, or false to leave it out. `seeds` is a list of whole numbers, a run each.
+
+A grid, or [defaults], may say what its cells are instead of runs; the keys are then options of that command:
+
+    [[grid]]
+    command = "audit release"
+    method = "dpsd"
+    canaries = 200
+    overfit = true
+    "teacher.epochs" = 20
 """
 
 from __future__ import annotations
@@ -33,6 +42,8 @@ from bench.errors import BenchError
 KEYS = {"title", "paper", "table", "defaults", "grid"}
 FORBIDDEN = {"out", "fresh", "device", "tier", "data-root", "download", "help", "debug"}
 """What `bench sweep` itself is told, and no recipe may say."""
+COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
+"""What cells may be: a command of `bench`, and the one that makes what such cells share."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +51,38 @@ class Wanted:
     """One cell of a recipe as it is written.
 
     Attributes:
-        options: option of `bench run` to its value as typed, in the recipe's order; no seeds, no tier.
+        options: option of the command to its value as typed, in the recipe's order; no seeds, no tier.
         seeds: at least one.
         note: what the recipe says beside it.
+        command: one of COMMANDS.
     """
 
     options: tuple[tuple[str, str], ...]
     seeds: tuple[int, ...]
     note: str = ""
+    command: str = "run"
 
     def get(self, option: str) -> str:
         """The value of an option, or ""."""
         return dict(self.options).get(option, "")
+
+    @property
+    def name(self) -> str:
+        """The cell in a line."""
+        return ("" if self.command == "run" else f"{self.command}: ") + describe(self.options)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options as the command takes them.
+
+        >>> Wanted((("method", "dpsd"), ("overfit", "true"), ("method.secure", "true")), (0,)).arguments
+        ['--method', 'dpsd', '--overfit', '--method.secure', 'true']
+        """
+        typed: list[str] = []
+        for option, value in self.options:
+            bare = "." not in option and value in ("true", "false")  # a plug-in's own option is typed with its value
+            typed += [f"--{option}"] * (value == "true") if bare else [f"--{option}", value]
+        return typed
 
 
 @dataclass(frozen=True)
@@ -90,9 +121,9 @@ def read(path: Path) -> Recipe:
     cells = [cell for grid in grids for cell in _cells(path, defaults, grid)]
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
-        if cell.options in seen:
-            raise BenchError(f"recipe {path}: the cell {describe(cell.options)} is there twice; remove one")
-        seen.add(cell.options)
+        if (cell.command, cell.options) in seen:
+            raise BenchError(f"recipe {path}: the cell {cell.name} is there twice; remove one")
+        seen.add((cell.command, cell.options))
     title = str(content.get("title", path.stem))
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
 
@@ -107,7 +138,9 @@ def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wante
             raise BenchError(f'recipe {path}: write the option "{key}.{next(iter(value), "name")}" in quotes')
         if key in FORBIDDEN:
             raise BenchError(f"recipe {path}: '{key}' is not for a recipe; give --{key} to `bench sweep`")
-    seeds = flat.pop("seeds", [0])
+    seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
+    if command not in list(COMMANDS):
+        raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")
     if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
         raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers of at least 0")
     if "method" not in flat:
@@ -115,7 +148,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wante
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]
     for combination in product(*lists):
         options = tuple((key, _typed(path, key, value)) for key, value in zip(flat, combination, strict=True))
-        yield Wanted(options, tuple(seeds), str(grid.get("note", "")))
+        yield Wanted(options, tuple(seeds), str(grid.get("note", "")), command)
 
 
 def _typed(path: Path, key: str, value: Any) -> str:
