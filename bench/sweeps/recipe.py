@@ -8,6 +8,9 @@
     teacher = "resnet34"
     seeds = [0, 1, 2]
 
+    [dataset.mnist]           # options of one data set's runs, over the defaults
+    "teacher.epochs" = 20
+
     [[grid]]                  # every combination of the lists is a cell
     method = ["dpsd", "dp-merf"]
     dataset = ["mnist", "fmnist"]
@@ -39,7 +42,7 @@ from typing import Any
 
 from bench.errors import BenchError
 
-KEYS = {"title", "paper", "table", "defaults", "grid"}
+KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
 FORBIDDEN = {"out", "fresh", "device", "tier", "data-root", "download", "help", "debug"}
 """What `bench sweep` itself is told, and no recipe may say."""
 COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
@@ -115,10 +118,15 @@ def read(path: Path) -> Recipe:
     unknown = sorted(set(content) - KEYS)
     if unknown:
         raise BenchError(f"recipe {path}: no key '{unknown[0]}'; expected {', '.join(sorted(KEYS))}")
-    defaults, grids = content.get("defaults", {}), content.get("grid", [])
+    defaults, grids, own = content.get("defaults", {}), content.get("grid", []), content.get("dataset", {})
     if not isinstance(defaults, dict) or not isinstance(grids, list) or not grids:
         raise BenchError(f"recipe {path}: expected at least one [[grid]], and [defaults] as a table")
-    cells = [cell for grid in grids for cell in _cells(path, defaults, grid)]
+    if not isinstance(own, dict) or not all(isinstance(each, dict) for each in own.values()):
+        raise BenchError(f"recipe {path}: expected tables [dataset.NAME]; a data set itself is named in [defaults]")
+    cells = [cell for grid in grids for cell in _cells(path, defaults, own, grid)]
+    unused = sorted(set(own) - {cell.get("dataset") for cell in cells})
+    if unused:
+        raise BenchError(f"recipe {path}: [dataset.{unused[0]}] is of no cell; name the data set in a [[grid]] too")
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
         if (cell.command, cell.options) in seen:
@@ -128,12 +136,12 @@ def read(path: Path) -> Recipe:
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
 
 
-def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
-    """Every combination of a grid's lists, with the defaults where it is silent."""
+def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
+    """Every combination of a grid's lists, with its data set's options and the defaults where it is silent."""
     if not isinstance(grid, dict):
         raise BenchError(f"recipe {path}: a [[grid]] is no table")
     flat = {key: value for key, value in {**defaults, **grid}.items() if key != "note"}
-    for key, value in flat.items():
+    for key, value in [*flat.items(), *(item for each in own.values() for item in each.items())]:
         if isinstance(value, dict):
             raise BenchError(f'recipe {path}: write the option "{key}.{next(iter(value), "name")}" in quotes')
         if key in FORBIDDEN:
@@ -147,7 +155,9 @@ def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wante
         raise BenchError(f"recipe {path}: a [[grid]] names no method")
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]
     for combination in product(*lists):
-        options = tuple((key, _typed(path, key, value)) for key, value in zip(flat, combination, strict=True))
+        chosen = dict(zip(flat, combination, strict=True))
+        besides = {key: value for key, value in own.get(str(chosen.get("dataset")), {}).items() if key not in grid}
+        options = tuple((key, _typed(path, key, value)) for key, value in {**chosen, **besides}.items())
         yield Wanted(options, tuple(seeds), str(grid.get("note", "")), command)
 
 

@@ -82,6 +82,28 @@ def test_cells_may_be_audits(tmp_path: Path) -> None:
     assert cells[2].name == "audit release: rr canaries=40 overfit=false" and cells[4].name[:3] == "rr "
 
 
+def test_a_data_set_has_options_of_its_own_over_the_defaults_and_under_the_grid(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        [defaults]
+        dataset = ["digits", "mnist"]
+        student = "datalens"
+        [dataset.mnist]
+        student = "resnet18"
+        "teacher.epochs" = 20
+        [[grid]]
+        method = "rr"
+        [[grid]]
+        method = "dpsd"
+        student = "lenet"
+        """,
+    )
+    cells = read(path).cells
+    assert [cell.get("student") for cell in cells] == ["datalens", "resnet18", "lenet", "lenet"]
+    assert [cell.get("teacher.epochs") for cell in cells] == ["", "20", "", "20"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -96,6 +118,10 @@ def test_cells_may_be_audits(tmp_path: Path) -> None:
         ("[[grid]]\nmethod = 'rr'\nseeds = [-1]", "whole numbers"),
         ("[[grid]]\nmethod = 'rr'\nepsilon = [[1]]", "epsilon is [1]"),
         ("[[grid]]\nmethod = 'rr'\n[[grid]]\nmethod = 'rr'", "there twice"),
+        ("[[grid]]\nmethod = 'rr'\n[dataset.mnist]\nstudent = 'datalens'", "[dataset.mnist] is of no cell"),
+        ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nout = 'x'", "'out' is not for a recipe"),
+        ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nepsilon = [1, 2]", "epsilon is [1, 2]"),
+        ("dataset = 'a'\n[[grid]]\nmethod = 'rr'", "expected tables [dataset.NAME]"),
         ("[[grid]]\nmethod = 'rr'\ncommand = 'audit'", "command is 'audit'; expected 'run' or 'audit release'"),
         ("[[grid]]\nmethod = 'rr'\ncommand = ['run', 'audit release']", "expected 'run' or 'audit release'"),
         ("[defaults]\ncommand = 'audit release'\n" + "[[grid]]\nmethod = 'rr'\n" * 2, "audit release: rr is there"),
