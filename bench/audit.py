@@ -9,6 +9,8 @@ but the training data: canaries, labels, score, reference models and the number 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -136,6 +138,23 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
 
 
+def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
+    """The teachers that an audit trains, by their names in its provenance; audits may have all of them in common."""
+    unaware = replace(spec.teacher, canaries=0, coins=0)
+    found = {"teacher": spec.teacher, "null_teacher": unaware}
+    if spec.score == "rmia":
+        found["reference_teacher"] = replace(unaware, seed=derive(spec.teacher.seed, "audit-reference"))
+    return found
+
+
+def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
+    """The release made of one of an audit's teachers, by way of an ensemble that is trained on what the teacher was."""
+    ensemble = spec.release.ensemble
+    if ensemble is not None:
+        ensemble = replace(ensemble, seed=teacher.seed, canaries=teacher.canaries, coins=teacher.coins)
+    return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind="audit-release")
+
+
 def _recipe(job: Job, game: CanaryGame) -> teachers.Recipe:
     return replace(job.recipe, **OVERFIT) if game.overfit else job.recipe
 
@@ -150,12 +169,10 @@ def run(job: Job, game: CanaryGame, seed: int) -> Finished:
     check(job, game)
     spec = audit_spec(job, game, seed)
     final = job.store.root / "audits" / spec.hash
-    if not job.settings.fresh and (final / AUDIT).exists():
-        return Finished(Audit.read(final / AUDIT), final, cached=True)
-    try:
+    if not job.settings.fresh and (known := published(final)) is not None:
+        return Finished(known, final, cached=True)
+    with _failing():
         audit = _play(job, game, spec, draw(job, game, seed))
-    except (Overspent, RuntimeError, ArithmeticError, ValueError) as error:
-        raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     with job.store.exclusive(final) as work:
         (work / AUDIT).write_text(audit.to_json(), encoding="utf-8")
         publish(work, final)
@@ -163,6 +180,38 @@ def run(job: Job, game: CanaryGame, seed: int) -> Finished:
     if (job.store.root / "leaderboards" / f"{board}.csv").exists():
         leaderboard.refresh(job.store.root, board)
     return Finished(audit, final, cached=False)
+
+
+def begin(job: Job, game: CanaryGame, seed: int) -> None:
+    """Make what audits with the same canaries share, their teachers, unless it is there.
+
+    Raises:
+        BenchError: the game cannot be played.
+        RunFailed: a teacher could not be trained.
+    """
+    check(job, game)
+    spec = audit_spec(job, game, seed)
+    with _failing():
+        pipeline = _Pipeline(job, game, spec, draw(job, game, seed))
+        for name in teachers_of(spec):
+            pipeline.teacher(name)
+
+
+def published(final: Path) -> Audit | None:
+    """The audit in a directory; None if there is none that can be read."""
+    try:
+        return Audit.read(final / AUDIT)
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What goes wrong in a step is a RunFailed of one line."""
+    try:
+        yield
+    except (Overspent, RuntimeError, ArithmeticError, ValueError) as error:
+        raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
 
 @dataclass(frozen=True)
@@ -180,55 +229,45 @@ class _Pipeline:
         self.job, self.spec, self.recipe, self.canaries = job, spec, _recipe(job, game), canaries
         self.seconds: dict[str, float] = {}
 
-    def teacher(self, name: str, canaries: bool, seed: int) -> tuple[Made, AuditTeacherSpec]:
-        """A teacher trained on the private part, with the inserted canaries or with none of them."""
-        spec = replace(self.spec.teacher, seed=seed)
-        material = self.job.material
-        if canaries:
+    def teacher(self, name: str) -> tuple[Made, AuditTeacherSpec]:
+        """A teacher of `teachers_of`, trained on the private part, with the inserted canaries or with none of them."""
+        spec, material = teachers_of(self.spec)[name], self.job.material
+        if spec.canaries:
             material = replace(material, private=self.canaries.inserted(material.private))
-        else:
-            spec = replace(spec, canaries=0, coins=0)
         step, network = steps.teacher(self.job.store, spec, self.recipe, material, None, self.job.context)
         self.seconds[name] = step.seconds
         return Made(step, network), spec
 
     def student(self, name: str, teacher: Made, of: AuditTeacherSpec) -> Made:
         """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
-        job, m = self.job, self.job.material
+        job, m, spec = self.job, self.job.material, release_of(self.spec, of)
         private = self.canaries.inserted(m.private) if of.canaries else m.private
         given = private if "private_data" in job.method.needs else None
-        ensemble, members = self._ensemble(name, of, replace(m, private=private))
+        members = self._members(name, spec.ensemble, replace(m, private=private))
         shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given, members)
-        spec: ReleaseSpec = replace(
-            self.spec.release, teacher=of, seed=of.seed, ensemble=ensemble, kind="audit-release"
-        )
         step, network = steps.release(job.store, spec, job.method, job.settings.budget, shown, m, job.context)
         self.seconds[name] = step.seconds
         return Made(step, network)
 
-    def _ensemble(
-        self, name: str, of: AuditTeacherSpec, material: steps.Material
-    ) -> tuple[EnsembleSpec | None, nets.Ensemble | None]:
-        """The ensemble of a method that asks for one, trained on what the teacher `of` was trained on."""
-        wanted, shards = self.spec.release.ensemble, shards_of(self.job)
-        if wanted is None or shards is None:
-            return None, None
-        spec = replace(wanted, seed=of.seed, canaries=of.canaries, coins=of.coins)
+    def _members(self, name: str, spec: EnsembleSpec | None, material: steps.Material) -> nets.Ensemble | None:
+        """The ensemble of a method that asks for one."""
+        shards = shards_of(self.job)
+        if spec is None or shards is None:
+            return None
         step, members = steps.ensemble(self.job.store, spec, shards, material, self.job.context)
         self.seconds[f"{name}_ensemble"] = step.seconds
-        return spec, members
+        return members
 
 
 def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Audit:
     pipeline = _Pipeline(job, game, spec, canaries)
-    seed = spec.teacher.seed
-    teacher, taught = pipeline.teacher("teacher", True, seed)
+    teacher, taught = pipeline.teacher("teacher")
     student = pipeline.student("release", teacher, taught)
-    null, _ = pipeline.teacher("null_teacher", False, seed)
+    null, _ = pipeline.teacher("null_teacher")
     made = {"student": student, "teacher": teacher, "null": null}
     references: dict[str, nn.Module | None] = dict.fromkeys(made)
     if spec.score == "rmia":
-        reference, unaware = pipeline.teacher("reference_teacher", False, derive(seed, "audit-reference"))
+        reference, unaware = pipeline.teacher("reference_teacher")
         of_student = pipeline.student("reference_release", reference, unaware)
         references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
     delta = job.settings.budget.delta

@@ -40,9 +40,9 @@ BELOW["job"] = set(BELOW) - {"testing"}
 BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["references"] = BELOW["job"] | {"job"}
 BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects", "references"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
-BELOW["sweeps"] = BELOW["runner"] | {"runner"}
+BELOW["sweeps"] = BELOW["runner"] | {"runner", "audit"}
 BELOW["report"] = {"choosing", "config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
-BELOW["cli"] = BELOW["sweeps"] | {"audit", "report", "sweeps"}
+BELOW["cli"] = BELOW["sweeps"] | {"report", "sweeps"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """
 import sys

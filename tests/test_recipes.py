@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,12 @@ import pytest
 from conftest import ROOT
 
 from bench import registry, reported
-from bench.cli import read as read_command
-from bench.cli import run as run_command
-from bench.job import Settings
+from bench.cli.sweep import settle
 from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import Wanted
 
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
-OURS = {"attacks", "board", "membership"}
+OURS = {"attacks", "audits", "board", "membership"}
 OF_PAPERS = [path for path in PATHS if path.stem not in OURS]
 NAMES = {
     "dp-dfd": ["table1", "table2", "table3", "fig2", "fig3"],
@@ -35,10 +33,6 @@ LATER = {
 DATASETS = {
     "mnist", "fmnist", "cifar10", "cifar100", "svhn", "celeba-g", "celeba-h", "imagenet", "medmnist", "covidx",
 }  # fmt: skip
-
-
-def settle(arguments: Sequence[str]) -> tuple[Settings, list[int]]:
-    return run_command.settle(read_command(["run", *arguments]))
 
 
 def printed() -> list[tuple[str, str]]:

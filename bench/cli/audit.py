@@ -1,4 +1,4 @@
-"""`bench audit release` and `bench audit mechanism`: measure what leaks, as a lower bound on epsilon."""
+"""`bench audit release` and `bench audit mechanism` measure what leaks, as a lower bound on epsilon."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from bench.cli import run as run_command
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.audit import Finished
+    from bench.audit import CanaryGame, Finished
     from bench.privacy.audit import Game, MechanismAudit
+    from bench.runner import Settings
 
 HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
 DESCRIPTION = (
@@ -20,15 +21,14 @@ DESCRIPTION = (
 ACTIONS = {
     "release": "train a teacher with canaries, convert it, and guess from the student which canaries were used",
     "mechanism": "play the distinguishing game on a method's own mechanism, a million times on the worst inputs",
+    "prepare": "make what audits of releases share, their teachers, and nothing else; `bench sweep` begins with it",
 }
 OF_BOTH = {
     *("method", "dataset", run_command.TEACHERS, "tier", "epsilon", "delta", "account", "solve", "unit"),
     *("data_root", "download"),
 }
-OF_RUN = {
-    "release": OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"},
-    "mechanism": OF_BOTH,
-}
+OF_RELEASE = OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"}
+OF_RUN = {"release": OF_RELEASE, "mechanism": OF_BOTH, "prepare": OF_RELEASE}
 NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}
 PLAYS = 1_000_000
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made.add_argument("--debug", action="store_true", help="show the traceback of an error")
         _borrow(made, OF_RUN[name])
         made.set_defaults(parser=made)
-        {"release": _add_release, "mechanism": _add_mechanism}[name](made)
+        (_add_mechanism if name == "mechanism" else _add_release)(made)
     parser.set_defaults(actions=actions.choices)
 
 
@@ -99,7 +99,7 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(
             f"--method is missing; name one of `bench list methods`, as in `bench audit {given.action} --method dpsd`"
         )
-    return {"release": _release, "mechanism": _mechanism}[given.action](given)
+    return {"release": _release, "mechanism": _mechanism, "prepare": _prepare}[given.action](given)
 
 
 def _whole(flag: str, text: str) -> int:
@@ -109,16 +109,34 @@ def _whole(flag: str, text: str) -> int:
         raise BenchError(f"{flag} {text}: expected a whole number") from None
 
 
-def _release(given: argparse.Namespace) -> int:
+def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
+    """The settings, the game and the seeds that the options of `bench audit release` ask for. Raises BenchError."""
     seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
+    from bench.audit import CanaryGame
+
+    game = CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
+    return run_command.read_settings(given, attack=None), game, seeds
+
+
+def _release(given: argparse.Namespace) -> int:
+    settings, game, seeds = settle(given)
     from bench import audit, runner
 
-    game = audit.CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
-    job = runner.prepare(run_command.read_settings(given, attack=None))
+    job = runner.prepare(settings)
     audit.check(job, game)
     for seed in seeds:
         _show_release(audit.run(job, game, seed))
+    return 0
+
+
+def _prepare(given: argparse.Namespace) -> int:
+    settings, game, seeds = settle(given)
+    from bench import audit, runner
+
+    job = runner.prepare(settings)
+    for seed in seeds:
+        audit.begin(job, game, seed)
     return 0
 
 

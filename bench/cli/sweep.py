@@ -13,6 +13,7 @@ from bench.console import out, say
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
+    from bench.audit import CanaryGame
     from bench.runner import Settings
     from bench.sweeps import Cell
     from bench.sweeps.conduct import Summary
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
 DESCRIPTION = (
-    "Runs every cell of a recipe that has no record yet. Cells whose method, attack or data the bench lacks are listed "
-    "as planned. A failed cell does not stop the others; the exit status is 1 if any failed. Interrupted, it goes on "
-    "where it was when it is run again."
+    "Runs every cell of a recipe, a run or an audit, that has no record yet. Cells whose method, attack or data the "
+    "bench lacks are listed as planned. A failed cell does not stop the others; the exit status is 1 if any failed. "
+    "Interrupted, it goes on where it was when it is run again."
 )
 STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused", "planned")
 
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OPTION=VALUE",
         action="append",
         default=[],
-        help="an option of `bench run` for all cells, over the recipe's, as in --set teacher=resnet18; may be repeated",
+        help="an option for all cells, over the recipe's, as in --set teacher=resnet18; may be repeated",
     )
     where = parser.add_argument_group("where and how")
     where.add_argument("--data-root", type=Path, metavar="DIR", help="as for `bench run`")
@@ -72,7 +73,7 @@ def execute(given: argparse.Namespace) -> int:
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
-    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, _settle)
+    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, settle)
     if given.dry_run:
         _list(recipe.title, cells)
         return 0
@@ -115,9 +116,7 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
     for text in given.set:
         option, equals, value = text.partition("=")
         if not equals or not option or option in FORBIDDEN:
-            raise BenchError(
-                f"--set {text}: expected OPTION=VALUE with an option of `bench run`, as in teacher=resnet18"
-            )
+            raise BenchError(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
         changes[option.removeprefix("--")] = value
     seeds = tuple(read_seeds(given.seeds)) if given.seeds else None
     cells = dict.fromkeys(
@@ -132,11 +131,15 @@ def _common(given: argparse.Namespace) -> list[str]:
     return ["--tier", given.tier, "--out", str(given.out), *root]
 
 
-def _settle(arguments: Sequence[str]) -> tuple[Settings, list[int]]:
-    """What `bench run` makes of arguments."""
-    from bench.cli import read, run
+def settle(arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
+    """What `bench` makes of a cell's command: the settings, and the game if it is an audit. Raises BenchError."""
+    from bench.cli import audit, read, run
 
-    return run.settle(read(["run", *arguments]))
+    given = read(list(arguments))
+    if given.command == "audit":
+        settings, game, _ = audit.settle(given)
+        return settings, game
+    return run.settle(given)[0], None
 
 
 def _devices(text: str) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.files import write_atomically
-from bench.records import RECORD, Record, canonical
+from bench.records import AUDIT, RECORD, Audit, Record, canonical
 from bench.sweeps.executors import Done, Executor, Task
 from bench.sweeps.plan import Cell
+from bench.sweeps.recipe import COMMANDS
 
 ENDED = ("ok", "inconclusive", "skipped")
 Say = Callable[[str], None]
@@ -66,7 +67,7 @@ def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, 
         recipe: its name.
         say: takes a line for the user whenever a cell ends.
     """
-    outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=["run", *c.arguments]) for c in cells]
+    outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=_typed(c, c.command)) for c in cells]
     summary = Summary(recipe, outcomes)
     summary.write(path)
     start = time.monotonic()
@@ -75,7 +76,7 @@ def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, 
         if done.status:
             say(f"preparing {cells[done.index].name}: {_reason(done)}; its runs will say what is wrong")
     begun = time.monotonic()
-    for count, done in enumerate(executor.run([Task(i, ("run", *cells[i].arguments)) for i in ready]), 1):
+    for count, done in enumerate(executor.run([_task(cells, i, cells[i].command) for i in ready]), 1):
         outcome = outcomes[done.index]
         _settle(outcome, cells[done.index], done)
         now = time.monotonic()
@@ -102,17 +103,36 @@ def _shared(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
     groups: dict[str, list[int]] = {}
     for i in ready:
         groups.setdefault(cells[i].after, []).append(i)
-    return [Task(group[0], ("prepare", *cells[group[0]].arguments)) for group in groups.values() if len(group) > 1]
+    return [_task(cells, group[0], COMMANDS[cells[group[0]].command]) for group in groups.values() if len(group) > 1]
+
+
+def _task(cells: Sequence[Cell], index: int, command: str) -> Task:
+    return Task(index, tuple(_typed(cells[index], command)))
+
+
+def _typed(cell: Cell, command: str) -> list[str]:
+    return [*command.split(), *cell.arguments]
 
 
 def _settle(outcome: Outcome, cell: Cell, done: Done) -> None:
-    """What a run's exit status and its record say."""
+    """What the exit status of a run or an audit and its record say."""
     outcome.seconds = round(done.seconds, 1)
-    if done.status == 0 and cell.record is not None:
+    if done.status != 0 or cell.record is None:
+        outcome.state, outcome.reason = "failed", _reason(done)
+    elif cell.command == "run":
         record = Record.read(cell.record / RECORD)
         outcome.state, outcome.reason = record.status, record.reason
-        return
-    outcome.state, outcome.reason = "failed", _reason(done)
+    else:
+        outcome.state, outcome.reason = shown(Audit.read(cell.record / AUDIT))
+
+
+def shown(audit: Audit) -> tuple[str, str]:
+    """An audit's state, and its numbers in a line. One that could have shown nothing, and has not, is inconclusive."""
+    student, teacher = (audit.lines[name]["epsilon_lower"] for name in ("student", "teacher"))
+    said = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
+    if audit.powerful or audit.verdict == "refuted":
+        return "ok", said
+    return "inconclusive", f"{said}; no power, as the undefended teacher shows nothing either"
 
 
 def _line(outcome: Outcome) -> str:

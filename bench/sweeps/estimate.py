@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import stage
-from bench.records import RECORD, Record, RunSpec, digest
+from bench.audit import release_of, teachers_of
+from bench.records import AUDIT, RECORD, Audit, AuditSpec, Record, RunSpec, digest
 from bench.store import Store
 
 BESIDES = 10.0
 """Seconds of a run that are no step: starting, scoring, drawing."""
 Like = tuple[str, ...]
 """What steps must share to take alike: the step's name, the data set, the tier, and who makes it."""
+Named = tuple[str, str, dict[str, Any]]
+"""A step: its name in records and audits, its kind in the store, its spec."""
 
 
 class Estimate:
     """Counts every step once, for the first run that needs it.
 
     Args:
-        out: where finished records lie.
+        out: where finished records and audits lie.
     """
 
     def __init__(self, out: Path) -> None:
@@ -37,19 +40,26 @@ class Estimate:
             store: where its steps may lie already.
             goal: of its attack, "inversion" or "membership"; None without one.
         """
+        return self._sum(store, asdict(spec), _steps(spec, goal))
+
+    def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
+        """What an audit will take, likewise."""
+        return self._sum(store, asdict(spec), _steps_of_audit(spec))
+
+    def _sum(self, store: Store, spec: dict[str, Any], steps: Iterable[Named]) -> float | None:
         total: float | None = BESIDES
-        for name, kind, step in _steps(spec, goal):
+        for name, kind, step in steps:
             key = (kind, digest(step))
             if key in self._counted or store.has(*key):
                 continue
             self._counted.add(key)
-            times = self._known.get(_like(name, asdict(spec)))
+            times = self._known.get(_like(name, spec))
             total = None if times is None or total is None else total + median(times)
         return total
 
 
-def _steps(spec: RunSpec, goal: str | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The steps of a run whose specs are known before it begins: name in records, kind in the store, spec."""
+def _steps(spec: RunSpec, goal: str | None) -> Iterator[Named]:
+    """The steps of a run whose specs are known before it begins."""
     yield "teacher", "teacher", asdict(spec.release.teacher)
     yield "evaluator", "evaluator", asdict(spec.evaluator)
     if spec.release.ensemble is not None:
@@ -61,23 +71,42 @@ def _steps(spec: RunSpec, goal: str | None) -> Iterator[tuple[str, str, dict[str
             yield f"attack_{target}", kind, asdict(aim)
 
 
+def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
+    """All teachers of an audit, and the releases of those that are converted."""
+    trained = teachers_of(spec)
+    for name, teacher in trained.items():
+        yield name, "teacher", asdict(teacher)
+    for name, of in (("release", "teacher"), ("reference_release", "reference_teacher")):
+        if of in trained:
+            release = release_of(spec, trained[of])
+            if release.ensemble is not None:
+                yield f"{name}_ensemble", "ensemble", asdict(release.ensemble)
+            yield name, "release", asdict(release)
+
+
 def _like(name: str, spec: dict[str, Any]) -> Like:
-    release, attack = spec["release"], spec["attack"]
-    maker = {"teacher": release["teacher"]["arch"], "evaluator": ""}.get(name, release["method"])
+    """A step of a run or of an audit; the latter's teachers may be trained at length, so their recipe counts too."""
+    release, where = spec["release"], (spec["release"]["teacher"]["data"]["dataset"], spec["tier"])
     if name.startswith("attack_"):
-        maker = attack["attack"]
-    return name, release["teacher"]["data"]["dataset"], spec["tier"], maker
+        return name, *where, spec["attack"]["attack"]
+    step = name.rpartition("_")[2]
+    if step != "teacher":
+        return step, *where, "" if step == "evaluator" else release["method"]
+    recipe = digest(spec["teacher"]["recipe"]) if spec["kind"] == "audit" else ""
+    return step, *where, release["teacher"]["arch"] + recipe
 
 
 def _known(out: Path) -> dict[Like, list[float]]:
-    """The seconds of like steps in the records below `out`."""
+    """The seconds of like steps in the records and audits below `out`."""
     found: dict[Like, list[float]] = defaultdict(list)
-    for path in sorted((out / "records").glob(f"*/{RECORD}")):
-        try:
-            record = Record.read(path)
-        except (OSError, ValueError):
-            continue
-        for name, seconds in record.provenance.get("seconds", {}).items():
-            if name != "references":
-                found[_like(name, record.spec)].append(seconds)
+    kinds: dict[str, type[Record] | type[Audit]] = {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}
+    for pattern, kind in kinds.items():
+        for path in sorted(out.glob(pattern)):
+            try:
+                record = kind.read(path)
+            except (OSError, ValueError):
+                continue
+            for name, seconds in record.provenance.get("seconds", {}).items():
+                if name != "references":
+                    found[_like(name, record.spec)].append(seconds)
     return dict(found)

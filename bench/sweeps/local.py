@@ -3,6 +3,9 @@
 A process that imports torch, timm and scikit-learn has used seconds before it begins. So one process imports them,
 once, and every run on a CPU is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing
 else). A run on a GPU begins in a fresh interpreter, as CUDA does not outlive a fork.
+
+One thread begins the processes and waits for them. `Process.start` also asks every other process how it ended, and the
+fork server tells that once: of two threads that ask, one is told and the other makes it exit status 255.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,27 @@ from bench.sweeps.executors import TAIL, Done, Main, Task, cores, environment
 GRACE = 10.0
 IMPORTED = ["bench.runner", "timm"]
 """What the process to be forked imports; with these, all that every run needs."""
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A task that has been begun: its process, its device, the file of its stderr, and when."""
+
+    task: Task
+    process: BaseProcess
+    device: str
+    said: Path
+    start: float
+
+    def ended(self) -> Done:
+        """How it ended; waits until it has. Its stderr is removed."""
+        self.process.join()
+        seconds, status = time.monotonic() - self.start, self.process.exitcode
+        assert status is not None  # as it has been joined
+        tail = self.said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if self.said.exists() else ""
+        self.said.unlink(missing_ok=True)
+        return Done(self.task.index, status, tail, seconds)
 
 
 @dataclass(frozen=True)
@@ -45,50 +70,39 @@ class Local:
     devices: tuple[str, ...]
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        """As `Executor`."""
+        """As `Executor`; to be used from one thread."""
         free = [self.devices[i % len(self.devices)] for i in range(self.jobs)]
-        lock, stopped, running = threading.Lock(), threading.Event(), dict[int, BaseProcess]()
-
-        def work(task: Task) -> Done:
-            with lock:
-                device = free.pop()
-            try:
-                return self._process(task, device, running, stopped)
-            finally:
-                with lock:
-                    free.append(device)
-
+        waiting, running, ended = deque(tasks), dict[int, Running](), list[Done]()
         threads = max(1, cores() // self.jobs)
-        with _environment(threads), ThreadPoolExecutor(self.jobs) as pool, _stopping(running, stopped):
-            waiting: set[Future[Done]] = {pool.submit(work, task) for task in tasks}
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in ended)
+        with _environment(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, _stopping(running):
+            while waiting or running or ended:
+                while waiting and free:
+                    task = waiting.popleft()
+                    try:
+                        self._begin(task, free[-1], Path(folder), running)
+                        free.pop()
+                    except (OSError, EOFError) as error:
+                        ended.append(Done(task.index, 1, f"could not begin: {type(error).__name__}: {error}", 0.0))
+                yield from ended
+                over = _over(running)
+                ended = [one.ended() for one in over]
+                free += [one.device for one in over]
 
-    def _process(self, task: Task, device: str, running: dict[int, BaseProcess], stopped: threading.Event) -> Done:
-        if stopped.is_set():
-            return Done(task.index, 130, "not begun", 0.0)
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
-            said = Path(folder) / "stderr"
-            process = _begin(device, self.main, [*task.arguments, "--device", device], said)
-            running[task.index] = process
-            process.join()
-            del running[task.index]
-            tail = said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if said.exists() else ""
-        status = 1 if process.exitcode is None else process.exitcode
-        return Done(task.index, status, tail, time.monotonic() - start)
+    def _begin(self, task: Task, device: str, folder: Path, running: dict[int, Running]) -> None:
+        """Begin a task, as a process in `running`. Raises OSError or EOFError if the system has no process to give."""
+        start, said = time.monotonic(), folder / f"{time.monotonic_ns()}"
+        process = _process(device, self.main, [*task.arguments, "--device", device], said)
+        with _undisturbed():
+            process.start()
+            running[process.sentinel] = Running(task, process, device, said, start)
 
 
-def _begin(device: str, *given: Any) -> BaseProcess:
-    if device == "cpu":
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(IMPORTED)
-        process: BaseProcess = context.Process(target=_begun, args=given)
-    else:
-        process = multiprocessing.get_context("spawn").Process(target=_begun, args=given)
-    process.start()
-    return process
+def _process(device: str, *given: Any) -> BaseProcess:
+    if device != "cpu":
+        return multiprocessing.get_context("spawn").Process(target=_begun, args=given)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context.Process(target=_begun, args=given)
 
 
 @contextmanager
@@ -114,18 +128,56 @@ def _begun(main: Main, arguments: Sequence[str], said: Path) -> None:
 
 
 @contextmanager
-def _stopping(running: dict[int, BaseProcess], stopped: threading.Event) -> Iterator[None]:
-    """On any way out but the ordinary one: begin nothing more, and end what is running, with everything it started."""
+def _undisturbed() -> Iterator[None]:
+    """Interrupts wait for the block to end: one in the midst of beginning a process would leave it unknown."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[tuple[int, Any]] = []
+    before = {kind: handler for kind in INTERRUPTS if callable(handler := signal.getsignal(kind))}
+    for kind in before:
+        signal.signal(kind, lambda *given: held.append(given))
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+        for number, frame in held[:1]:
+            before[signal.Signals(number)](number, frame)
+
+
+@contextmanager
+def _stopping(running: dict[int, Running]) -> Iterator[None]:
+    """On any way out but the ordinary one: end what is running, with everything it started."""
     try:
         yield
     except BaseException:
-        stopped.set()
-        for kind, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 0.0)):
-            for process in list(running.values()):
-                with contextlib.suppress(ProcessLookupError):
-                    if process.pid:
-                        os.killpg(process.pid, kind)
-            until = time.monotonic() + patience
-            while running and time.monotonic() < until:
-                time.sleep(0.1)
+        groups = [one.process.pid for one in running.values()]
+        try:
+            _signal(groups, signal.SIGINT)
+            _await(running, GRACE)
+        finally:
+            _signal(groups, signal.SIGKILL)
+            _await(running, GRACE)
         raise
+
+
+def _signal(groups: Sequence[int | None], kind: signal.Signals) -> None:
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            if group is not None:
+                os.killpg(group, kind)
+
+
+def _await(running: dict[int, Running], patience: float) -> None:
+    """Take out of `running` what ends within so many seconds."""
+    until = time.monotonic() + patience
+    while running and (left := until - time.monotonic()) > 0:
+        for one in _over(running, left):
+            one.process.join()
+
+
+def _over(running: dict[int, Running], patience: float | None = None) -> list[Running]:
+    """Those taken out of `running` because they have ended; waits for one, for so many seconds at most."""
+    found = set(wait(list(running), patience)) if running else set()
+    return [running.pop(sentinel) for sentinel in list(running) if sentinel in found]

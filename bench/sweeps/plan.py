@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from bench import data, registry, runner
+from bench import audit, data, registry, runner
+from bench.audit import CanaryGame
 from bench.errors import BenchError
-from bench.job import Loader, load_material
+from bench.job import Job, Loader, load_material
 from bench.records import RECORD, Record
 from bench.sweeps.estimate import Estimate
-from bench.sweeps.recipe import Recipe, Wanted, describe
+from bench.sweeps.recipe import Recipe, Wanted
 
 State = Literal["cached", "ready", "planned", "refused"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep: a cell of the recipe with one seed.
+    """One run or audit of a sweep: a cell of the recipe with one seed.
 
     Attributes:
         name: for people.
-        arguments: what `bench run` is given, --out and all.
+        arguments: what the command is given, --out and all.
         seed: of the run.
         state: cached (the record is there), ready (to be run), planned (the bench has no such method, attack or data
             yet, for `reason`), refused (the bench knows all of them and says no, for `reason`).
-        record: the directory the record lies in or will lie in; None where there will be none.
+        record: the directory the record or the audit lies in or will lie in; None where there will be none.
         after: what the run shares with others and is best made once before them: the same text, the same steps.
         seconds: how long it may take after the cells before it, of a ready cell; None where nothing alike has run.
     """
@@ -42,10 +43,11 @@ class Cell:
     after: str = ""
     seconds: float | None = None
     note: str = ""
+    command: str = "run"
 
 
-Settle = Callable[[Sequence[str]], tuple[runner.Settings, list[int]]]
-"""What the command line makes of arguments of `bench run`; it is the caller's, as the command is above this room."""
+Settle = Callable[[Sequence[str]], tuple[runner.Settings, CanaryGame | None]]
+"""What the command line makes of a command, and of its game if it is an audit; the caller's, as that is above here."""
 
 
 def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Path, settle: Settle) -> list[Cell]:
@@ -54,7 +56,7 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
     Args:
         common: arguments for all runs, such as --tier quick --out DIR.
         datasets: only cells of these; empty = all.
-        settle: parses arguments of `bench run`.
+        settle: parses a command of `bench` and its arguments.
     """
     estimate, load = Estimate(out), lru_cache(maxsize=2)(load_material)
     cells: list[Cell] = []
@@ -67,29 +69,51 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
 
 
 def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, estimate: Estimate, load: Loader) -> Cell:
-    typed = [part for option, value in wanted.options for part in (f"--{option}", value)]
-    arguments = (*typed, *common, "--seeds", str(seed))
-    name = f"{describe(wanted.options)} seed={seed}"
+    arguments = (*wanted.arguments, *common, "--seeds", str(seed))
+    cell = partial(Cell, f"{wanted.name} seed={seed}", arguments, seed, note=wanted.note, command=wanted.command)
     missing = _absent(wanted)
     if missing:
-        return Cell(name, arguments, seed, "planned", missing, note=wanted.note)
+        return cell("planned", missing)
     try:
-        settings, _ = settle(arguments)
+        settings, game = settle([*wanted.command.split(), *arguments])
         try:
             job = runner.prepare(settings, load)
         except BenchError as error:
             if not _is_there(settings):
-                return Cell(name, arguments, seed, "planned", str(error), note=wanted.note)
+                return cell("planned", str(error))
             raise
+        there = _run(job, seed, estimate) if game is None else _audit(job, game, seed, estimate)
     except BenchError as error:
-        return Cell(name, arguments, seed, "refused", str(error), note=wanted.note)
+        return cell("refused", str(error))
+    state: State = "cached" if there.done and not settings.fresh else "ready"
+    return cell(state, record=there.path, after=there.shared, seconds=there.seconds() if state == "ready" else None)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a cell's record goes, whether it is there, what is shared with other cells, and the time it will take."""
+
+    path: Path
+    done: bool
+    shared: str
+    seconds: Callable[[], float | None]
+
+
+def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = runner.run_spec(job, seed)
     path = job.store.root / "records" / spec.hash
-    state: State = "cached" if not settings.fresh and done(path) else "ready"
-    shared = f"{spec.release.teacher}{spec.evaluator}"
     goal = None if job.attack is None else job.attack.goal
-    seconds = estimate.seconds(job.store, spec, goal) if state == "ready" else None
-    return Cell(name, arguments, seed, state, "", path, shared, seconds, wanted.note)
+    shared = f"{spec.release.teacher}{spec.evaluator}"
+    return _Place(path, done(path), shared, partial(estimate.seconds, job.store, spec, goal))
+
+
+def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
+    """Raises BenchError if the game cannot be played."""
+    audit.check(job, game)
+    spec = audit.audit_spec(job, game, seed)
+    path = job.store.root / "audits" / spec.hash
+    shared = f"{audit.teachers_of(spec)}"
+    return _Place(path, audit.published(path) is not None, shared, partial(estimate.audit_seconds, job.store, spec))
 
 
 def done(path: Path) -> bool:

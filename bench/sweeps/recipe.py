@@ -8,6 +8,9 @@
     teacher = "resnet34"
     seeds = [0, 1, 2]
 
+    [dataset.mnist]           # options of one data set's runs, over the defaults
+    "teacher.epochs" = 20
+
     [[grid]]                  # every combination of the lists is a cell
     method = ["dpsd", "dp-merf"]
     dataset = ["mnist", "fmnist"]
@@ -16,7 +19,16 @@
     note = "..."              # shown beside the grid's cells
 
 A key is an option of `bench run` without its dashes; a value is what would be typed, or a list of alternatives.
-`seeds` is a list of whole numbers, a run each.
+An option that takes no value is true, or false to leave it out. `seeds` is a list of whole numbers, a run each.
+
+A grid, or [defaults], may say what its cells are instead of runs; the keys are then options of that command:
+
+    [[grid]]
+    command = "audit release"
+    method = "dpsd"
+    canaries = 200
+    overfit = true
+    "teacher.epochs" = 20
 """
 
 from __future__ import annotations
@@ -30,9 +42,11 @@ from typing import Any
 
 from bench.errors import BenchError
 
-KEYS = {"title", "paper", "table", "defaults", "grid"}
+KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
 FORBIDDEN = {"out", "fresh", "device", "tier", "data-root", "download", "help", "debug"}
 """What `bench sweep` itself is told, and no recipe may say."""
+COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
+"""What cells may be: a command of `bench`, and the one that makes what such cells share."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +54,38 @@ class Wanted:
     """One cell of a recipe as it is written.
 
     Attributes:
-        options: option of `bench run` to its value as typed, in the recipe's order; no seeds, no tier.
+        options: option of the command to its value as typed, in the recipe's order; no seeds, no tier.
         seeds: at least one.
         note: what the recipe says beside it.
+        command: one of COMMANDS.
     """
 
     options: tuple[tuple[str, str], ...]
     seeds: tuple[int, ...]
     note: str = ""
+    command: str = "run"
 
     def get(self, option: str) -> str:
         """The value of an option, or ""."""
         return dict(self.options).get(option, "")
+
+    @property
+    def name(self) -> str:
+        """The cell in a line."""
+        return ("" if self.command == "run" else f"{self.command}: ") + describe(self.options)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options as the command takes them.
+
+        >>> Wanted((("method", "dpsd"), ("overfit", "true"), ("method.secure", "true")), (0,)).arguments
+        ['--method', 'dpsd', '--overfit', '--method.secure', 'true']
+        """
+        typed: list[str] = []
+        for option, value in self.options:
+            bare = "." not in option and value in ("true", "false")  # a plug-in's own option is typed with its value
+            typed += [f"--{option}"] * (value == "true") if bare else [f"--{option}", value]
+        return typed
 
 
 @dataclass(frozen=True)
@@ -84,38 +118,47 @@ def read(path: Path) -> Recipe:
     unknown = sorted(set(content) - KEYS)
     if unknown:
         raise BenchError(f"recipe {path}: no key '{unknown[0]}'; expected {', '.join(sorted(KEYS))}")
-    defaults, grids = content.get("defaults", {}), content.get("grid", [])
+    defaults, grids, own = content.get("defaults", {}), content.get("grid", []), content.get("dataset", {})
     if not isinstance(defaults, dict) or not isinstance(grids, list) or not grids:
         raise BenchError(f"recipe {path}: expected at least one [[grid]], and [defaults] as a table")
-    cells = [cell for grid in grids for cell in _cells(path, defaults, grid)]
+    if not isinstance(own, dict) or not all(isinstance(each, dict) for each in own.values()):
+        raise BenchError(f"recipe {path}: expected tables [dataset.NAME]; a data set itself is named in [defaults]")
+    cells = [cell for grid in grids for cell in _cells(path, defaults, own, grid)]
+    unused = sorted(set(own) - {cell.get("dataset") for cell in cells})
+    if unused:
+        raise BenchError(f"recipe {path}: [dataset.{unused[0]}] is of no cell; name the data set in a [[grid]] too")
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
-        if cell.options in seen:
-            raise BenchError(f"recipe {path}: the cell {describe(cell.options)} is there twice; remove one")
-        seen.add(cell.options)
+        if (cell.command, cell.options) in seen:
+            raise BenchError(f"recipe {path}: the cell {cell.name} is there twice; remove one")
+        seen.add((cell.command, cell.options))
     title = str(content.get("title", path.stem))
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
 
 
-def _cells(path: Path, defaults: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
-    """Every combination of a grid's lists, with the defaults where it is silent."""
+def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
+    """Every combination of a grid's lists, with its data set's options and the defaults where it is silent."""
     if not isinstance(grid, dict):
         raise BenchError(f"recipe {path}: a [[grid]] is no table")
     flat = {key: value for key, value in {**defaults, **grid}.items() if key != "note"}
-    for key, value in flat.items():
+    for key, value in [*flat.items(), *(item for each in own.values() for item in each.items())]:
         if isinstance(value, dict):
             raise BenchError(f'recipe {path}: write the option "{key}.{next(iter(value), "name")}" in quotes')
         if key in FORBIDDEN:
             raise BenchError(f"recipe {path}: '{key}' is not for a recipe; give --{key} to `bench sweep`")
-    seeds = flat.pop("seeds", [0])
+    seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
+    if command not in list(COMMANDS):
+        raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")
     if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
         raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers of at least 0")
     if "method" not in flat:
         raise BenchError(f"recipe {path}: a [[grid]] names no method")
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]
     for combination in product(*lists):
-        options = tuple((key, _typed(path, key, value)) for key, value in zip(flat, combination, strict=True))
-        yield Wanted(options, tuple(seeds), str(grid.get("note", "")))
+        chosen = dict(zip(flat, combination, strict=True))
+        besides = {key: value for key, value in own.get(str(chosen.get("dataset")), {}).items() if key not in grid}
+        options = tuple((key, _typed(path, key, value)) for key, value in {**chosen, **besides}.items())
+        yield Wanted(options, tuple(seeds), str(grid.get("note", "")), command)
 
 
 def _typed(path: Path, key: str, value: Any) -> str:

@@ -7,10 +7,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench import stage
+from bench.audit import teachers_of
 from bench.records import (
+    AUDIT,
     RECORD,
     AttackSpec,
+    Audit,
+    AuditSpec,
+    AuditTeacherSpec,
     DataSpec,
+    EnsembleSpec,
     EvaluatorSpec,
     Record,
     ReleaseSpec,
@@ -75,3 +81,36 @@ def test_what_nobody_has_run_is_not_guessed(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(method="dgd"), None) is None
     assert estimate.seconds(store, run(attack="gmi"), "inversion") is None
     assert estimate.seconds(store, run(), None) == BESIDES
+
+
+def audit(recipe: dict[str, int], score: str = "loss", **release: object) -> AuditSpec:
+    teacher = AuditTeacherSpec(WHERE, "resnet18", None, recipe, 0, canaries=200, coins=0)
+    return AuditSpec("quick", replace(RELEASE, **release), teacher, score, 100, 0.95)  # type: ignore[arg-type]
+
+
+def audited(out: Path, spec: AuditSpec, seconds: dict[str, float]) -> None:
+    path = out / "audits" / spec.hash / AUDIT
+    path.parent.mkdir(parents=True)
+    plain = json.loads(json.dumps(asdict(spec)))
+    found = Audit(spec.hash, "not refuted", [], plain, {}, 3.5, 1e-5, {}, True, {}, {"seconds": seconds})
+    path.write_text(found.to_json())
+
+
+def test_an_audit_takes_what_audits_with_such_teachers_and_conversions_by_its_method_have_taken(tmp_path: Path) -> None:
+    earlier = {"teacher": 300.0, "null_teacher": 200.0, "release": 20.0}
+    audited(tmp_path, audit({"epochs": 10}), earlier)
+    finished(tmp_path, run(seed=7, method="dgd"), SPENT | {"release": 40.0})
+    estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd")) == BESIDES + 2 * 250 + 40
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd", version=2)) == BESIDES + 40, "shared"
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, "rmia", method="dgd")) == BESIDES + 250 + 40
+    assert estimate.audit_seconds(store, audit({"epochs": 99})) is None, "a teacher trained at another length"
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="rr")) is None
+
+
+def test_an_audit_of_an_ensemble_counts_its_teachers_and_leaves_out_what_is_there(tmp_path: Path) -> None:
+    shards = EnsembleSpec(WHERE, {"count": 5}, 0)
+    spec = audit({}, ensemble=shards)
+    audited(tmp_path, spec, {"teacher": 1.0, "null_teacher": 1.0, "release_ensemble": 90.0, "release": 20.0})
+    (tmp_path / "steps" / "teacher" / digest(asdict(teachers_of(spec)["null_teacher"]))).mkdir(parents=True)
+    assert Estimate(tmp_path).audit_seconds(Store(tmp_path), spec) == BESIDES + 1 + 90 + 20

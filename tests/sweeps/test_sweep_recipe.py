@@ -51,6 +51,59 @@ def test_a_grid_is_every_combination_with_the_defaults(tmp_path: Path) -> None:
     assert describe(recipe.cells[4].options) == "rr teacher=resnet34 epsilon=1"
 
 
+def test_cells_may_be_audits(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        [defaults]
+        command = "audit release"
+        canaries = [40, 60]
+        [[grid]]
+        method = "dpsd"
+        overfit = true
+        "teacher.epochs" = 10
+        "teacher.flip" = false
+        [[grid]]
+        method = "rr"
+        overfit = false
+        [[grid]]
+        command = "run"
+        method = "rr"
+        canaries = 40
+        overfit = false
+        """,
+    )
+    cells = read(path).cells
+    assert [cell.command for cell in cells] == ["audit release"] * 4 + ["run"]
+    overfit = ["--overfit", "--teacher.epochs", "10", "--teacher.flip", "false"]
+    assert cells[0].arguments == ["--canaries", "40", "--method", "dpsd", *overfit]
+    assert cells[3].arguments == ["--canaries", "60", "--method", "rr"]
+    assert cells[4].arguments == ["--canaries", "40", "--method", "rr"], "the same options, and another command"
+    assert cells[2].name == "audit release: rr canaries=40 overfit=false" and cells[4].name[:3] == "rr "
+
+
+def test_a_data_set_has_options_of_its_own_over_the_defaults_and_under_the_grid(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        [defaults]
+        dataset = ["digits", "mnist"]
+        student = "datalens"
+        [dataset.mnist]
+        student = "resnet18"
+        "teacher.epochs" = 20
+        [[grid]]
+        method = "rr"
+        [[grid]]
+        method = "dpsd"
+        student = "lenet"
+        """,
+    )
+    cells = read(path).cells
+    assert [cell.get("student") for cell in cells] == ["datalens", "resnet18", "lenet", "lenet"]
+    assert [cell.get("teacher.epochs") for cell in cells] == ["", "20", "", "20"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -65,6 +118,13 @@ def test_a_grid_is_every_combination_with_the_defaults(tmp_path: Path) -> None:
         ("[[grid]]\nmethod = 'rr'\nseeds = [-1]", "whole numbers"),
         ("[[grid]]\nmethod = 'rr'\nepsilon = [[1]]", "epsilon is [1]"),
         ("[[grid]]\nmethod = 'rr'\n[[grid]]\nmethod = 'rr'", "there twice"),
+        ("[[grid]]\nmethod = 'rr'\n[dataset.mnist]\nstudent = 'datalens'", "[dataset.mnist] is of no cell"),
+        ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nout = 'x'", "'out' is not for a recipe"),
+        ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nepsilon = [1, 2]", "epsilon is [1, 2]"),
+        ("dataset = 'a'\n[[grid]]\nmethod = 'rr'", "expected tables [dataset.NAME]"),
+        ("[[grid]]\nmethod = 'rr'\ncommand = 'audit'", "command is 'audit'; expected 'run' or 'audit release'"),
+        ("[[grid]]\nmethod = 'rr'\ncommand = ['run', 'audit release']", "expected 'run' or 'audit release'"),
+        ("[defaults]\ncommand = 'audit release'\n" + "[[grid]]\nmethod = 'rr'\n" * 2, "audit release: rr is there"),
     ],
 )
 def test_mistakes_get_one_line_that_names_the_file(tmp_path: Path, text: str, said: str) -> None:

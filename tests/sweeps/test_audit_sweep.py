@@ -1,0 +1,136 @@
+"""Sweeps whose cells are audits: what is planned, what they share, and what the summary says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import write_toy
+
+from bench.audit import CanaryGame
+from bench.cli import main
+from bench.cli.sweep import settle
+from bench.records import AUDIT, Audit
+from bench.sweeps import Cell, conduct, plan, read
+
+HEAD = """
+[defaults]
+command = "audit release"
+teacher = "datalens"
+"""
+
+
+def recipe(folder: Path, *grids: str, dataset: str = "digits") -> Path:
+    path = folder / "audits.toml"
+    defaults = f'{HEAD}dataset = "{dataset}"\n'
+    path.write_text(defaults + "".join(f"[[grid]]\n{grid}\n" for grid in grids), encoding="utf-8")
+    return path
+
+
+def planned(folder: Path, *grids: str) -> list[Cell]:
+    write_toy(folder, 360)
+    path = recipe(folder, *grids, dataset=f"npz:{folder}/toy.npz")
+    return plan(read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, settle)
+
+
+def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> None:
+    grid = (
+        'method = ["dpsd", "not-there"]\n"method.iterations" = 3\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
+    )
+    asked = 'method = "dpsd"\ncanaries = 40\nguesses = 20\nscore = "rmia"\nseeds = [0, 1]'
+    wrong = ("canaries = 999", "canaries = 40\nguesses = 4", 'attack = "gmi"', '"teacher.length" = 2', "overfit = 3")
+    cells = planned(tmp_path, grid, asked, *(f'method = "rr"\nunit = "label"\n{each}' for each in wrong))
+    states = [cell.state for cell in cells]
+    assert states == ["ready", "planned", "ready", "ready", *["refused"] * 5], [cell.reason for cell in cells]
+    why = "".join(cell.reason for cell in cells[4:])
+    for said in ("--canaries 999", "the bound is 0", "no option '--attack'", "no option '--teacher.length'", "'3'"):
+        assert said in why, why
+    assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
+    settings, game = settle(["audit", "release", *cells[0].arguments])
+    assert game == CanaryGame(40, overfit=True) and settings.teacher_options == (("epochs", "2"),)
+    assert settings.attack is None and settings.method_options == (("iterations", "3"),)
+    first = cells[0].record
+    assert first is not None and first.parent == tmp_path / "runs" / "audits"
+    assert cells[0].after != cells[2].after != cells[3].after, (
+        "other recipes, other scores, other seeds: other teachers"
+    )
+
+
+def test_an_audit_that_can_be_read_is_cached(tmp_path: Path) -> None:
+    grid = 'method = "no-defence"\ncanaries = [40, 41]'
+    (ready, other) = planned(tmp_path, grid)
+    assert main(["audit", "release", *ready.arguments]) == 0
+    assert [cell.state for cell in planned(tmp_path, grid)] == ["cached", "ready"]
+    assert ready.record is not None and other.record != ready.record
+    (ready.record / AUDIT).write_text("{}")
+    assert [cell.state for cell in planned(tmp_path, grid)] == ["ready", "ready"]
+    assert main(["audit", "release", *ready.arguments]) == 0, "what cannot be read is made again"
+    assert Audit.read(ready.record / AUDIT).hash == ready.record.name
+
+
+def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = recipe(tmp_path, 'method = ["label-smoothing", "rr"]\ncanaries = 60'), tmp_path / "runs"
+    typed = ["sweep", str(path), "--tier", "smoke", "--out", str(out), "--jobs", "2"]
+    assert main(typed) == 0
+    (summary,) = (out / "sweeps").glob("*.json")
+    outcomes = json.loads(summary.read_text())["outcomes"]
+    assert [outcome["arguments"][:2] for outcome in outcomes] == [["audit", "release"]] * 2
+    for outcome in outcomes:
+        found = Audit.read(Path(outcome["record"]) / AUDIT)
+        assert (outcome["state"], outcome["reason"]) == conduct.shown(found), outcome
+        assert found.canaries["number"] == 60
+    assert len(list((out / "steps" / "teacher").glob("[0-9a-f]*"))) == 2, "one with canaries and one without, for both"
+    assert len(list((out / "audits").glob("[0-9a-f]*"))) == 2
+    capsys.readouterr()
+    assert main([*typed, "--dry-run"]) == 0 and "2 cached; 2 in all" in capsys.readouterr().out
+
+
+def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
+    """By a command of its own: afterwards no audit trains a teacher."""
+    cells = planned(
+        tmp_path, 'method = ["no-defence", "label-smoothing"]\ncanaries = 40', 'method = "rr"\ncanaries = 41'
+    )
+    (task,) = conduct._shared(cells, range(len(cells)))
+    assert task.index == 0 and task.arguments == ("audit", "prepare", *cells[0].arguments)
+    assert main(task.arguments) == 0
+    made = {path.name for path in (tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*")}
+    assert len(made) == 2 and not (tmp_path / "runs" / "audits").exists()
+    assert main(["audit", "release", *cells[1].arguments]) == 0
+    assert {path.name for path in (tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*")} == made
+
+
+@pytest.mark.parametrize(
+    ("verdict", "student", "teacher", "state", "said"),
+    [
+        ("not refuted", 0.174, 2.04, "ok", "not refuted: student >= 0.17, teacher >= 2.04, ceiling 3.49"),
+        ("refuted", 1.0, 2.04, "ok", "refuted: student >= 1.00, teacher >= 2.04, ceiling 3.49"),
+        ("refuted", 1.0, 0.0, "ok", "refuted: student >= 1.00, teacher >= 0.00, ceiling 3.49"),
+        (
+            "not refuted",
+            0.0,
+            0.0,
+            "inconclusive",
+            "not refuted: student >= 0.00, teacher >= 0.00, ceiling 3.49; no power",
+        ),
+    ],
+)
+def test_an_audit_without_power_is_inconclusive_unless_it_refutes(
+    verdict: Any, student: float, teacher: float, state: str, said: str
+) -> None:
+    lines = {"student": {"epsilon_lower": student}, "teacher": {"epsilon_lower": teacher}}
+    found = SimpleNamespace(verdict=verdict, lines=lines, ceiling=3.4913, powerful=teacher > 0)
+    assert conduct.shown(found)[0] == state  # type: ignore[arg-type]
+    assert conduct.shown(found)[1].startswith(said)  # type: ignore[arg-type]
+
+
+def test_preparing_an_impossible_game_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--method", "no-defence", "--tier", "smoke", "--out", str(tmp_path), "--canaries", "4000"]
+    assert main(["audit", "prepare", *given]) == 2
+    said = capsys.readouterr().err
+    assert "--canaries 4000" in said and said.count("\n") == 1
+    assert not (tmp_path / "steps").exists()

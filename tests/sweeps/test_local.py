@@ -1,0 +1,134 @@
+"""Processes of this machine: every exit status is told as it was, and none outlives its sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from bench.sweeps import local
+from bench.sweeps.executors import Task
+from bench.sweeps.local import Local
+
+CELLS = """
+import os, signal, subprocess, sys, time
+import bench.sweeps.local
+
+def deaf():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+def main(arguments):
+    if arguments[0] == "hang":
+        with open(arguments[1], "w") as stream:
+            print(os.getpid(), subprocess.Popen(["sleep", "600"], preexec_fn=deaf).pid, file=stream, flush=True)
+        time.sleep(600)
+    print("said", arguments[0], file=sys.stderr)
+    return int(arguments[0])
+"""
+MANY = """
+import json, sys
+import cells
+from bench.sweeps import local
+from bench.sweeps.executors import Task
+
+local.IMPORTED[:] = ["cells"]
+statuses = json.loads(sys.argv[1])
+tasks = [Task(i, (str(status),)) for i, status in enumerate(statuses)]
+found = {done.index: [done.status, done.tail] for done in local.Local(cells.main, 4, ("cpu",)).run(tasks)}
+print(json.dumps([found[i] for i in range(len(statuses))]))
+"""
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of trivial commands, which other processes can import."""
+    (tmp_path / "cells.py").write_text(CELLS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "cells", raising=False)
+    import cells  # type: ignore[import-not-found]
+
+    return cells
+
+
+@pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
+    """In a process of its own, whose `__main__` the cells need not import."""
+    statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-c", MANY, json.dumps(statuses)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [status for status, _ in found] == statuses
+    assert all(tail.splitlines()[-1:] == [f"said {status}"] for status, tail in found)
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended; one that nobody has asked about since is not there either."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def awaited(path: Path) -> list[int]:
+    """The processes that a hanging cell says it consists of."""
+    until = time.monotonic() + 120
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return [int(word) for word in path.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any, tmp_path: Path) -> None:
+    tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",)), Task(2, ("0",))]
+    running: Iterator[Any] = Local(cells.main, 2, ("cpu",)).run(tasks)
+    assert next(running).index == 1
+    hanging = awaited(tmp_path / "pids")
+    assert not any(map(gone, hanging))
+    running.close()  # type: ignore[attr-defined]
+    until = time.monotonic() + 20
+    while not (ended := all(map(gone, hanging))) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ended and len(hanging) == 2, "one of them does not heed interrupts"
+
+
+def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, failures = forkserver.connect_to_new_process, [OSError(11, "no process to spare"), EOFError()]
+
+    def seldom(*given: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return begin(*given)
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", seldom)
+    found = {d.index: d for d in Local(cells.main, 1, ("cpu",)).run([Task(i, (str(i),)) for i in range(4)])}
+    assert {index: done.status for index, done in found.items()} == {0: 1, 1: 1, 2: 2, 3: 3}
+    assert "no process to spare" in found[0].tail and "EOFError" in found[1].tail
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> None:
+    before = {each: signal.signal(each, signal.default_int_handler) for each in local.INTERRUPTS}
+    reached = False
+    try:
+        with pytest.raises(KeyboardInterrupt), local._undisturbed():
+            os.kill(os.getpid(), kind)
+            time.sleep(0.1)
+            reached = True
+        assert reached and signal.getsignal(kind) is signal.default_int_handler
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

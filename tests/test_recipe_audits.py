@@ -1,0 +1,138 @@
+"""recipes/audits.toml audits every release that stands on the boards of digits and MNIST."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+
+from bench import audit, runner
+from bench.cli.sweep import settle
+from bench.data import ImageData
+from bench.job import load_material
+from bench.leaderboard import audited_release
+from bench.records import Record
+from bench.steps import Material
+from bench.sweeps import plan, read
+
+RECIPE = ROOT / "recipes" / "audits.toml"
+BOARDS = {"digits", "mnist"}
+
+
+def material(dataset: str, split: str, root: Path | None, download: bool) -> Material:
+    """Digits, which every machine has; blank images in the place of MNIST's."""
+    if dataset == "digits":
+        return load_material(dataset, split, root, download)
+    blank, labels = torch.zeros(3000, 1, 28, 28, dtype=torch.uint8), torch.arange(3000) % 10
+    names = tuple(map(str, range(10)))
+    return Material(ImageData(dataset, blank, labels, blank, labels, names), (blank, labels), blank)
+
+
+def known_by(release: dict[str, Any]) -> dict[str, Any]:
+    """An `audited_release` without what only the images of MNIST tell."""
+    where = release["release"]["teacher"]["data"]
+    if where["dataset"] != "digits":
+        where["fingerprint"] = ""
+        if release["release"]["ensemble"] is not None:
+            release["release"]["ensemble"]["data"]["fingerprint"] = ""
+    return release
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The releases that the recipe audits."""
+    common = ["--tier", "quick", "--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
+    load, found = lru_cache(maxsize=2)(material), []
+    for wanted in read(RECIPE).cells:
+        assert wanted.command == "audit release" and wanted.seeds == (0,)
+        settings, game = settle(["audit", "release", *wanted.arguments, *common])
+        assert game is not None
+        job = runner.prepare(settings, load)
+        audit.check(job, game)
+        spec = json.loads(json.dumps(asdict(audit.audit_spec(job, game, 0))))
+        found.append(known_by(json.loads(audited_release(spec))))
+    return found
+
+
+def on_boards() -> dict[str, dict[str, Any]]:
+    """Each release with seed 0 that a board has: how to name it, and what is known of it."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in (Record.read(path) for path in (ROOT / "leaderboards" / "records").glob("*.json")):
+        release = record.spec["release"]
+        dataset = release["teacher"]["data"]["dataset"]
+        if dataset in BOARDS and release["seed"] == 0:
+            name = (
+                f"{release['method']} {dataset} {record.spec['tier']} {record.setting} {audited_release(record.spec)}"
+            )
+            found[name] = known_by(json.loads(audited_release(record.spec)))
+    return found
+
+
+def uncovered(boards: dict[str, dict[str, Any]], audited: list[dict[str, Any]]) -> list[str]:
+    """The names of releases that no audit is of."""
+    return [name for name, release in boards.items() if not any(covers(each, release) for each in audited)]
+
+
+def covers(audited: dict[str, Any], release: dict[str, Any]) -> bool:
+    """Whether an audit is of a release, or of what a newer plug-in makes at the same settings."""
+    if audited == release:
+        return True
+    newer, older = dict(audited["release"]), dict(release["release"])
+    if audited["tier"] != release["tier"] or newer.pop("version") <= older.pop("version"):
+        return False
+    return agree(newer, older)
+
+
+def agree(one: Any, other: Any) -> bool:
+    """Whether two values are equal but for options that only one of them has."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(agree(one[key], other[key]) for key in one.keys() & other.keys())
+    return bool(one == other)
+
+
+def test_every_release_on_the_boards_is_audited(audited: list[dict[str, Any]]) -> None:
+    boards = on_boards()
+    assert {release["release"]["teacher"]["data"]["dataset"] for release in boards.values()} == BOARDS
+    assert not [name.partition("{")[0] for name in uncovered(boards, audited)]
+
+
+def test_a_release_that_is_not_audited_would_be_seen(audited: list[dict[str, Any]]) -> None:
+    changed = json.loads(json.dumps(audited[0]))
+
+    def seen() -> bool:
+        return uncovered({"it": changed}, audited) == ["it"]
+
+    assert not seen()
+    changed["release"]["version"] -= 1
+    assert not seen(), "of an older version of the plug-in, and audited as it is now"
+    changed["release"]["options"]["an-old-name"] = 1
+    assert not seen()
+    changed["release"]["budget"]["epsilon"] = 3.0
+    assert seen()
+    changed = json.loads(json.dumps(audited[0]))
+    changed["release"]["version"] += 1
+    assert seen(), "newer than the code"
+    changed["release"]["version"] -= 1
+    changed["tier"] = "paper"
+    assert seen()
+
+
+def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
+    cells = read(RECIPE).cells
+    assert {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher.epochs")) for cell in cells} == {
+        ("digits", "200", ""),
+        ("mnist", "1000", "10"),
+    }
+
+
+def test_no_audit_is_refused(data_root: Path, tmp_path: Path) -> None:
+    common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
+    planned = plan(read(RECIPE), common, [], tmp_path, settle)
+    assert [f"{cell.name}: {cell.reason}" for cell in planned if cell.state != "ready"] == []
+    assert len({cell.after for cell in planned}) == 2, "the audits of a data set share their teachers"
