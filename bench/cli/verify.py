@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 HELP = "check a bundle of `bench export`: its files, its epsilon from its ledger, its student"
 DESCRIPTION = (
     "Holds every file against the manifest, computes every epsilon again from the ledger with the installed "
-    "accountant, and loads the student. Exit status 0: as printed; 1: it is not; 2: no bundle. That the ledger is what the method "
-    "did, nobody can see from a bundle."
+    "accountant, and loads the student. Exit status 0: as printed; 1: it is not; 2: no bundle. Whether the ledger is "
+    "what the method did, nobody can see from a bundle."
 )
 
 
