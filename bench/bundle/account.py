@@ -66,7 +66,7 @@ def _chosen(given: dict[str, Any] | None, names: tuple[str, ...]) -> Any:
 
 def warnings(privacy: dict[str, Any]) -> list[str]:
     """What a reader must know before believing a bundle, most important first; a function of the other fields."""
-    said = _of_noise(privacy) + _of_proof(privacy) + _of_claim(privacy) + _of_audit(privacy)
+    said = alarms(privacy) + _of_claim(privacy) + _of_proof(privacy)
     if privacy["tier"] == "smoke":
         said.append("The network was made at tier smoke, whose settings are for tests: it is of no use.")
     return [
@@ -74,6 +74,11 @@ def warnings(privacy: dict[str, Any]) -> list[str]:
         "Hyper-parameters were chosen outside the account: by people who had seen results. No epsilon covers that.",
         "Noise was drawn in floating point; the proofs are about real numbers.",
     ]
+
+
+def alarms(privacy: dict[str, Any]) -> list[str]:
+    """Those of the warnings that take the promise away from private records; they come first, on the card too."""
+    return _of_noise(privacy) + _of_audit(privacy) + _of_records(privacy)
 
 
 def _of_noise(privacy: dict[str, Any]) -> list[str]:
@@ -86,24 +91,46 @@ def _of_noise(privacy: dict[str, Any]) -> list[str]:
     ]
 
 
-def _of_proof(privacy: dict[str, Any]) -> list[str]:
-    finite = {unit: found for unit, found in privacy["accounted"].items() if found["finite"]}
+def _of_audit(privacy: dict[str, Any]) -> list[str]:
+    audit = privacy["audited"]
+    proved = None if audit is None else privacy["accounted"].get(audit["unit"])
+    if proved is None or not proved["finite"] or audit["epsilon_lower"] <= proved["epsilon"]:
+        return []
+    return [f"An audit refutes the accounted epsilon: it shows at least {audit['epsilon_lower']:.4g}."]
+
+
+def _of_records(privacy: dict[str, Any]) -> list[str]:
+    finite = _finite(privacy)
     if not finite:
         return ["Nothing is proved: no finite epsilon holds for any unit. Treat the network as if it were the data."]
-    said = []
     record = finite.get(str(Unit.EXAMPLE))
     if record is None:
-        said.append(
-            f"For a private record nothing is proved: the finite epsilon is per {' and per '.join(finite)} only, and "
-            "protects no record."
-        )
-    elif record["epsilon"] > WEAK:
-        said.append(f"An epsilon of {shown(record)} for a private record is finite and promises next to nothing.")
+        units = " and per ".join(finite)
+        return [
+            f"For a private record nothing is proved: the finite epsilon is per {units} only, and protects no record."
+        ]
+    if record["epsilon"] > WEAK:
+        return [f"An epsilon of {shown(record)} for a private record is finite and promises next to nothing."]
+    return []
+
+
+def _of_proof(privacy: dict[str, Any]) -> list[str]:
+    said, finite = [], _finite(privacy)
     if str(Unit.QUERY) in finite:
         said.append("An epsilon per query covers the answer to one synthetic image; it does not protect records.")
-    if record is not None and str(record["relation"]) == "add-or-remove":
+    record = finite.get(str(Unit.EXAMPLE))
+    if record is not None and record["relation"] == "add-or-remove":
         said.append("The number of private records is taken as public: neighbours differ in one record left out or in.")
+    if privacy["audited"] is not None:
+        said.append(
+            "The audit's numbers were measured on another network of the same settings, with canaries in its data; "
+            "what that network took from the private data is in no account here. A small lower bound proves nothing."
+        )
     return said
+
+
+def _finite(privacy: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {unit: found for unit, found in privacy["accounted"].items() if found["finite"]}
 
 
 def _of_claim(privacy: dict[str, Any]) -> list[str]:
@@ -123,20 +150,6 @@ def _of_claim(privacy: dict[str, Any]) -> list[str]:
 def _at_most(proved: dict[str, Any], claim: dict[str, Any]) -> bool:
     """Whether what is proved is as good as what is claimed, to a millionth."""
     return not claim["finite"] or (proved["finite"] and proved["epsilon"] <= claim["epsilon"] * (1 + 1e-6))
-
-
-def _of_audit(privacy: dict[str, Any]) -> list[str]:
-    audit = privacy["audited"]
-    if audit is None:
-        return []
-    said = [
-        "The audit's numbers were measured on another network of the same settings, with canaries in its data; that "
-        "network's own use of the private data is in no account here. A lower bound that is small proves nothing."
-    ]
-    proved = privacy["accounted"].get(audit["unit"])
-    if proved is not None and proved["finite"] and audit["epsilon_lower"] > proved["epsilon"]:
-        said.insert(0, f"An audit refutes the accounted epsilon: it shows at least {audit['epsilon_lower']:.4g}.")
-    return said
 
 
 def shown(found: dict[str, Any]) -> str:

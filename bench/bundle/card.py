@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from bench.bundle.account import WEAK, shown
+from bench.bundle.account import WEAK, alarms, shown
 
 FILE = "README.md"
 PROTECTED = {
@@ -18,8 +18,11 @@ PROTECTED = {
 CHANGED = {
     "example": {"add-or-remove": "adding or removing one private record", "replace": "replacing one private record"},
     "label": {"replace": "replacing one private record's label"},
-    "query": {"replace": "another answer to one synthetic image"},
-    "client": {"add-or-remove": "adding or removing all data of one client"},
+    "query": dict.fromkeys(("add-or-remove", "replace"), "another answer to one synthetic image"),
+    "client": {
+        "add-or-remove": "adding or removing all data of one client",
+        "replace": "replacing all data of one client",
+    },
 }
 
 
@@ -29,9 +32,12 @@ def card(privacy: dict[str, Any], model: dict[str, Any], extras: list[str]) -> s
     Args:
         extras: names of the released files besides the student: the generator, the folder of synthetic images.
     """
+    rest = [line for line in privacy["warnings"] if line not in alarms(privacy)]
     parts = [
         f"# {model['architecture']}, released by {privacy['method']['name']}",
-        "\n".join(f"> **{line}**" if n == 0 else f">\n> {line}" for n, line in enumerate(privacy["warnings"])),
+        "\n>\n".join(f"> **{line}**" for line in alarms(privacy)),
+        _summary(privacy),
+        "\n".join(["## Before you use it", "", *(f"- {line}" for line in rest)]),
         _privacy(privacy),
         _ledger(privacy),
         _audit(privacy),
@@ -68,17 +74,34 @@ def _privacy(privacy: dict[str, Any]) -> str:
     return "\n".join(["## Privacy", "", *rows, "", *words, "", note])
 
 
+def _summary(privacy: dict[str, Any]) -> str:
+    """One sentence: what is promised to whom."""
+    unit = "example" if "example" in privacy["accounted"] else privacy["unit"]
+    found = privacy["accounted"][unit]
+    if not found["finite"]:
+        return f"Accounted epsilon for {PROTECTED.get(unit, unit)}: infinite."
+    return (
+        f"Accounted epsilon for {PROTECTED.get(unit, unit)}: **{shown(found)}** at delta {found['delta']:g} "
+        f"(neighbours: {found['relation']})."
+    )
+
+
 def _in_words(unit: str, found: dict[str, Any]) -> str:
     change = CHANGED.get(unit, {}).get(found["relation"], f"the change of one {unit} ({found['relation']})")
     if not found["finite"]:
         return f"unit `{unit}`: nothing is proved about {change}."
-    epsilon = found["epsilon"]
-    factor = f"{math.exp(epsilon):.3g}" if epsilon <= WEAK else "more than 10^8, which is no protection"
     failure = f", but for a chance of {found['delta']:g}" if found["delta"] else ""
     return (
         f"unit `{unit}`: {change} changes the probability of any outcome by a factor of at most e^{shown(found)} "
-        f"({factor}){failure}."
+        f"({_factor(found['epsilon'])}){failure}."
     )
+
+
+def _factor(epsilon: float) -> str:
+    if epsilon > WEAK:
+        return "more than 10^8, which is no protection"
+    factor = math.exp(epsilon)
+    return f"about {factor:,.3g}" if factor < 1000 else f"about {factor:,.0f}"
 
 
 def _ledger(privacy: dict[str, Any]) -> str:

@@ -96,6 +96,8 @@ def _fill(work: Path, found: Found, own_names: bool) -> None:
     (work / account.FILE).write_text(canonical(privacy), encoding="utf-8")
     (work / card.FILE).write_text(card.card(privacy, model, extras), encoding="utf-8")
     (work / MANIFEST).write_text(canonical(manifest(work)), encoding="utf-8")
+    for path in work.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def manifest(folder: Path) -> dict[str, Any]:
