@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +55,9 @@ def find(run: str, out: Path) -> Found:
 
 def _record_file(run: str, out: Path) -> Path:
     given = Path(run)
-    if given.is_file():
+    if os.path.isfile(run):
         return given
-    if given.is_dir():
+    if os.path.isdir(run):
         if (given / AUDIT).exists():
             raise BenchError(f"RUN {run}: an audit, whose student had canaries in its data; give a run's directory")
         if not (given / RECORD).exists():

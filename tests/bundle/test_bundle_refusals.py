@@ -56,7 +56,7 @@ def test_a_run_by_its_path_needs_no_out(tmp_path: Path, runs: Path) -> None:
 
 
 def test_no_such_run(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for given in ("0123456789abcdee", "records/no", "-", "*"):
+    for given in ("0123456789abcdee", "records/no", "-", "*", "a" * 5000):
         assert "no such run" in refused(capsys, tmp_path, given, tmp_path / "new", "--out", runs)
     assert "which has 0" in refused(capsys, tmp_path, "00", tmp_path / "new", "--out", tmp_path / "nowhere")
 
