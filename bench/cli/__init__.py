@@ -60,7 +60,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 1 a run or a check failed, 2 bad input, 130 interrupted."""
+    """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     try:

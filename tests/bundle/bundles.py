@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -32,7 +34,9 @@ KINDS: dict[str, list[str]] = {
 @cache
 def place() -> Path:
     """One output directory for all runs of this process, so that they share teacher and evaluator."""
-    return Path(mkdtemp(prefix="bundles-"))
+    made = Path(mkdtemp(prefix="bundles-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 @cache
