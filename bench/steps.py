@@ -192,6 +192,7 @@ def release(
         if made.control is not None:
             result["control"] = _measure(made.control.to(ctx.device).eval(), material.data, ctx.device)
         result |= {"arch": made.arch, "solved": made.solved, "privacy": privacy(made.ledger, made.claim, budget)}
+        result["input"] = {"shape": list(material.data.shape), "class_names": list(material.data.class_names)}
         (path / "result.json").write_text(canonical(result), encoding="utf-8")
 
     step = store.step("release", asdict(spec), make)

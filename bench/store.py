@@ -94,13 +94,9 @@ class Store:
 
     def _read(self, final: Path) -> Step | None:
         """The step if its files are what its manifest says; otherwise move it aside and say so."""
-        try:
-            manifest = json.loads((final / MANIFEST).read_text(encoding="utf-8"))
-            damaged = [name for name, sha in manifest["files"].items() if _sha256(final / name) != sha]
-        except (OSError, ValueError, KeyError) as error:
-            damaged = [f"{MANIFEST}: {error}"]
+        damaged, seconds = inspect(final)
         if not damaged:
-            return Step(final, cached=True, seconds=manifest["seconds"])
+            return Step(final, cached=True, seconds=seconds)
         aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
         final.rename(aside)
         self._notify(f"{final} is damaged ({', '.join(damaged)}); moved to {aside.name}, making it again")
@@ -146,6 +142,16 @@ class Store:
 
         step = self.step(kind, {"kind": kind, **key}, save)
         return load_file(step.path / "tensors.safetensors")
+
+
+def inspect(final: Path) -> tuple[list[str], float]:
+    """What of a step is not as its manifest says, nothing for a whole step, and the seconds that making it took."""
+    try:
+        manifest = json.loads((final / MANIFEST).read_text(encoding="utf-8"))
+        damaged = [name for name, sha in manifest["files"].items() if _sha256(final / name) != sha]
+        return damaged, manifest["seconds"]
+    except (OSError, ValueError, KeyError) as error:
+        return [f"{MANIFEST}: {error}"], 0.0
 
 
 def publish(work: Path, final: Path) -> None:

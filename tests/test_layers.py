@@ -35,14 +35,15 @@ BELOW: dict[str, set[str]] = {
     "choosing": set(),
     "leaderboard": {"errors", "files", "registry", "records", "reported", "privacy"},
     "testing": LEAVES | {"api", "config"},
+    "bundle": LEAVES | {"records", "registry", "store", "teachers"},
 }
-BELOW["job"] = set(BELOW) - {"testing"}
+BELOW["job"] = set(BELOW) - {"testing", "bundle"}
 BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["references"] = BELOW["job"] | {"job"}
 BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects", "references"}
 BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
 BELOW["sweeps"] = BELOW["runner"] | {"runner", "audit"}
 BELOW["report"] = {"choosing", "config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
-BELOW["cli"] = BELOW["sweeps"] | {"report", "sweeps"}
+BELOW["cli"] = BELOW["sweeps"] | {"bundle", "report", "sweeps"}
 BELOW["__main__"] = {"cli"}
 LIGHT = """
 import sys
@@ -107,6 +108,8 @@ def test_plugins_import_only_the_api_and_the_toolboxes(path: Path) -> None:
         ["report", "--help"],
         ["compare", "--help"],
         ["choose", "--help"],
+        ["export", "--help"],
+        ["verify", "--help"],
         ["audit", "--help"],
         ["audit", "release", "--help"],
         ["list", "datasets"],

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, choose, compare, doctor, listing, report, run, sweep
+from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, sweep, verify
 from bench.errors import BenchError, RunFailed
 
 COMMANDS: dict[str, Any] = {
@@ -24,6 +24,8 @@ COMMANDS: dict[str, Any] = {
     "compare": compare,
     "choose": choose,
     "report": report,
+    "export": export,
+    "verify": verify,
     "doctor": doctor,
 }
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
@@ -58,7 +60,7 @@ def parser() -> tuple[Parser, dict[str, Parser]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 1 a run failed, 2 bad input, 130 interrupted."""
+    """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     try:

@@ -40,7 +40,7 @@ class Scattering(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(n, c, h, w) to (n, 25, ceil(h / 4), ceil(w / 4)), non-negative for images that are."""
         x = images.mean(1, keepdim=True)
-        n = len(x)
+        n = x.shape[0]
         first, coarse = _modulus(x, self.psi_1, 1), _modulus(x, self.psi_2, 2)
         again = _modulus(first.flatten(0, 1)[:, None], self.psi_2, 2)
         second = again.view(n, ANGLES * ANGLES, *again.shape[2:])

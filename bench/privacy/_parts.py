@@ -146,7 +146,7 @@ def _add_response(parts: Parts, noise: Any, choices: Any, count: int) -> str:
         return ""
     flip = noise * (choices - 1) / choices
     if flip < LEAST_FLIP * (1 - 1e-6):
-        return f"answers that flip with a chance of {flip:.2g}, below 2^-32, are not drawn by random numbers of 53 bits"
+        return f"answers that flip with a chance of {flip:.2g}, below 2^-32, are too rare to be drawn faithfully"
     parts.response[(math.log1p(choices * (1 - noise) / noise), int(choices))] += count
     return ""
 

@@ -1,11 +1,10 @@
 """How weak a randomised response may be before the random numbers it is drawn with no longer deliver it.
 
-Answers compare a float64 uniform, a multiple of 2^-53, with the chance to keep the label, which lies in [1/2, 1) and is
-a multiple of 2^-53 as well. What is realised differs from F = (k - 1) / (e^epsilon + k - 1), the chance to flip, by
-half a unit of 1 + (k - 1) e^-epsilon and half a unit of its inverse: less than 2^-52. So the flips are wrong by a
-share of 2^-52 / F at most, and from F of about 2^-53 on there are none: the identity, whose epsilon is infinite.
-With F >= 2^-32 the share is below 2^-20; drawing one of the k - 1 others from 32 random bits adds (k - 1) / 2^32. The
-realised ratio of two probabilities is then e^epsilon to within a factor of e^(2^-19), 2e-6, for up to 4,000 candidates.
+An answer flips where 62 random bits are below F 2^62, rounded to a whole number, F = (k - 1) / (e^epsilon + k - 1): F
+is realised to 2^-63, a share of 2^-63 / F of itself. Where a kept label is drawn by comparing a float64 with 1 - F,
+there are no flips at all from an F of about 2^-53 on: the identity, whose epsilon is infinite. With F >= 2^-32 the
+share is below 2^-31, and drawing one of the k - 1 others from 63 bits adds (k - 1) 2^-63: the realised ratio of two
+probabilities is e^epsilon to within a factor of e^(2^-30), 1e-9.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def most_response_epsilon(choices: int) -> float:
 
 
 def check_response_epsilon(epsilon: float, choices: int) -> None:
-    """Refuse an epsilon that no float64 uniform can deliver. Infinity, an answer without noise, passes.
+    """Refuse an epsilon that draws cannot deliver faithfully. Infinity, an answer without noise, passes.
 
     Raises:
         BenchError: `epsilon` negative or NaN, or finite and above `most_response_epsilon(choices)`; `choices` below 1.
@@ -47,6 +46,5 @@ def check_response_epsilon(epsilon: float, choices: int) -> None:
     if most < epsilon < math.inf:
         raise BenchError(
             f"epsilon {epsilon:g} for a randomised response over {choices} choices: answers would flip less often than "
-            f"once in 2^32, which random numbers of 53 bits do not deliver; expected at most {most:.5g}, or inf for "
-            "answers without noise"
+            f"once in 2^32, too rare to be drawn faithfully; expected at most {most:.5g}, or inf for no noise at all"
         )

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from bench.errors import BenchError
+from bench.privacy.limits import check_response_epsilon
 from bench.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, Noise, Source
-
-MOST_RESPONSE_EPSILON = 40 * math.log(2)
 
 
 def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
@@ -212,19 +211,10 @@ def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
 def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
     """(k - 1) / (e^epsilon + k - 1), the chance that a randomised response over k choices gives up its label; float64.
 
-    Drawn to 2^-62 (`Noise.chance`), so that a chance of 2^-40 is right to 2^-22 of itself, and so is the epsilon. A
-    rarer flip is refused, long before it rounds to never, which would be no privacy at all.
-
     Raises:
-        BenchError: `epsilon` negative, NaN, or finite and above 27.7, where two choices flip with less than 2^-40.
+        BenchError: an epsilon that `limits.check_response_epsilon` refuses; of choices that differ, for two of them.
     """
-    if not epsilon >= 0:
-        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
-    if MOST_RESPONSE_EPSILON < epsilon < math.inf:
-        raise BenchError(
-            f"the epsilon of a randomised response is {epsilon:g}; expected at most {MOST_RESPONSE_EPSILON:.1f}, above "
-            "which an answer is flipped less than once in 2^40: take epsilon inf for answers without noise"
-        )
+    check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
     others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
     return others / (1 + others)
 

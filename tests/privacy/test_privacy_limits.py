@@ -9,10 +9,18 @@ import torch
 from bench.errors import BenchError
 from bench.privacy import randomised_response_event
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
+from bench.privacy.mechanisms import flip_probability
+from bench.privacy.noise import Noise
 
 
 def drawn_epsilon(epsilon: float, choices: int) -> float:
-    """log of the ratio of two answers' probabilities as a 53-bit uniform delivers it, in exact arithmetic."""
+    """log of the ratio of two answers' probabilities as `Noise.chance` delivers it, in exact arithmetic."""
+    flip = Fraction(round(Fraction(float(flip_probability(epsilon, choices))) * 2**62), 2**62)
+    return math.log((1 - flip) / flip * (choices - 1))
+
+
+def compared_epsilon(epsilon: float, choices: int) -> float:
+    """The same where a float64 uniform is compared with the chance to keep the label, as the bench once did."""
     kept = Fraction(1 / (1 + (choices - 1) * math.exp(-epsilon)))
     kept = Fraction(math.ceil(kept * 2**53), 2**53)
     return math.inf if kept == 1 else math.log(kept / (1 - kept) * (choices - 1))
@@ -24,21 +32,20 @@ def test_below_the_limit_the_drawn_ratio_is_the_one_promised(choices):
     for step in range(200):
         epsilon = most - step / 10
         if epsilon > 0:
-            assert abs(drawn_epsilon(epsilon, choices) - epsilon) < 2**-20
-    assert abs(drawn_epsilon(most + 14, choices) - (most + 14)) > 0.05, "the limit is not idle"
-    assert drawn_epsilon(most + 16, choices) == math.inf
+            assert abs(drawn_epsilon(epsilon, choices) - epsilon) < 2**-29
+    assert compared_epsilon(most + 16, choices) == math.inf, "the limit is not idle"
+
+
+def test_a_rare_flip_is_drawn_by_its_own_bits(monkeypatch):
+    """A chance of 2^-32 is 2^30 of the 2^62 values that 62 bits have."""
+    monkeypatch.setattr(Noise, "bits", lambda noise, count: torch.tensor([0, 2**31 - 1, 2**31, 2**63 - 1]))
+    assert Noise("cpu", 0).chance(2.0**-32, 4).tolist() == [True, True, False, False]
 
 
 def test_the_limit_is_a_chance_to_flip_of_two_to_the_minus_32():
     for choices in (2, 10, 1000):
         odds = (choices - 1) * math.exp(-most_response_epsilon(choices))
         assert odds / (1 + odds) == pytest.approx(2**-32, rel=1e-12)
-
-
-def test_uniforms_have_53_bits_on_this_machine():
-    drawn = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2**53
-    assert bool((drawn == drawn.floor()).all())
-    assert bool((drawn % 2 == 1).any())
 
 
 @pytest.mark.parametrize("epsilon, choices", [(22.2, 2), (40.0, 2), (40.0, 10), (1e6, 2), (1e300, 1000)])

@@ -1,0 +1,166 @@
+"""`privacy.json`: the ledger, what it proves for every unit, what the paper claims, and what a reader must be told."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Context
+from typing import Any
+
+from bench.bundle.finding import Found
+from bench.bundle.solved import public
+from bench.errors import BenchError
+from bench.privacy import Ledger, Unit, accountant
+from bench.privacy.accountant import Accounted
+from bench.privacy.claims import defect
+
+FILE = "privacy.json"
+FORMAT = 1
+CLAIMED = ("epsilon", "finite", "delta", "unit", "source")
+AUDITED = ("epsilon_lower", "confidence", "unit", "delta", "ceiling", "canaries", "null_run")
+WEAK = 20.0
+"""An epsilon above this changes probabilities by a factor of more than 10^8: no protection that means anything."""
+
+
+def account(found: Found) -> dict[str, Any]:
+    """What `privacy.json` says of a run, from its ledger and from named fields of its record.
+
+    Raises:
+        BenchError: a ledger that the installed dp-accounting or accountant cannot read.
+    """
+    privacy, release = found.record.privacy, found.record.spec["release"]
+    delta = release["budget"]["delta"]
+    ledger = Ledger.from_json(privacy["events"])
+    if not ledger.entries():
+        raise BenchError(f"RUN {found.record.hash}: its ledger is empty, so that nothing may be said; run it again")
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "method": {"name": release["method"], "version": release["version"]},
+        "tier": found.record.spec["tier"],
+        "noise": privacy["noise"],
+        "unit": privacy["accounted"]["unit"],
+        "delta": delta,
+        "accountant": accountant.VERSION,
+        "accounted": {unit: each.to_json() for unit, each in recompute(ledger, delta).items()},
+        "claimed": _claimed(privacy["claimed"]),
+        "audited": _chosen(privacy.get("audited"), AUDITED),
+        "events": ledger.to_json(),
+        "solved": public(release["method"], privacy.get("solved", {})),
+    }
+    return made | {"warnings": warnings(made)}
+
+
+def recompute(ledger: Ledger, delta: float) -> dict[str, Accounted]:
+    """What the installed accountant proves from a ledger, for each of its units."""
+    units = sorted({entry.unit for entry in ledger.entries()})
+    return {str(unit): accountant.epsilon(ledger, unit, delta) for unit in units}
+
+
+def _claimed(claim: dict[str, Any] | None) -> dict[str, Any] | None:
+    if claim is None:
+        return None
+    return _chosen(claim, CLAIMED) | {"disputed": claim.get("disputed") or defect(claim["source"])}
+
+
+def _chosen(given: dict[str, Any] | None, names: tuple[str, ...]) -> Any:
+    return None if given is None else {name: given[name] for name in names if name in given}
+
+
+def warnings(privacy: dict[str, Any]) -> list[str]:
+    """What a reader must know before believing a bundle, most important first; a function of the other fields."""
+    said = alarms(privacy) + _of_claim(privacy) + _of_proof(privacy)
+    if privacy["tier"] == "smoke":
+        said.append("The network was made at tier smoke, whose settings are for tests: it is of no use.")
+    return [
+        *said,
+        "Hyper-parameters were chosen outside the account: by people who had seen results. No epsilon covers that.",
+        "Noise was drawn in floating point; the proofs are about real numbers.",
+    ]
+
+
+def alarms(privacy: dict[str, Any]) -> list[str]:
+    """Those of the warnings that take the promise away from private records; they come first, on the card too."""
+    return _of_noise(privacy) + _of_audit(privacy) + _of_records(privacy)
+
+
+def _of_noise(privacy: dict[str, Any]) -> list[str]:
+    if privacy["noise"] != "seeded":
+        return []
+    return [
+        "The noise was drawn from a seed (`--noise seeded`): every epsilon below holds only for an adversary who does "
+        "not know the seed. The seed is not in this bundle, but seeds are small numbers, easily tried one by one. A "
+        "release that is to protect somebody needs `--noise os`."
+    ]
+
+
+def _of_audit(privacy: dict[str, Any]) -> list[str]:
+    audit = privacy["audited"]
+    proved = None if audit is None else privacy["accounted"].get(audit["unit"])
+    if proved is None or not proved["finite"] or audit["epsilon_lower"] <= proved["epsilon"]:
+        return []
+    return [f"An audit refutes the accounted epsilon: it shows at least {audit['epsilon_lower']:.4g}."]
+
+
+def _of_records(privacy: dict[str, Any]) -> list[str]:
+    finite = _finite(privacy)
+    if not finite:
+        return ["Nothing is proved: no finite epsilon holds for any unit. Treat the network as if it were the data."]
+    record = finite.get(str(Unit.EXAMPLE))
+    if record is None:
+        units = " and per ".join(finite)
+        return [
+            f"For a private record nothing is proved: the finite epsilon is per {units} only, and protects no record."
+        ]
+    if record["epsilon"] > WEAK:
+        return [f"An epsilon of {shown(record)} for a private record is finite and promises next to nothing."]
+    return []
+
+
+def _of_proof(privacy: dict[str, Any]) -> list[str]:
+    said, finite = [], _finite(privacy)
+    if str(Unit.QUERY) in finite:
+        said.append("An epsilon per query covers the answer to one synthetic image; it does not protect records.")
+    record = finite.get(str(Unit.EXAMPLE))
+    if record is not None and record["relation"] == "add-or-remove":
+        said.append("The number of private records is taken as public: neighbours differ in one record left out or in.")
+    if privacy["audited"] is not None:
+        said.append(
+            "The audit's numbers were measured on another network of the same settings, with canaries in its data; "
+            "what that network took from the private data is in no account here. A small lower bound proves nothing."
+        )
+    return said
+
+
+def _finite(privacy: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {unit: found for unit, found in privacy["accounted"].items() if found["finite"]}
+
+
+def _of_claim(privacy: dict[str, Any]) -> list[str]:
+    claim = privacy["claimed"]
+    if claim is None:
+        return []
+    said = []
+    if claim["disputed"]:
+        said.append(f"The claimed epsilon is disputed: {claim['disputed'].replace('-', ' ')}.")
+    proved = privacy["accounted"].get(claim["unit"])
+    if proved is None or not _at_most(proved, claim):
+        what = "not accounted at all" if proved is None else f"accounted at {shown(proved)}"
+        said.append(f"The claimed epsilon, {shown(claim)} per {claim['unit']}, is not what is proved: it is {what}.")
+    return said
+
+
+def _at_most(proved: dict[str, Any], claim: dict[str, Any]) -> bool:
+    """Whether what is proved is as good as what is claimed, to a millionth."""
+    return not claim["finite"] or (proved["finite"] and proved["epsilon"] <= claim["epsilon"] * (1 + 1e-6))
+
+
+def shown(found: dict[str, Any]) -> str:
+    """An epsilon for people: four digits, rounded up, since a promise must not shrink in print.
+
+    >>> [shown({"epsilon": epsilon, "finite": True}) for epsilon in (9.8521, 8.000000000001, 0.98104, 40959.2)]
+    ['9.853', '8', '0.9811', '40,960']
+    """
+    if not found["finite"]:
+        return "infinite"
+    near = Context(prec=9).create_decimal_from_float(found["epsilon"])
+    if near >= 10_000:
+        return f"{near.to_integral_value(ROUND_CEILING):,}"
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).plus(near)):.4g}"

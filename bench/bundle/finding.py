@@ -1,0 +1,90 @@
+"""A finished run by its path or hash: its record, and its release as the store holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.records import AUDIT, RECORD, Record, digest
+from bench.store import inspect
+
+AGAIN = "make it again with `bench run` and --fresh"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that can be exported.
+
+    Attributes:
+        record: of the run.
+        step: directory of its release in the store, whole.
+        result: the release's `result.json`.
+    """
+
+    record: Record
+    step: Path
+    result: dict[str, Any]
+
+
+def find(run: str, out: Path) -> Found:
+    """The run called `run`: a directory with a record, a record's file, or a hash (or its start) below `out`.
+
+    Raises:
+        BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or
+            is not the record's.
+    """
+    path = _record_file(run, out)
+    try:
+        record = Record.read(path)
+    except (OSError, ValueError) as error:
+        raise BenchError(f"RUN {run}: {error}; give the directory of a run, as in runs/records/HASH") from None
+    if record.status == "failed":
+        raise BenchError(f"RUN {run}: this run failed ({record.reason}) and released nothing; run it again")
+    step = _release(record, path, out)
+    result = json.loads((step / "result.json").read_text(encoding="utf-8"))
+    kept = {key: record.privacy.get(key) for key in ("events", "claimed", "accounted_units")}
+    if kept != {key: result["privacy"].get(key) for key in kept}:
+        raise BenchError(f"RUN {run}: the record and the release in {step} have different ledgers; {AGAIN}")
+    return Found(record, step, result)
+
+
+def _record_file(run: str, out: Path) -> Path:
+    given = Path(run)
+    if os.path.isfile(run):
+        return given
+    if os.path.isdir(run):
+        if (given / AUDIT).exists():
+            raise BenchError(f"RUN {run}: an audit, whose student had canaries in its data; give a run's directory")
+        if not (given / RECORD).exists():
+            raise BenchError(f"RUN {run}: no {RECORD} in this directory; give a run's, as in runs/records/HASH")
+        return given / RECORD
+    records = out / "records"
+    known = sorted(path.parent.name for path in records.glob(f"[!.]*/{RECORD}"))
+    matching = [name for name in known if name.startswith(run)] if re.fullmatch("[0-9a-f]+", run) else []
+    if len(matching) > 1:
+        raise BenchError(f"RUN {run}: {len(matching)} runs in {records} begin so ({', '.join(matching)}); give more")
+    if not matching:
+        raise BenchError(
+            f"RUN {run}: no such run in {records}, which has {len(known)}; give the directory of a run, its "
+            f"{RECORD}, or the hash in its path that `bench run` printed, and --out where it lies elsewhere"
+        )
+    return records / matching[0] / RECORD
+
+
+def _release(record: Record, path: Path, out: Path) -> Path:
+    """The release's directory, beside the record's own or below `out`."""
+    name = digest(record.spec["release"])
+    own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []
+    places = [root / "steps" / "release" / name for root in [*own, out]]
+    step = next((place for place in places if place.exists()), None)
+    if step is None:
+        raise BenchError(f"RUN {record.hash}: its release is not in the store ({places[0]}); {AGAIN}, or give --out")
+    damaged, _ = inspect(step)
+    if damaged:
+        raise BenchError(f"RUN {record.hash}: {step} is damaged ({', '.join(damaged)}); {AGAIN}")
+    return step

@@ -1,0 +1,129 @@
+"""Writing a bundle: beside its place, checked there, and renamed, so that it is whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from safetensors.torch import load_file
+
+from bench.bundle import account, card
+from bench.bundle.checking import MANIFEST, Failed, Verified, verify
+from bench.bundle.finding import Found
+from bench.bundle.network import write_network
+from bench.errors import BenchError
+from bench.records import canonical
+
+FORMAT = 1
+
+
+def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
+    """Write what leaves of a run into `folder`; returns what `verify` says of it.
+
+    Args:
+        folder: new, or empty; its parent is there.
+        allow_seeded: also where the noise came from the recorded seed.
+        own_names: name the classes of a user's own data set.
+
+    Raises:
+        BenchError: seeded noise that was not allowed, a place that is taken or cannot be written, or a release that
+            cannot be rebuilt. Nothing is left behind.
+    """
+    if found.record.privacy["noise"] == "seeded" and not allow_seeded:
+        raise BenchError(
+            f"RUN {found.record.hash}: its noise was drawn from a seed, so that its epsilon holds only for those who "
+            "do not know the seed; run it with --noise os, or give --allow-seeded, and the card will say so"
+        )
+    with _beside(folder) as work:
+        _fill(work, found, own_names)
+        try:
+            verified = verify(work)
+        except Failed as error:
+            raise BenchError(f"RUN {found.record.hash}: what would be written does not verify: {error}") from None
+        try:
+            work.rename(folder)
+        except OSError as error:
+            raise BenchError(f"DIR {folder}: cannot be put there ({error.strerror}); give a new directory") from None
+    return verified
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """An empty directory beside `folder`, gone at the end unless renamed; what a killed export left is cleared."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise BenchError(f"DIR {folder}: there is a file of this name; give a new directory")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise BenchError(f"DIR {folder}: not empty, and nothing is overwritten; give a new directory")
+    folder = folder.absolute()
+    if not folder.parent.is_dir():
+        raise BenchError(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
+    for stale in folder.parent.glob(f".{folder.name}.exporting-*"):
+        if not _alive(stale):
+            shutil.rmtree(stale, ignore_errors=True)
+    work = folder.with_name(f".{folder.name}.exporting-{os.getpid()}")
+    try:
+        work.mkdir()
+    except OSError as error:
+        raise BenchError(f"DIR {folder}: cannot write there ({error.strerror}); give another directory") from None
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _alive(left: Path) -> bool:
+    """Whether the process that is writing there may still be at it."""
+    number = left.name.rpartition("-")[2]
+    try:
+        os.kill(int(number), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _fill(work: Path, found: Found, own_names: bool) -> None:
+    privacy = account.account(found)
+    model = write_network(work, found, own_names)
+    extras = _generator(work, found) + _images(work, found)
+    (work / account.FILE).write_text(canonical(privacy), encoding="utf-8")
+    (work / card.FILE).write_text(card.card(privacy, model, extras), encoding="utf-8")
+    (work / MANIFEST).write_text(canonical(manifest(work)), encoding="utf-8")
+    for path in work.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """SHA-256 of every file below `folder` but the manifest itself."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {"format": FORMAT, "files": sums}
+
+
+def _generator(work: Path, found: Found) -> list[str]:
+    """The generator's weights, where the method releases one."""
+    name = "generator.safetensors"
+    if not (found.step / name).exists():
+        return []
+    shutil.copyfile(found.step / name, work / name)
+    return [name]
+
+
+def _images(work: Path, found: Found) -> list[str]:
+    """The synthetic images as PNG files, where the method releases some."""
+    source = found.step / "synthetic.safetensors"
+    if not source.exists():
+        return []
+    images = load_file(source)["images"].numpy()
+    folder = work / "synthetic"
+    folder.mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(folder / f"{number:03d}.png")
+    return [folder.name] if len(images) else []

@@ -1,0 +1,214 @@
+"""What leaves: only files and keys that are on a list, and nothing that was measured on private data."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import KINDS, SEED, bundle_of, found, make, place, read
+from conftest import ROOT, write_toy
+from PIL import Image
+
+from bench.bundle import account, export, find, solved
+from bench.cli import main
+from bench.records import Record, digest
+
+ALWAYS = {"MANIFEST.json", "README.md", "model.json", "privacy.json", "student.safetensors"}
+EXTRAS = {
+    "dpsd data": {"student.pt2", "generator.safetensors", "synthetic"},
+    "dpsd label": {"student.pt2", "generator.safetensors", "synthetic"},
+    "dpsd teachers": {"student.pt2", "synthetic"},
+    "dp-sgd": {"student.pt2"},
+    "pate-gnmax": {"student.pt2", "synthetic"},
+    "rr": {"student.pt2"},
+    "lp-2st": {"student.pt2"},
+    "dp-merf": {"student.pt2", "generator.safetensors", "synthetic"},
+    "no-defence": {"student.pt2"},
+    "resnet18": {"generator.safetensors", "synthetic"},
+}
+EPSILON = {"epsilon", "finite", "delta", "unit"}
+PRIVACY = {
+    "": {"format", "method", "tier", "noise", "unit", "delta", "accountant", "accounted", "claimed", "audited",
+         "events", "solved", "warnings"},
+    "method": {"name", "version"},
+    "accounted": {"example", "label", "query", "client"},
+    "accounted.*": EPSILON | {"relation", "accountant", "version"},
+    "claimed": EPSILON | {"source", "disputed"},
+    "events.*": {"event", "count", "unit", "why"},
+    "solved": set(solved.PUBLIC),
+}  # fmt: skip
+MODEL = {
+    "": {"format", "architecture", "library", "program", "torch", "input", "normalisation", "classes", "class_names",
+         "data", "accuracy", "parameters", "buffers"},
+    "library": {"function", "name", "arguments"},
+    "library.arguments": {"num_classes", "in_chans"},
+    "input": {"shape", "layout", "dtype", "range"},
+    "normalisation": {"mean", "std"},
+    "accuracy": {"share", "low", "high", "images"},
+}  # fmt: skip
+
+
+def paths(value: Any, at: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Every dictionary's place, list items and units as `*`, with its keys."""
+    if isinstance(value, dict):
+        yield at, set(value)
+        for key, inner in value.items():
+            yield from paths(inner, f"{at}.{'*' if at == 'accounted' else key}".lstrip("."))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths(inner, f"{at}.*")
+
+
+def contents(folder: Path) -> bytes:
+    """The bytes of all files, those inside of a program too."""
+    parts = [path.read_bytes() + path.name.encode() for path in sorted(folder.rglob("*")) if path.is_file()]
+    for program in folder.glob("*.pt2"):
+        with zipfile.ZipFile(program) as archive:
+            parts += [archive.read(name) for name in archive.namelist()]
+    return b"\n".join(parts)
+
+
+def laboratory(record: Record) -> dict[str, str]:
+    """What stands in a record and may not leave, by name; but for what equals the student's own accuracy."""
+    public = {value for name, value in record.metrics.items() if name in ("accuracy", "accuracy.lo", "accuracy.hi")}
+    numbers = {name: value for name, value in record.metrics.items() if value is not None and value not in public}
+    numbers |= {f"solved {name}": record.privacy["solved"][name] for name in solved.WITHHELD if name in
+                record.privacy["solved"]}  # fmt: skip
+    numbers |= {f"seconds {name}": value for name, value in record.provenance["seconds"].items()}
+    texts = {name: repr(value) for name, value in numbers.items() if len(repr(value)) >= 8}
+    texts |= {f"{name} shown": f"{value:.2%}" for name, value in numbers.items() if name.endswith("_accuracy")}
+    shown = {f"{value:.2%}" for value in public if value is not None}
+    texts = {name: text for name, text in texts.items() if text not in shown}
+    release = record.spec["release"]
+    texts |= {"seed": str(SEED), "fingerprint": release["teacher"]["data"]["fingerprint"], "run": record.hash}
+    return texts | {"release": digest(release), "teacher": digest(release["teacher"])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_holds_what_the_account_covers_and_nothing_else(kind: str) -> None:
+    run, folder = found(kind), bundle_of(kind)
+    assert {path.name for path in folder.iterdir()} == ALWAYS | EXTRAS[kind]
+    for file, allowed in (("privacy.json", PRIVACY), ("model.json", MODEL)):
+        for at, keys in paths(read(folder / file)):
+            assert keys <= allowed.get(at, set()) or at.startswith("events.*.event"), (file, at, keys)
+    found_in, secrets = contents(folder), laboratory(run.record)
+    assert len(secrets) >= 8 and f"{run.record.metrics['accuracy']!r}".encode() in found_in
+    assert {name: text for name, text in secrets.items() if text.encode() in found_in} == {}
+    assert not [word for word in (str(ROOT), str(place()), str(Path.home())) if word.encode() in found_in]
+
+
+def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
+    run, folder = found("pate-gnmax"), shutil.copytree(bundle_of("pate-gnmax"), tmp_path / "bundle")
+    names = laboratory(run.record)
+    assert {"teacher_accuracy", "ensemble_accuracy", "control_accuracy", "seed", "fingerprint"} <= set(names)
+    assert "solved data_dependent_epsilon_diagnostic" in names
+    (folder / "record.json").write_text(run.record.to_json())
+    missing = [name for name, text in names.items() if text.encode() not in contents(folder)]
+    assert [name for name in missing if not name.endswith(" shown") and name not in ("release", "teacher")] == []
+
+
+def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path) -> None:
+    given = {"sigma": 2.0, "answered": 7, "bandwidth": 3.5, "mean_candidates": 2.5, "made_up": 1.0, "steps": 4}
+    assert solved.public("dp-sgd", given) == {"sigma": 2.0, "steps": 4.0}
+    assert solved.public("somebody-elses", given) == {}
+    assert not set(solved.PUBLIC) & set(solved.WITHHELD)
+
+
+def test_every_shipped_solved_parameter_has_been_judged() -> None:
+    """Names in dictionaries that are called, or given as, `solved`, or are keywords of `released`."""
+    names: set[str] = set()
+    for path in [*(ROOT / "methods").glob("*.py"), *(ROOT / "baselines").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "solved":
+                names |= strings(node.value)
+            if isinstance(node, ast.Assign) and {ast.unparse(t) for t in node.targets} & {"solved", "known", "found"}:
+                names |= strings(node.value) if isinstance(node.value, ast.Dict) else set()
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "released":
+                names |= {keyword.arg for keyword in node.keywords if keyword.arg}
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(("solved[", "found[")):
+                constants = {e.value for e in ast.walk(node.targets[0]) if isinstance(e, ast.Constant)}
+                names |= {value for value in constants if isinstance(value, str)}
+    assert {"sigma", "answered", "bandwidth", "mean_candidates", "threshold_scale", "label_epsilon"} <= names
+    assert names - set(solved.PUBLIC) - set(solved.WITHHELD) == set()
+
+
+def strings(node: ast.AST) -> set[str]:
+    """Keys of all dictionaries in an expression."""
+    keys = [key for each in ast.walk(node) if isinstance(each, ast.Dict) for key in each.keys]
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
+def test_synthetic_images_are_the_released_ones() -> None:
+    from safetensors.numpy import load_file
+
+    run, folder = found("dp-merf"), bundle_of("dp-merf")
+    images = load_file(run.step / "synthetic.safetensors")["images"]
+    files = sorted((folder / "synthetic").iterdir())
+    assert len(files) == len(images)
+    with Image.open(files[3]) as image:
+        assert image.tobytes() == images[3].tobytes() and not image.info
+
+
+def first_lines(folder: Path) -> str:
+    return "\n".join((folder / "README.md").read_text(encoding="utf-8").splitlines()[:5])
+
+
+def test_the_card_begins_with_what_is_wrong() -> None:
+    assert "drawn from a seed" in first_lines(bundle_of("no-defence"))
+    assert "Nothing is proved" in first_lines(bundle_of("no-defence"))
+    assert "For a private record nothing is proved" in first_lines(bundle_of("rr"))
+    assert "seed" not in first_lines(bundle_of("resnet18"))
+    assert first_lines(bundle_of("dp-merf")).startswith("# datalens, released by dp-merf\n\n> **The noise was drawn")
+    card = (bundle_of("resnet18") / "README.md").read_text(encoding="utf-8")
+    for words in ("disputed", "outside the account", "does not protect records", "public test part"):
+        assert words in card, words
+
+
+def test_an_infinite_epsilon_stays_infinite() -> None:
+    folder = bundle_of("no-defence")
+    said = read(folder / "privacy.json")
+    assert {unit: (e["epsilon"], e["finite"]) for unit, e in said["accounted"].items()}["example"] == (None, False)
+    assert "| accounted | infinite |" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
+    run = found("dp-sgd")
+    audit = {"epsilon_lower": 0.25, "confidence": 0.95, "unit": "example", "delta": 1e-5, "ceiling": 3.5,
+             "canaries": 200, "null_run": 0.125, "audits": ["0123456789abcdef"], "teacher": 2.0625}  # fmt: skip
+    run.record.privacy["audited"] = audit
+    export(run, tmp_path / "bundle", allow_seeded=True)
+    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(account.AUDITED)
+    card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    assert "Lower bound 0.25 per example" in card and "null run 0.125" in card and "3.5" in card
+    assert b"0123456789abcdef" not in contents(tmp_path / "bundle") and b"2.0625" not in contents(tmp_path / "bundle")
+    run.record.privacy["audited"] = audit | {"epsilon_lower": 99.0}
+    export(run, tmp_path / "refuted", allow_seeded=True)
+    assert any("refutes" in line for line in read(tmp_path / "refuted" / "privacy.json")["warnings"])
+
+
+def test_of_your_own_data_neither_name_nor_classes_nor_accuracy_leave(tmp_path: Path) -> None:
+    write_toy(tmp_path, 96)
+    made = make("dp-sgd", "--dataset", f"npz:{tmp_path / 'toy.npz'}", "--student", "relu-cnn")
+    run = find(str(made), place() / "runs")
+    export(run, tmp_path / "bundle", allow_seeded=True)
+    said = read(tmp_path / "bundle" / "model.json")
+    assert said["data"].startswith("withheld") and said["accuracy"] is None and said["class_names"] is None
+    assert said["classes"] == 4 and said["input"]["shape"] == [1, 16, 16]
+    for secret in ("toy", repr(run.record.metrics["accuracy"]), f"{run.record.metrics['accuracy']:.2%}"):
+        assert secret.encode() not in contents(tmp_path / "bundle"), secret
+    assert main(["export", str(made), str(tmp_path / "named"), "--allow-seeded", "--class-names"]) == 0
+    assert len(read(tmp_path / "named" / "model.json")["class_names"]) == 4
+
+
+def test_a_ledger_is_written_as_the_accountant_reads_it(tmp_path: Path) -> None:
+    run = found("dp-sgd")
+    run.record.privacy["events"][0]["found_in_the_data"] = 123456789.25
+    export(run, tmp_path / "bundle", allow_seeded=True)
+    said = json.dumps(read(tmp_path / "bundle" / "privacy.json"))
+    assert "PoissonSampledDpEvent" in said and "123456789.25" not in said

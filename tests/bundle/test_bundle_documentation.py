@@ -1,0 +1,52 @@
+"""docs/releasing.md speaks of every field of a record, and of every metric that runs have written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+from bundles import found
+from conftest import ROOT
+
+from bench.bundle import account, network, solved
+from bench.records import Record
+
+PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+
+
+def named() -> list[str]:
+    """What the first column of the table names."""
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_every_field_of_a_record_is_in_the_table() -> None:
+    fields = {field.name for field in dataclasses.fields(Record)}
+    assert fields == {name.split(".")[0] for name in named() if name.split(".")[0] in fields}
+
+
+def test_every_metric_is_in_the_table() -> None:
+    patterns = [name.removeprefix("metrics.") for name in named() if name.startswith("metrics.")]
+    records = [found("dpsd data").record, found("dpsd teachers").record]
+    records += [Record.read(path) for path in some_committed()]
+    metrics = {name for record in records for name in record.metrics}
+    assert {"auc", "knn_gap", "ensemble_accuracy", "control_accuracy", "power_p_teacher"} <= metrics
+    assert [name for name in sorted(metrics) if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+
+
+def some_committed() -> list[Path]:
+    """Of the boards' records, the first of every method and attack."""
+    chosen: dict[tuple[str, str], Path] = {}
+    for path in sorted((ROOT / "leaderboards" / "records").glob("*.json")):
+        spec = json.loads(path.read_bytes())["spec"]
+        chosen.setdefault((spec["release"]["method"], (spec["attack"] or {"attack": ""})["attack"]), path)
+    return list(chosen.values())
+
+
+def test_only_accuracy_is_read_of_the_metrics() -> None:
+    """The allow-list is in the code: whoever reads another metric must change this test and the table."""
+    sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (account, network, solved)]
+    assert set(re.findall(r"metrics\[f?\"([a-z_.{}]+)\"\]", "".join(sources))) == {"accuracy", "accuracy.{end}"}

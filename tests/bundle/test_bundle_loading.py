@@ -1,0 +1,171 @@
+"""The card's five lines, as printed, in a process that has neither this package nor its plug-ins."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from bundles import bundle_of, found
+
+from bench import nets
+from bench.bundle import library, load, network, program
+from bench.bundle.card import card
+from bench.bundle.library import library_call
+from bench.data.published import PUBLISHED
+from bench.nets.zoo import OWN
+
+ALONE = """
+import sys
+for name in ("bench", "methods", "baselines", "attacks"):
+    sys.modules[name] = None
+"""
+REPORT = """
+torch.manual_seed(0)
+asked = torch.rand(3, *images.shape[1:])
+print(tuple(logits.shape), float(logits.sum()))
+"""
+
+
+def snippet(text: str) -> str:
+    """The one block of code of a card."""
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(code.splitlines()) <= 5
+    return code
+
+
+def alone(code: str, folder: Path) -> str:
+    """What code prints in an isolated process without this package, run in `folder`."""
+    command = [sys.executable, "-I", "-c", ALONE + code + REPORT]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("kind", ["resnet18", "dpsd data", "dp-sgd"])
+def test_the_five_lines_load_the_student_without_this_package(kind: str) -> None:
+    folder = bundle_of(kind)
+    said = alone(snippet((folder / "README.md").read_text(encoding="utf-8")), folder)
+    student, shape = load(folder), found(kind).result["input"]["shape"]
+    expected = student(torch.zeros(1, *shape))
+    assert said.startswith("(1, 10) ")
+    assert float(said.split()[-1]) == pytest.approx(float(expected.sum()), abs=1e-3)
+
+
+def test_this_package_cannot_be_imported_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-c", ALONE + "import bench"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
+
+
+def test_load_gives_the_released_student() -> None:
+    for kind in ("resnet18", "dp-merf"):
+        run = found(kind)
+        released = network.rebuild(run, network.takes(run, False))
+        images = torch.rand(4, 1, 16, 16)
+        assert torch.equal(load(bundle_of(kind))(images), released(images))
+    assert load(bundle_of("dp-merf")).std.item() == 1.0, "a student that sees pixels keeps its own normalisation"
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32)], ids=str)
+@pytest.mark.parametrize("arch", OWN)
+def test_every_network_of_ours_becomes_a_program_that_answers_the_same(
+    tmp_path: Path, arch: str, shape: tuple[int, int, int]
+) -> None:
+    model = nets.build(arch, shape, 5).eval().requires_grad_(False)
+    assert program.write_program(tmp_path / "student.pt2", model, shape)
+    assert library_call(arch, model, shape, 5) is None
+    again = torch.export.load(tmp_path / "student.pt2").module()
+    for count in (1, 7):
+        images = torch.rand(count, *shape)
+        assert torch.allclose(again(images), model(images), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arch", "shape", "arguments"),
+    [
+        ("resnet18", (1, 16, 16), {"num_classes": 4, "in_chans": 1}),
+        ("vit_tiny_patch16_224", (3, 32, 32), {"num_classes": 4, "in_chans": 3, "img_size": 32, "patch_size": 4}),
+        ("tv:resnet18", (3, 32, 32), {"num_classes": 4}),
+    ],
+)
+def test_a_librarys_own_call_takes_the_weights(
+    arch: str, shape: tuple[int, int, int], arguments: dict[str, object]
+) -> None:
+    model = nets.build(arch, shape, 4).eval()
+    call = library_call(arch, model, shape, 4)
+    assert call is not None and call.arguments == arguments
+    assert call.function == ("torchvision.models.get_model" if arch.startswith("tv:") else "timm.create_model")
+
+
+def test_a_network_that_the_library_would_build_otherwise_is_a_program(tmp_path: Path) -> None:
+    model = nets.build("tv:resnet18", (1, 32, 32), 4).eval().requires_grad_(False)
+    assert library_call("tv:resnet18", model, (1, 32, 32), 4) is None
+    assert program.write_program(tmp_path / "student.pt2", model, (1, 32, 32))
+
+
+def test_a_network_that_no_program_can_hold_is_loaded_by_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **more: object) -> None:
+        raise RuntimeError("data-dependent control flow")
+
+    monkeypatch.setattr(torch.export, "export", refuse)
+    run = found("dpsd data")
+    made = network.write_network(tmp_path, run, own_names=False)
+    assert made["program"] is None and sorted(p.name for p in tmp_path.iterdir()) == [
+        "model.json",
+        "student.safetensors",
+    ]
+    privacy = json.loads((bundle_of("dpsd data") / "privacy.json").read_text(encoding="utf-8"))
+    code = snippet(card(privacy, made, []))
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, torch.Tensor] = {}
+    exec(code, scope)
+    assert scope["logits"].shape == (1, 10)
+
+
+def test_a_normalisation_by_channel_is_written_so_that_it_broadcasts(tmp_path: Path) -> None:
+    model = nets.build("resnet18", (3, 32, 32), 10).eval().requires_grad_(False)
+    model.mean, model.std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
+    assert library_call("resnet18", model, (3, 32, 32), 10) is not None
+    said = network_line([0.1, 0.2, 0.3])
+    assert torch.equal(eval(said, {"torch": torch}), torch.tensor([0.1, 0.2, 0.3])[:, None, None])
+
+
+def network_line(values: list[float]) -> str:
+    from bench.bundle.card import _constant
+
+    return _constant(values)
+
+
+def test_what_is_published_is_what_the_readers_read(data_root: Path) -> None:
+    from bench import data
+
+    for name in ("digits", "mnist"):
+        images = data.load(name, data_root)
+        known = PUBLISHED[images.name]
+        assert (images.shape, images.class_names) == (known.shape, known.class_names)
+        for split in ("iid", "disjoint-low", "disjoint-high"):
+            private = data.private_domain(images, data.split(images, split))
+            assert known.classes_of(split) == private.class_names
+
+
+def test_published_classes_are_the_readers() -> None:
+    from torchvision.datasets import FashionMNIST
+
+    from bench.data.folder import CIFAR10_CLASSES
+
+    assert PUBLISHED["cifar10"].class_names == PUBLISHED["cifar10-jpeg"].class_names == CIFAR10_CLASSES
+    assert PUBLISHED["fmnist"].class_names == tuple(FashionMNIST.classes)
+
+
+def test_a_release_of_before_shapes_were_kept_is_of_a_published_data_set() -> None:
+    run = found("dpsd data")
+    kept = run.result.pop("input")
+    assert network.takes(run, False) == network.Takes((1, 16, 16), 10, tuple(kept["class_names"]))
+    assert library.library_call("datalens", load(bundle_of("dpsd data")), (1, 16, 16), 10) is None
