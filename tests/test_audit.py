@@ -173,13 +173,14 @@ def test_verdicts() -> None:
     assert "verified" not in verdict(0.0, CLAIM)[1]
 
 
-def made_up(record: Record, correct: int, hash_of: str = "a" * 16, **privacy: Any) -> Audit:
-    """An audit of a record's release, 200 canaries and 100 guesses, so many of them right."""
+def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int = 95, **privacy: Any) -> Audit:
+    """An audit of a record's release, 200 canaries and 100 guesses, so many of them right on student and teacher."""
     spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
-    line = {"correct": correct, "guesses": 100}
+    right = {"student": correct, "teacher": teacher, "null": 50}
+    lines = {name: {"correct": number, "guesses": 100} for name, number in right.items()}
     numbers = {"claimed": CLAIM, "accounted_units": {"example": PROVED}} | privacy
     spec = json.loads(json.dumps(spec))
-    return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, {"student": line}, True, numbers)
+    return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, numbers)
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,22 @@ def test_the_board_pays_for_looking_more_than_once(record: Record) -> None:
     once = row(record, made_up(record, 95))
     twice = row(record, made_up(record, 95), made_up(record, 40, "b" * 16))
     assert 1.8 < float(twice["epsilon_audited"]) < float(once["epsilon_audited"])
+
+
+BESIDE = ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")
+
+
+def test_beside_the_bound_stands_what_the_audit_could_have_shown(record: Record) -> None:
+    """100 right guesses of 100 are a ceiling of 3.487 at 95 %, and of 3.274 where two audits must hold together."""
+    assert [row(record)[key] for key in BESIDE] == [""] * 4
+    found = [float(row(record, made_up(record, 50, teacher=94))[key]) for key in BESIDE]
+    assert found == pytest.approx([0, 2.0395, 0, 3.4875], abs=1e-3)
+    blind = made_up(record, 50, teacher=50)
+    assert [float(row(record, blind)[key]) for key in BESIDE[:3]] == [0, 0, 0]
+    both = [float(row(record, blind, made_up(record, 50, "b" * 16, teacher=94))[key]) for key in BESIDE]
+    assert both == pytest.approx([0, 1.9346, 0, 3.2738], abs=1e-3), "of equals the one that had power"
+    shows = [float(row(record, made_up(record, 94, teacher=50), made_up(record, 50, "b" * 16))[key]) for key in BESIDE]
+    assert shows == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3), "the numbers of a row are of one audit"
 
 
 def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
@@ -246,12 +263,9 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
     assert column() == ["0.0"]
     for path in out.glob("records/[!.]*/record.json"):
         noted = Record.read(path).privacy["audited"]
-        assert (noted["epsilon_lower"], noted["canaries"], noted["unit"], len(noted["audits"])) == (
-            0.0,
-            40,
-            "example",
-            1,
-        )
+        of_audit = [noted[key] for key in ("epsilon_lower", "canaries", "unit", "null_run", "teacher", "powerful")]
+        assert of_audit == [0.0, 40, "example", 0.0, 0.0, False] and len(noted["audits"]) == 1
+        assert noted["ceiling"] > 0.5
 
 
 def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
@@ -267,6 +281,8 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
     (board,) = leaderboard.publish(boards, [tmp_path / "r", tmp_path / "a"])
     (line,) = csv.DictReader(board.read_text().splitlines())
     assert line["flags"] == "refuted" and not leaderboard.differences(boards)
+    noted = Record.read(boards / "records" / f"{run.hash}.json").privacy["audited"]
+    assert noted["audits"] == [found.hash] and noted["powerful"] and noted["teacher"] == noted["epsilon_lower"] > 1
     (boards / "audits" / f"{found.hash}.json").unlink()
     assert leaderboard.differences(boards)
     found.provenance = {}

@@ -16,7 +16,7 @@ DESCRIPTION = (
     "Without options: print the boards of your runs. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
-WIDTH = 215
+WIDTH = 255
 SHOWN = {
     "tier": "tier",
     "method": "method",
@@ -28,6 +28,9 @@ SHOWN = {
     "epsilon_accounted": "eps accounted",
     "unit": "per ",
     "epsilon_audited": "audited >=",
+    "audited_teacher": "on teacher >=",
+    "audited_null": "null run >=",
+    "audited_ceiling": "could show",
     "attack": "attack",
     "attack_accuracy": "on student",
     "teacher_attack_accuracy": "on teacher",
@@ -119,10 +122,11 @@ def _print(path: Path) -> None:
 
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
-    for column in SHOWN.values():
-        table.add_column(column)
+    shown = [name for name in SHOWN if not name.startswith("audited_") or any(frame.get(name, ()))]
+    for column in shown:
+        table.add_column(SHOWN[column])
     for row in frame.to_dict("records"):
-        table.add_row(*[_cell(column, row) for column in SHOWN])
+        table.add_row(*[_cell(column, row) for column in shown])
     Console(width=max(out.width, WIDTH), highlight=False).print(table)
 
 

@@ -1,6 +1,6 @@
 """Boards: one CSV file per data set, built from records and from nothing else."""
 
-from bench.leaderboard.audited import audited_release, bounds, is_refuted
+from bench.leaderboard.audited import audited_release, bounds, by_release, is_refuted, strongest
 from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.flagged import dispute, flags
 from bench.leaderboard.members import dataset, row_key, seed, without_seeds
@@ -16,6 +16,7 @@ __all__ = [
     "Rows",
     "audited_release",
     "bounds",
+    "by_release",
     "dataset",
     "differences",
     "dispute",
@@ -30,6 +31,7 @@ __all__ = [
     "refresh",
     "row_key",
     "seed",
+    "strongest",
     "table",
     "to_csv",
     "without_seeds",

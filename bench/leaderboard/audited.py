@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +24,35 @@ def audited_release(spec: dict[str, Any]) -> str:
     return canonical({"tier": spec["tier"], "release": release})
 
 
-def note(record: Record, audits: list[Audit], path: Path) -> None:
-    """Write the strongest audit of a record's release into the record, if that is news."""
-    mine = [audit for audit in audits if audited_release(audit.spec) == audited_release(record.spec)]
+def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
+    """The audits of each `audited_release`, sorted by hash."""
+    found: dict[str, list[Audit]] = {}
+    for audit in sorted(audits, key=lambda audit: audit.hash):
+        found.setdefault(audited_release(audit.spec), []).append(audit)
+    return found
+
+
+def note(record: Record, audits: Mapping[str, list[Audit]], path: Path) -> None:
+    """Write the strongest audit of a record's release into the record, if that is news.
+
+    Args:
+        audits: as from `by_release`.
+        path: of the record.
+    """
+    mine = audits.get(audited_release(record.spec)) if audits else None
     if not mine or not record.privacy:
         return
-    bound, audit = max(zip(bounds(mine), mine, strict=True), key=lambda pair: pair[0])
+    best = strongest(mine)
     found = {
-        "epsilon_lower": bound,
+        "epsilon_lower": best.student,
         "confidence": CONFIDENCE,
         "unit": "example",
-        "delta": audit.delta,
-        "ceiling": audit.ceiling,
-        "canaries": audit.canaries["number"],
-        "null_run": audit.lines["null"]["epsilon_lower"],
+        "delta": best.audit.delta,
+        "ceiling": best.ceiling,
+        "canaries": best.audit.canaries["number"],
+        "null_run": best.null,
+        "teacher": best.teacher,
+        "powerful": best.teacher > 0,
         "audits": [each.hash for each in mine],
     }
     if record.privacy.get("audited") != found:
@@ -43,19 +60,45 @@ def note(record: Record, audits: list[Audit], path: Path) -> None:
         write_atomically(path, record.to_json())
 
 
-def bounds(audits: list[Audit]) -> list[float]:
+@dataclass(frozen=True)
+class Bounds:
+    """An audit's lower bounds on student, undefended teacher and null run, and the bound if all guesses were right."""
+
+    audit: Audit
+    student: float
+    teacher: float
+    null: float
+    ceiling: float
+
+
+def strongest(audits: Sequence[Audit]) -> Bounds:
+    """The audit that shows most on the student, of equals the one that shows most on the teacher; of at least one.
+
+    Every bound holds together with those of the other audits, as in `bounds`.
+    """
+    found = [_bounds(audit, _sure(audits)) for audit in audits]
+    return max(found, key=lambda each: (each.student, each.teacher))
+
+
+def bounds(audits: Sequence[Audit]) -> list[float]:
     """The student's lower bound from each audit, all holding together at 95 %: Bonferroni over their number."""
-    confidence = 1 - (1 - CONFIDENCE) / max(1, len(audits))
-    return [
-        one_run_epsilon(
-            audit.spec["guesses"],
-            audit.lines["student"]["correct"],
-            audit.canaries["number"],
-            audit.delta,
-            confidence,
-        )
-        for audit in audits
-    ]
+    return [_bound(audit, audit.lines["student"]["correct"], _sure(audits)) for audit in audits]
+
+
+def _bounds(audit: Audit, confidence: float) -> Bounds:
+    student, teacher, null = (
+        _bound(audit, audit.lines[name]["correct"], confidence) for name in ("student", "teacher", "null")
+    )
+    return Bounds(audit, student, teacher, null, _bound(audit, audit.spec["guesses"], confidence))
+
+
+def _sure(audits: Sequence[Audit]) -> float:
+    """The confidence of each of several audits if all are to hold together at 95 %."""
+    return 1 - (1 - CONFIDENCE) / max(1, len(audits))
+
+
+def _bound(audit: Audit, correct: int, confidence: float) -> float:
+    return one_run_epsilon(audit.spec["guesses"], correct, audit.canaries["number"], audit.delta, confidence)
 
 
 def is_refuted(audits: list[Audit]) -> bool:

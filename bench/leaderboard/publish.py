@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from bench.errors import BenchError
 from bench.files import write_atomically
-from bench.leaderboard.audited import note
+from bench.leaderboard.audited import by_release, note
 from bench.leaderboard.members import dataset
 from bench.leaderboard.rows import Rows
 from bench.leaderboard.text import Line, lines, to_csv
@@ -46,11 +46,11 @@ def refresh(out: Path, name: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         audits = [a for a in read_audits(out.glob(f"audits/[!.]*/{AUDIT}")) if dataset(a) == name]
-        rows = Rows(audits)
+        rows, released = Rows(audits), by_release(audits)
         for place in out.glob(f"records/[!.]*/{RECORD}"):
             record = Record.read(place)
             if dataset(record) == name:
-                note(record, audits, place)
+                note(record, released, place)
                 rows.add(record)
         write_atomically(path, to_csv(lines(rows.rows())))
     return path
@@ -91,8 +91,10 @@ def _publishable(given: Path) -> Record | Audit:
 
 
 def rebuild(boards: Path) -> list[Path]:
-    """Write every data set's CSV from `boards/records/` and `boards/audits/`."""
-    paths = []
+    """Write every data set's CSV from `boards/records/` and `boards/audits/`, and what audits say into the records."""
+    released, paths = by_release(read_audits((boards / "audits").glob("*.json"))), []
+    for place in (boards / "records").glob("*.json") if released else ():
+        note(Record.read(place), released, place)
     for name, text in expected(boards).items():
         paths.append(boards / f"{name}.csv")
         write_atomically(paths[-1], text)

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from bench import registry, reported
-from bench.leaderboard.audited import audited_release, bounds, is_refuted
+from bench.leaderboard.audited import audited_release, by_release, is_refuted, strongest
 from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.members import NUMBERS, Member, row_key
 from bench.leaderboard.text import place
@@ -41,9 +41,7 @@ class Rows:
     """
 
     def __init__(self, audits: Iterable[Audit] = ()) -> None:
-        self._audits: dict[str, list[Audit]] = defaultdict(list)
-        for audit in sorted(audits, key=lambda audit: audit.hash):
-            self._audits[audited_release(audit.spec)].append(audit)
+        self._audits = by_release(audits)
         self._groups: dict[bytes, Group] = {}
         self._references: dict[tuple[str, str, str, str], list[tuple[float | None, ...]]] = defaultdict(list)
 
@@ -165,9 +163,18 @@ def _privacy(done: list[Member], audits: list[Audit]) -> dict[str, Any]:
         "unit": done[0].unit,
         "relation": done[0].relation,
         "delta": done[0].delta,
-        "epsilon_audited": max((round(bound, 6) for bound in bounds(audits)), default=None),
         "flags": " ".join(sorted(found)),
+        **_audited(audits),
     }
+
+
+def _audited(audits: list[Audit]) -> dict[str, float]:
+    """What the strongest audit of a row shows, and what it shows where nothing defends or nothing is to be found."""
+    if not audits:
+        return {}
+    best = strongest(audits)
+    found = {"epsilon_audited": best.student, "audited_teacher": best.teacher, "audited_null": best.null}
+    return {key: round(bound, 6) for key, bound in (found | {"audited_ceiling": best.ceiling}).items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

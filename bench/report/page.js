@@ -104,7 +104,7 @@ function spread(column, row) {
   return value === undefined ? null : element("span", { class: "spreads" }, ` ± ${(100 * value).toFixed(1)}`);
 }
 function unit(column, row) {
-  const name = column.key === "epsilon_audited" ? "example" : row[column.within[0]];
+  const name = column.key.includes("audited") ? "example" : row[column.within[0]];
   return name ? element("span", { class: "unit", title: DATA.units[name] }, `per ${name}`) : null;
 }
 const runs = (row) => row.runs.flatMap((hash, index) => [runLink(hash, row.seeds[index]), " "]);

@@ -139,9 +139,14 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
         lines = [{"what": "claimed", **_promise(claim), "by": by}]
     for _, found in sorted(privacy["accounted_units"].items()):
         lines.append({"what": "accounted", **_promise(found), "by": f"{found['accountant']}, {found['relation']}"})
-    for bound, audit in sorted(zip(leaderboard.bounds(audits), audits, strict=True), key=lambda pair: -pair[0])[:1]:
-        by = f"an attack with {audit.canaries['number']} canaries, which could have shown {audit.ceiling:.3g} at most"
-        lines.append({"what": "audited", "epsilon": bound, "delta": audit.delta, "unit": "example", "by": by})
+    if audits:
+        best = leaderboard.strongest(audits)
+        by = (
+            f"an attack with {best.audit.canaries['number']} canaries: at least {best.teacher:.3g} on the undefended "
+            f"teacher, {best.null:.3g} without canaries, and {best.ceiling:.3g} at most"
+        )
+        own = {"epsilon": best.student, "delta": best.audit.delta, "unit": "example"}
+        lines.append({"what": "audited", **own, "by": by})
     return lines
 
 
