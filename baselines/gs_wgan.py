@@ -67,7 +67,7 @@ SCORE_PENALTY = 0.001
 class GsWgan(PrivateGenerator):
     """Sanitised gradients of K secret critics; the defaults are the paper's for epsilon 10, but for the mode."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen et al., GS-WGAN, NeurIPS 2020, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"steps": 4, "critics": 3, "critic_steps": 1, "batch": 8, "width": 2, "critic_width": 4,

@@ -81,7 +81,7 @@ ORDERS = np.arange(2, 513)
 class P3gm(PrivateGenerator):
     """Phased private generation; the defaults are those of the authors' script for MNIST, epsilon 0.986."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Takagi et al., P3GM, ICDE 2021 (corrected, arXiv 2006.12101)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "latent": 4, "hidden": 16, "components": 2, "iterations": 2, "steps": 3, "warm": 3,

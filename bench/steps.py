@@ -18,7 +18,7 @@ from bench.api import AttackResult, Context, Evidence, MembershipResult, Release
 from bench.data import ImageData, to_float
 from bench.data.partition import partition
 from bench.errors import BenchError, RunFailed
-from bench.privacy import Budget, Claim, Ledger, accountant
+from bench.privacy import Budget, Claim, Ledger, accountant, noise
 from bench.records import (
     AttackSpec,
     EnsembleSpec,
@@ -215,6 +215,7 @@ def privacy(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict[str, An
         "accounted_units": accounted,
         "audited": None,
         "events": ledger.to_json(),
+        "noise_version": noise.VERSION,
     }
 
 

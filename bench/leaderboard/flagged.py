@@ -15,9 +15,18 @@ def flags(record: Record) -> list[str]:
     `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
     another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
-    `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone.
+    `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
+    `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
+    true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not.
     """
-    return _flags_of_claim(record) + _flags_of_membership(record)
+    return _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+
+
+def _flags_of_noise(record: Record) -> list[str]:
+    if not any(proved["finite"] for proved in record.privacy["accounted_units"].values()):
+        return []
+    old = ["float32-noise"] if "noise_version" not in record.privacy else []
+    return old + (["seeded-noise"] if record.privacy["noise"] == "seeded" else [])
 
 
 def dispute(claim: dict[str, Any]) -> str:

@@ -10,6 +10,10 @@ FLAGS = {
     "an attacker who converts his own could do better.",
     "membership>accounted": "The attack's scores point at more leakage than the accounted epsilon of one record "
     "allows. That is an indication, not a proof.",
+    "float32-noise": "The noise was drawn in float32, whose tails end at 5.8 deviations: the accounted epsilon is not "
+    "quite true. Run it again.",
+    "seeded-noise": "The noise follows from the recorded seed, so that the run can be repeated: the accounted epsilon "
+    "holds for an adversary who does not have the seed. A release that is to protect somebody needs --noise os.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 KINDS = {
