@@ -53,7 +53,8 @@ def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tens
     torch._assert_async((wide == wide.round()).all(), "counts that get integer noise must be whole numbers")
     wide = noise.entering(law, wide, scale)
     if scale > 0:
-        drawn = rounded(law, scale, counts.numel(), noise.host) + noise.host.uniform(counts.numel()) - 0.5
+        fraction = (noise.host.bits(counts.numel()) >> 43) * 2.0**-20 - 0.5
+        drawn = rounded(law, scale, counts.numel(), noise.host) + fraction
         wide = wide + drawn.view(counts.shape).to(counts.device)
     return noise.released(wide)
 

@@ -1,0 +1,119 @@
+"""Integer noise: exact laws, exact sums, and the rare draws that float64 cannot decide."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bench.errors import BenchError
+from bench.privacy import counts
+from bench.privacy.counts import noisy_counts, rounded
+from bench.privacy.noise import Noise
+
+LEVEL = 1e-6
+
+
+def law(name: str, scale: float, k: np.ndarray) -> np.ndarray:
+    """P(round(X) = k), by scipy's own functions."""
+    cdf = stats.norm(0, scale).cdf if name == "gaussian" else stats.laplace(0, scale).cdf
+    return cdf(k + 0.5) - cdf(k - 0.5)
+
+
+def fits(drawn: np.ndarray, name: str, scale: float) -> float:
+    """p-value of a chi-square test over the whole numbers that are frequent enough, and all others together."""
+    k = np.arange(-int(40 * scale) - 2, int(40 * scale) + 3)
+    expected = law(name, scale, k) * len(drawn)
+    kept = expected > 20
+    found = np.array([(drawn == at).sum() for at in k[kept]])
+    observed, wanted = (
+        np.append(found, len(drawn) - found.sum()),
+        np.append(expected[kept], len(drawn) - expected[kept].sum()),
+    )
+    if wanted[-1] < 5:
+        observed, wanted = observed[:-1], wanted[:-1] * observed[:-1].sum() / wanted[:-1].sum()
+    return float(stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [0.4, 1.3, 5.0, 40.0])
+def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, scale: float) -> None:
+    drawn = rounded(name, scale, 200_000, Noise("cpu", 1)).numpy()  # type: ignore[arg-type]
+    assert fits(drawn, name, scale) > LEVEL
+    for wrong in (0.95, 1.05):
+        assert fits(drawn, name, scale * wrong) < LEVEL
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) -> None:
+    """With float64 trusted in nothing, every draw is decided by the exact tails."""
+    asked = []
+    exact = counts._exactly
+    monkeypatch.setattr(counts, "_sure", lambda first, *_: np.zeros(len(first), dtype=bool))
+    monkeypatch.setattr(counts, "_exactly", lambda *given: asked.append(1) or exact(*given))
+    drawn = rounded(name, 2.5, 4000, Noise("cpu", 2)).numpy()  # type: ignore[arg-type]
+    assert len(asked) == 4000 and fits(drawn, name, 2.5) > LEVEL and fits(drawn, name, 3.0) < LEVEL
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [0.4, 7.0, 1000.0])
+def test_float64_and_exact_tails_decide_alike(monkeypatch, name: str, scale: float) -> None:
+    first = Noise("cpu", 3).bits(300).numpy() >> 1
+    size = counts._sizes(first, name, scale)  # type: ignore[arg-type]
+    sure = counts._sure(first, size, name, scale)  # type: ignore[arg-type]
+    assert sure.mean() > 0.99
+    for v, j in zip(first[sure].tolist(), size[sure].tolist(), strict=True):
+        assert counts._exactly(v, max(j - 2, 0), name, scale, Noise("cpu", 4)) == j  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_a_draw_beside_a_boundary_is_not_decided_by_float64(name: str) -> None:
+    """V within 2^-45 of S_3, on either side: unsure, and then right."""
+    scale = 2.0
+    with mpmath.workprec(300):
+        at = mpmath.mpf(5) / 2 / scale
+        tail = mpmath.erfc(at / mpmath.sqrt(2)) if name == "gaussian" else mpmath.exp(-at)
+        boundary = int(tail * 2**62)
+    for first, expected in ((boundary - 2**17, 3), (boundary + 2**17, 2)):
+        for guess in (0, 2, 3, 9):
+            v, j = np.array([first]), np.array([expected])
+            assert not counts._sure(v, j, name, scale)[0]  # type: ignore[arg-type]
+            assert counts._exactly(first, guess, name, scale, Noise("cpu", 5)) == expected  # type: ignore[arg-type]
+
+
+def test_the_first_interval_reaches_to_infinity_and_needs_more_bits() -> None:
+    """V in [0, 2^-62) is 8.5 deviations or more."""
+    found = [counts._exactly(0, 0, "gaussian", 1.0, Noise("cpu", seed)) for seed in range(20)]
+    assert min(found) >= 8 and max(found) < 15
+
+
+def test_counts_stay_whole_but_for_a_fraction_that_knows_nothing() -> None:
+    votes = torch.arange(12.0).view(3, 4)
+    one, other = (noisy_counts(votes + shift, "gaussian", 3.0, Noise("cpu", 6)) for shift in (0, 1000))
+    assert torch.equal(other - 1000, one), "sums are exact"
+    many = noisy_counts(torch.zeros(50_000), "laplace", 2.0, Noise("cpu", 7))
+    fraction = (many - many.round()).numpy()
+    assert stats.kstest(fraction, "uniform", (-0.5, 1)).pvalue > LEVEL
+    assert abs(np.corrcoef(fraction, many.round().numpy())[0, 1]) < 0.03
+
+
+def test_equal_counts_are_won_evenly() -> None:
+    votes = torch.zeros(40_000, 2)
+    first = int((noisy_counts(votes, "gaussian", 0.3, Noise("cpu", 8)).argmax(1) == 0).sum())
+    assert stats.binomtest(first, 40_000).pvalue > LEVEL
+
+
+@pytest.mark.parametrize("scale", [-1.0, math.nan, math.inf, 1e31, 1e-31])
+def test_scales_out_of_range_are_refused(scale: float) -> None:
+    with pytest.raises(BenchError, match="scale"):
+        noisy_counts(torch.zeros(2), "gaussian", scale, Noise("cpu", 0))
+
+
+def test_only_whole_numbers_are_counts() -> None:
+    with pytest.raises(RuntimeError, match="whole"):
+        noisy_counts(torch.tensor([0.5]), "gaussian", 1.0, Noise("cpu", 0))
+    assert noisy_counts(torch.tensor([3.0]), "laplace", 0.0, Noise("cpu", 0)).tolist() == [3.0]

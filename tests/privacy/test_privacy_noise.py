@@ -1,0 +1,183 @@
+"""The source of privacy noise: its entropy, its laws, the grid that hides low bits, and what floating point refuses."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bench.api import Context
+from bench.errors import BenchError
+from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
+from bench.privacy.noise import Noise
+from bench.testing import MemoryArtifacts, silent
+
+LEVEL = 1e-6
+"""Of tests with fixed seeds: far from any borderline."""
+
+
+def of_system() -> Noise:
+    return Context(torch.device("cpu"), 0, silent, MemoryArtifacts(), "os").privacy_noise("any")
+
+
+def entropy(words: Iterator[int]) -> object:
+    """What the system's entropy is made of, word by word of 64 bits."""
+    return lambda count: b"".join(next(words).to_bytes(8, "little") for _ in range(-(-count // 8)))[:count]
+
+
+def test_entropy_beyond_32_bits_counts(monkeypatch) -> None:
+    """Two seeds that agree in their low 32 bits give one stream of torch's generator on a CPU; not so here."""
+    drawn = []
+    for high in (0, 1):
+        monkeypatch.setattr(secrets, "randbits", lambda bits, high=high: 7 + (high << 32))
+        monkeypatch.setattr(os, "urandom", entropy(iter([7 + (high << 32)] * 1000)))
+        drawn.append(gaussian_rows(torch.zeros(4, 8), 1.0, of_system()))
+    assert not torch.equal(*drawn)
+
+
+def test_every_bit_of_a_draw_is_the_systems(monkeypatch) -> None:
+    words = np.random.default_rng(0).integers(0, 2**63, 200).tolist()
+    monkeypatch.setattr(os, "urandom", entropy(iter(words)))
+    assert of_system().bits(200).tolist() == words
+    for flipped in (0, 31, 32, 62):
+        monkeypatch.setattr(os, "urandom", entropy(iter([words[0] ^ (1 << flipped)])))
+        assert of_system().bits(1).tolist() == [words[0] ^ (1 << flipped)]
+
+
+def test_two_sources_of_the_system_share_nothing() -> None:
+    one, other = (of_system().bits(4) for _ in range(2))
+    assert not set(one.tolist()) & set(other.tolist())
+
+
+@pytest.mark.gpu
+def test_an_accelerators_source_has_128_bits() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    source = Noise("cuda")
+    seeds = [generator.initial_seed() for generator in source._generators]
+    assert len(set(seeds)) == 2 and max(seeds) > 2**32
+    assert source.normal(1000).device.type == "cuda" and source.host.device.type == "cpu"
+
+
+def test_a_seed_repeats_the_draws_and_another_one_does_not() -> None:
+    one, again, other = (Noise("cpu", seed).normal(50) for seed in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("source", [Noise("cpu", 3), Noise()], ids=["seeded", "os"])
+def test_normals_are_normal(source: Noise) -> None:
+    drawn = source.normal(400_001).numpy()
+    assert stats.kstest(drawn, "norm").pvalue > LEVEL
+    for wrong in (0.98, 1.02):
+        assert stats.kstest(drawn, "norm", (0, wrong)).pvalue < LEVEL
+    halves = drawn[:200_000], drawn[200_000:400_000]
+    assert abs(np.corrcoef(*halves)[0, 1]) < 0.015 and abs(np.corrcoef(*np.square(halves))[0, 1]) < 0.015
+
+
+def test_tails_go_beyond_those_of_float32(monkeypatch) -> None:
+    """The smallest draw of the radius: 9.3 deviations in the place of 5.77."""
+    monkeypatch.setattr(Noise, "bits", lambda noise, count: torch.zeros(count, dtype=torch.int64))
+    assert float(Noise("cpu", 0).normal(1)) == pytest.approx(math.sqrt(2 * 64 * math.log(2)))
+    tail = stats.norm.sf(9.4)
+    assert 1e-21 < tail < 1e-20
+
+
+def test_laplace_is_laplace() -> None:
+    drawn = Noise("cpu", 5).laplace(torch.zeros(200_000, dtype=torch.float64), 2.0).numpy()
+    assert stats.kstest(drawn, "laplace", (0, 2)).pvalue > LEVEL
+    assert stats.kstest(drawn, "laplace", (0, 2.1)).pvalue < LEVEL
+
+
+def test_uniforms_and_integers_are_even() -> None:
+    source = Noise("cpu", 6)
+    drawn = source.uniform(100_000).numpy()
+    assert drawn.min() >= 0 and drawn.max() < 1 and stats.kstest(drawn, "uniform").pvalue > LEVEL
+    counts = source.integers(3, 10, 70_000).bincount(minlength=10).tolist()
+    assert counts[:3] == [0, 0, 0] and stats.chisquare(counts[3:]).pvalue > LEVEL
+
+
+def test_a_sample_takes_each_record_by_its_own_chance() -> None:
+    source, hits, rounds = Noise("cpu", 7), torch.zeros(40), 4000
+    for _ in range(rounds):
+        hits[source.sample(40, 0.3)] += 1
+    assert all(stats.binomtest(int(hit), rounds, 0.3).pvalue > LEVEL for hit in hits)
+    assert stats.binomtest(int(hits.sum()), 40 * rounds, 0.31).pvalue < LEVEL
+    assert len(source.sample(0, 0.5)) == 0 and len(source.sample(9, 1.0)) == 9
+
+
+@pytest.mark.parametrize("std", [0.3, 1.0, 5.0, 1e-6, 3e5])
+def test_releases_lie_on_a_grid_that_does_not_depend_on_the_value(std: float) -> None:
+    """Which low bits a sum of floating-point numbers can have would tell its summands (Mironov 2012)."""
+    grid = 2.0 ** (math.floor(math.log2(std)) - 10)
+    for value in (0.0, 1 / 3 * std, 1e3 * std + 1e-7 * std):
+        released = Noise("cpu", 8).gaussian(torch.full((500,), value, dtype=torch.float64), std)
+        assert torch.equal(released / grid, (released / grid).round())
+        assert std / 1024 / 2 < grid <= std / 1024
+
+
+def test_the_noise_on_the_grid_is_gaussian_around_the_value() -> None:
+    released = Noise("cpu", 9).gaussian(torch.full((200_000,), 0.7, dtype=torch.float64), 0.01).numpy()
+    assert stats.kstest(released, "norm", (0.7, 0.01)).pvalue > LEVEL
+    assert stats.kstest(released, "norm", (0.7 + 3e-4, 0.01)).pvalue < LEVEL
+    assert stats.kstest(released, "norm", (0.7, 0.0102)).pvalue < LEVEL
+
+
+def test_sums_are_exact() -> None:
+    """A value far from 0 gets the very noise that 0 gets: no rounding of the sum depends on it."""
+    zero, far = (
+        Noise("cpu", 10).gaussian(torch.full((1000,), value, dtype=torch.float64), 1.0) for value in (0.0, 2.0**20)
+    )
+    assert torch.equal(far - 2.0**20, zero)
+
+
+def test_no_noise_leaves_values_alone() -> None:
+    values = torch.tensor([0.1234567, -3e-30])
+    assert torch.equal(Noise("cpu", 0).gaussian(values, 0.0), values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_too_coarse_for_a_sensitivity_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(BenchError, match="float32 or float64"):
+        gaussian_rows(torch.zeros(2, 3, dtype=dtype), 1.0, Noise("cpu", 0))
+
+
+@pytest.mark.parametrize(("value", "std", "dtype"), [(0.7, 1e-9, torch.float32), (1e7, 1.0, torch.float64)])
+def test_values_that_swallow_the_noise_are_refused(value: float, std: float, dtype: torch.dtype) -> None:
+    """In float32 0.7 and noise of 1e-9 make 0.7: a constant with a finite account."""
+    with pytest.raises(RuntimeError, match="floating point cannot protect"):
+        gaussian_rows(torch.full((1, 2), value, dtype=dtype), std, Noise("cpu", 0))
+
+
+@pytest.mark.parametrize("std", [1e-45, 1e-31, 1e31, math.inf, math.nan, -1.0])
+def test_scales_beyond_floating_point_are_refused(std: float) -> None:
+    with pytest.raises(BenchError, match="standard deviation"):
+        gaussian_rows(torch.zeros(1, 2), std, Noise("cpu", 0))
+
+
+@pytest.mark.parametrize("bound", [3e-45, 1e-31, 1e31, 0.0, math.inf])
+def test_bounds_that_rounding_would_break_are_refused(bound: float) -> None:
+    """At 3e-45, a subnormal number, rows had 1.48 times the bound."""
+    with pytest.raises(BenchError, match="bound"):
+        normalise_rows(torch.ones(1, 4), bound)
+
+
+@pytest.mark.parametrize("bound", [1e-30, 1e-10, 1.0, 1e30])
+def test_bounds_within_are_kept(bound: float) -> None:
+    rows = normalise_rows(torch.randn(1000, 7, generator=torch.Generator().manual_seed(0)), bound, 1e-30)
+    norms = torch.linalg.vector_norm(rows.double(), dim=1) / bound
+    assert float(norms.max()) < 1 and float(norms.min()) > 0.99
+
+
+@pytest.mark.parametrize("epsilon", [23.0, 40.0, 100.0])
+def test_a_response_that_would_never_flip_is_refused(epsilon: float) -> None:
+    """From about 38 on no label was flipped in any number of answers, and a finite epsilon was printed."""
+    labels, candidates = torch.zeros(5, dtype=torch.int64), torch.tensor([[0, 1]]).expand(5, 2)
+    with pytest.raises(BenchError, match="expected at most 22"):
+        randomised_response(labels, candidates, epsilon, Noise("cpu", 0))
+    assert randomised_response(labels, candidates, math.inf, Noise("cpu", 0)).tolist() == [0] * 5
