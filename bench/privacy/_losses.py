@@ -27,7 +27,8 @@ from bench.privacy._parts import Parts
 
 FINEST_GRID = 1e-4
 GRID_POINTS = 400_000
-WIDEST_LOSS = 1e9
+WIDEST_LOSS = 2e8
+"""Beyond about 2.8e8 the grid's step is above 709, whose exponential dp_accounting forms, and which is no float."""
 MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
 """Randomised responses; and of those that share an epsilon, times how many numbers of choices they have."""
 MOST_KINDS = 100
