@@ -27,9 +27,10 @@ from bench.privacy._parts import Parts
 
 FINEST_GRID = 1e-4
 GRID_POINTS = 400_000
-WIDEST_LOSS = 1e9
+WIDEST_LOSS = 2e8
+"""Beyond about 2.8e8 the grid's step is above 709, whose exponential dp_accounting forms, and which is no float."""
 MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
-"""Randomised responses; and their number times that of the different numbers of choices."""
+"""Randomised responses; and of those that share an epsilon, times how many numbers of choices they have."""
 MOST_KINDS = 100
 MOST_POINTS = 2_000_000
 """Points of all kinds of sampled Gaussians together, each of which takes 4 microseconds; else the grid is coarser."""
@@ -44,7 +45,8 @@ def why_not(parts: Parts, delta: float) -> str:
     responses = sum(parts.response.values())
     if parts.kinds > MOST_KINDS:
         return f"{parts.kinds:,} kinds of noise"
-    if responses > MOST_RESPONSES or responses * len({k for _, k in parts.response}) > MOST_RESPONSE_WORK:
+    work = sum(len(counts) * sum(counts.values()) for counts in _response_groups(parts).values())
+    if responses > MOST_RESPONSES or work > MOST_RESPONSE_WORK:
         return f"{_amount(responses)} randomised responses"
     if not _reach(parts) < WIDEST_LOSS:
         return f"privacy losses of {WIDEST_LOSS:g} and more"

@@ -6,7 +6,9 @@ epsilon = (sum + (a - 1) log((a - 1)/a) - log(a delta)) / (a - 1), least over a 
 
 Closed forms: Gaussian a (a - 1) mu^2 / 2; Laplace, Mironov (2017, Prop. 6); randomised response by its three ratios;
 Poisson-sampled Gaussians at whole orders, Mironov, Talwar and Zhang (2019, sec. 3.3), linear in between, which is above
-a convex function. An e-DP mechanism has at most a (a - 1) e^2 / 2 (Bun and Steinke 2016) and (a - 1) e.
+a convex function, and no more than without sampling. An e-DP mechanism has at most a (a - 1) e^2 / 2 (Bun and Steinke
+2016) and (a - 1) e. A sampled record replaced by another is removed and one added: through the law R without either,
+E_Q (P/Q)^a <= (E_R (P/R)^(2a) E_Q (R/Q)^(2a - 1))^(1/2) by Cauchy and Schwarz.
 """
 
 from __future__ import annotations
@@ -59,15 +61,22 @@ def _excess(scale: float, delta: float, sampled: bool) -> Array:
 
 def _moments(parts: Parts, excess: Array) -> Iterator[Array]:
     """log E_Q (P/Q)^a of everything of a kind, at a = 1 + excess."""
-    mu = parts.mu(sampling=not parts.replaced) * math.sqrt(0.5)
-    yield mu * (1 + excess) * mu * excess
+    yield _gaussian(parts.mu(), excess)
     for epsilon, count in parts.laplace.items():
         yield count * _pure(epsilon, excess, _laplace(epsilon, excess))
     for (epsilon, choices), count in parts.response.items():
         yield count * _pure(epsilon, excess, _response(epsilon, choices, excess))
-    if not parts.replaced:
-        for (probability, multiplier), count in parts.sampled.items():
-            yield count * _sampled(probability, multiplier, excess)
+    for (probability, multiplier), count in parts.sampled.items():
+        if parts.replaced:
+            both = [_sampled(probability, multiplier, at) for at in (2 * excess + 1, 2 * excess)]
+            yield count * np.minimum((both[0] + both[1]) / 2, _gaussian(2 / multiplier, excess))
+        else:
+            yield count * np.minimum(_sampled(probability, multiplier, excess), _gaussian(1 / multiplier, excess))
+
+
+def _gaussian(mu: float, excess: Array) -> Array:
+    half = mu * math.sqrt(0.5)
+    return half * (1 + excess) * half * excess
 
 
 def _pure(epsilon: float, excess: Array, exact: Array) -> Array:

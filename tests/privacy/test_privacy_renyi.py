@@ -88,12 +88,20 @@ def test_moments_of_sampling_by_quadrature(probability, multiplier):
     between = _sampled(probability, multiplier, np.array([1.0, 1.5, 2.0]))
     assert between[1] == pytest.approx((between[0] + between[2]) / 2)
     assert _sampled(probability, multiplier, np.array([1e5]))[0] == math.inf
+    assert renyi_epsilon(parts_of((P(1 - 1e-9, G(1e4)), 1)), DELTA) <= 1.5 * renyi_epsilon(parts_of((G(1e4), 1)), DELTA)
 
 
 def test_what_is_too_much_is_left_to_other_bounds():
     many = parts_of(*[(P(0.01, G(1 + i / 1000)), 1) for i in range(500)])
     assert renyi_epsilon(many, DELTA) == math.inf
     assert renyi_epsilon(parts_of((L(1e200), 1)), DELTA) == math.inf
+
+
+@pytest.mark.parametrize("rate, multiplier, count", [(0.01, 2.0, 1000), (0.05, 1.0, 100), (1e-3, 0.8, 10**5)])
+def test_a_replaced_record_in_a_sample_lies_above_the_exact_composition_and_not_far(rate, multiplier, count):
+    parts = parts_of((P(rate, G(multiplier)), count), replaced=True)
+    exact = composed_epsilon(parts, DELTA)
+    assert exact * (1 - 2e-3) <= renyi_epsilon(parts, DELTA) <= 2.2 * exact
 
 
 def test_a_replaced_record_in_a_sample_is_no_cheaper_than_one_added():
