@@ -33,6 +33,7 @@ from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit, randomised_response_event
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, worst
+from bench.privacy.limits import check_response_epsilon
 from bench.privacy.mechanisms import randomised_response
 from bench.seeds import derive
 from methods._datafree import jitter
@@ -65,6 +66,8 @@ class LabelPrivate:
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.LABEL)
+    responds: ClassVar[bool] = True
+    """Whether labels are answered by a randomised response, whose epsilon has a limit."""
 
     label_epsilon: float = 1.0
     """epsilon of one label's randomisation, where no budget determines it (--epsilon none or --solve none)."""
@@ -106,7 +109,9 @@ class LabelPrivate:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse what label privacy cannot promise, before anything is trained."""
-        self.epsilon_of(budget)
+        epsilon = self.epsilon_of(budget)
+        if self.responds:
+            check_response_epsilon(epsilon, 2)
 
     def epsilon_of(self, budget: Budget) -> float:
         """epsilon of one label's randomisation within `budget`, > 0; infinity = no noise.

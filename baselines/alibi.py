@@ -58,6 +58,7 @@ class Alibi(LabelPrivate):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"
+    responds: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
 
     noise: Literal["laplace", "gaussian"] = "laplace"

@@ -20,6 +20,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
+from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
 PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
@@ -207,7 +208,10 @@ def solve(mechanism: Mechanism, fields: Plan, budget: Budget) -> Plan:
         return replace(fields, sigma=0.0, answer_epsilon=math.inf)
     _refuse_the_impossible(mechanism, budget)
     try:
-        return _solved(mechanism, fields, budget, budget.epsilon)
+        plan = _solved(mechanism, fields, budget, budget.epsilon)
+        if mechanism.mode == "label" and not mechanism.teachers:
+            check_response_epsilon(plan.answer_epsilon, 2)
+        return plan
     except Unreachable as error:
         raise BenchError(
             f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
@@ -251,7 +255,8 @@ def _solved(mechanism: Mechanism, fields: Plan, budget: Budget, epsilon: float) 
         return replace(fields, answer_epsilon=epsilon)
     if budget.unit == Unit.QUERY:
         return replace(fields, answer_epsilon=epsilon / max(mechanism.clients, 1))
-    return affordable(lambda x: replace(fields, answer_epsilon=1 / x))
+    most = most_response_epsilon(2)
+    return affordable(lambda x: replace(fields, answer_epsilon=min(1 / x, most)))
 
 
 def posterior_of_response(answers: Tensor, candidates: Tensor, classes: int, epsilon: float) -> Tensor:

@@ -67,6 +67,7 @@ from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_coun
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, worst
 from bench.privacy.claims import dpsd_theorem2
+from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.mechanisms import selective_response
 from bench.privacy.noise import Source
 from methods._datafree import Answers, balance_loss, balanced, confidence_loss, jitter
@@ -146,7 +147,9 @@ class DpDfd(DpDfdOptions):
         if math.isinf(budget.epsilon):
             return Plan(threshold, fields.stages, fields.share, math.inf)
         try:
-            return self._solved(fields, budget, budget.epsilon)
+            plan = self._solved(fields, budget, budget.epsilon)
+            check_response_epsilon(plan.answer_epsilon, 2)
+            return plan
         except Unreachable as error:
             asked = f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}"
             raise BenchError(f"{asked}: {error}") from None
@@ -181,8 +184,9 @@ class DpDfd(DpDfdOptions):
             return Plan(fields.threshold, stages, fields.share, fields.answer_epsilon)
         if budget.account == "claimed" or budget.unit == Unit.QUERY:
             return Plan(fields.threshold, fields.stages, fields.share, epsilon)
-        noise = smallest(lambda x: cost(fields.stages, 1 / x), epsilon, 0.1, 100.0, rtol=1e-4)
-        return Plan(fields.threshold, fields.stages, fields.share, 1 / noise)
+        most = most_response_epsilon(2)
+        noise = smallest(lambda x: cost(fields.stages, min(1 / x, most)), epsilon, 0.1, 100.0, rtol=1e-4)
+        return Plan(fields.threshold, fields.stages, fields.share, min(1 / noise, most))
 
     def ledger(self, plan: Plan) -> Ledger:
         """What a release takes, for one private record and for one answer."""

@@ -1,0 +1,85 @@
+"""What no draw can keep is refused before anything is trained, and a control has draws of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from bench import registry
+from bench.api import Context
+from bench.config import configure
+from bench.errors import BenchError
+from bench.nets import Ensemble
+from bench.privacy import Budget, Unit
+from bench.privacy.noise import Noise
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher
+
+OF_LABELS = Budget(40.0, account="accounted", unit=Unit.LABEL)
+
+
+def method(name: str, **options: object):
+    return configure(registry.load("method", name), "smoke", {k: str(v) for k, v in options.items()}, "method")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "budget"),
+    [
+        (method("rr"), OF_LABELS),
+        (method("rr-debiased"), OF_LABELS),
+        (method("lp-2st"), OF_LABELS),
+        (method("dpsd", mode="label"), Budget(40.0)),
+        (method("fed-dpsd", mode="label"), Budget(40.0)),
+        (method("dp-dfd", discriminator="student"), Budget(1e6)),
+    ],
+    ids=["rr", "rr-debiased", "lp-2st", "dpsd", "fed-dpsd", "dp-dfd"],
+)
+def test_a_response_that_hardly_ever_flips(plugin, budget: Budget) -> None:
+    """Printed were 40 and 999,985, and no label was ever flipped."""
+    with pytest.raises(BenchError, match="too rare to be drawn") as caught:
+        plugin.check(budget, "toy", CLASSES)
+    assert "\n" not in str(caught.value)
+    plugin.check(replace(budget, epsilon=10.0), "toy", CLASSES)
+    plugin.check(replace(budget, epsilon=math.inf, solve="sigma"), "toy", CLASSES)
+
+
+def test_a_huge_budget_for_records_is_spent_on_responses_that_can_be_drawn() -> None:
+    plan = method("dpsd", mode="label").plan(Budget(1e7, account="accounted"), "toy", CLASSES)
+    assert 22.1 < plan.answer_epsilon < 22.2
+
+
+def test_noise_of_laplace_has_no_such_limit() -> None:
+    method("alibi").check(OF_LABELS, "toy", CLASSES)
+
+
+@pytest.mark.parametrize("clip", [0.0, 1e-22, 1e22])
+def test_clipping_norms_at_which_squares_underflow(clip: float) -> None:
+    """At 1e-22 the sum of float32's clipped rows had 16 times the norm."""
+    with pytest.raises((ValueError, BenchError), match="clip"):
+        method("dp-sgd", clip=clip)
+
+
+@dataclass(frozen=True)
+class Naming(Context):
+    """Remembers which noise was asked for."""
+
+    names: list[str] = field(default_factory=list)
+
+    def privacy_noise(self, name: str) -> Noise:
+        """As ever."""
+        self.names.append(name)
+        return super().privacy_noise(name)
+
+
+@pytest.mark.parametrize("options", [{"aggregate": "votes", "prior": "moments"}])
+def test_the_control_does_not_see_the_releases_own_draw(options: dict[str, str]) -> None:
+    """Two releases with one draw of the noise would cancel it."""
+    plugin = method("dpsd", teachers=3, teacher_nets="shard-cnn", **options)
+    ensemble = Ensemble.build(["shard-cnn"], 3, SHAPE, CLASSES, range(3)).eval()
+    ctx = Naming(torch.device("cpu"), 0, silent, MemoryArtifacts())
+    plugin.convert(
+        replace(toy_teacher(), private=toy_private(), ensemble=ensemble), "datalens", Budget(None, solve="none"), ctx
+    )
+    assert len(set(ctx.names)) == len(ctx.names) == 3 and "control" in ctx.names
