@@ -39,7 +39,7 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     where = DataSpec("digits", "f" * 16, changes.get("split", "iid"))
     teacher = TeacherSpec(where, "resnet18", None, {}, seed)
     options = {"sigma": changes.get("sigma", 1.0)}
-    release = ReleaseSpec(teacher, "dpsd", 1, options, "datalens", {"epsilon": 10.0}, "seeded", seed)
+    release = ReleaseSpec(teacher, "dpsd", 1, options, "datalens", {"epsilon": 10.0}, "os", seed)
     attack = AttackSpec(release, "a" * 16, "gmi", 1, "weights", {}, seed)
     spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
     result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
@@ -48,6 +48,7 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
     accounted = {"epsilon": changes.get("accounted", 7639.0), "unit": "example", "relation": "add-or-remove"}
     result.privacy = {
+        "noise_version": 2,
         "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
         "accounted": accounted | {"delta": 1e-5},
         "accounted_units": {"example": {"finite": accounted["epsilon"] is not None, **accounted}},

@@ -36,6 +36,7 @@ def account(found: Found) -> dict[str, Any]:
         "method": {"name": release["method"], "version": release["version"]},
         "tier": found.record.spec["tier"],
         "noise": privacy["noise"],
+        "noise_version": privacy.get("noise_version", 1),
         "unit": privacy["accounted"]["unit"],
         "delta": delta,
         "accountant": accountant.VERSION,
@@ -72,7 +73,6 @@ def warnings(privacy: dict[str, Any]) -> list[str]:
     return [
         *said,
         "Hyper-parameters were chosen outside the account: by people who had seen results. No epsilon covers that.",
-        "Noise was drawn in floating point; the proofs are about real numbers.",
     ]
 
 
@@ -82,12 +82,15 @@ def alarms(privacy: dict[str, Any]) -> list[str]:
 
 
 def _of_noise(privacy: dict[str, Any]) -> list[str]:
+    old = "The noise was drawn in float32, whose tails end at 5.8 deviations: the epsilon is not quite true."
+    found = [old] if privacy["noise_version"] < 2 else []
     if privacy["noise"] != "seeded":
-        return []
+        return found
     return [
+        *found,
         "The noise was drawn from a seed (`--noise seeded`): every epsilon below holds only for an adversary who does "
         "not know the seed. The seed is not in this bundle, but seeds are small numbers, easily tried one by one. A "
-        "release that is to protect somebody needs `--noise os`."
+        "release that is to protect somebody needs `--noise os`.",
     ]
 
 

@@ -26,7 +26,7 @@ def _flags_of_noise(record: Record) -> list[str]:
     if not any(proved["finite"] for proved in record.privacy["accounted_units"].values()):
         return []
     old = ["float32-noise"] if "noise_version" not in record.privacy else []
-    return old + (["seeded-noise"] if record.privacy["noise"] == "seeded" else [])
+    return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
 
 
 def dispute(claim: dict[str, Any]) -> str:

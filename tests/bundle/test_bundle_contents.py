@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from PIL import Image
 
 from bench.bundle import account, export, find, solved
 from bench.cli import main
+from bench.errors import BenchError
 from bench.records import Record, digest
 
 ALWAYS = {"MANIFEST.json", "README.md", "model.json", "privacy.json", "student.safetensors"}
@@ -34,11 +34,12 @@ EXTRAS = {
 }
 EPSILON = {"epsilon", "finite", "delta", "unit"}
 PRIVACY = {
-    "": {"format", "method", "tier", "noise", "unit", "delta", "accountant", "accounted", "claimed", "audited",
+    "": {"format", "method", "tier", "noise", "noise_version", "unit", "delta", "accountant", "accounted", "claimed",
+         "audited",
          "events", "solved", "warnings"},
     "method": {"name", "version"},
     "accounted": {"example", "label", "query", "client"},
-    "accounted.*": EPSILON | {"relation", "accountant", "version"},
+    "accounted.*": EPSILON | {"relation", "accountant", "version", "note"},
     "claimed": EPSILON | {"source", "disputed"},
     "events.*": {"event", "count", "unit", "why"},
     "solved": set(solved.PUBLIC),
@@ -206,9 +207,10 @@ def test_of_your_own_data_neither_name_nor_classes_nor_accuracy_leave(tmp_path: 
     assert len(read(tmp_path / "named" / "model.json")["class_names"]) == 4
 
 
-def test_a_ledger_is_written_as_the_accountant_reads_it(tmp_path: Path) -> None:
+def test_a_ledger_with_more_than_its_events_is_refused(tmp_path: Path) -> None:
     run = found("dp-sgd")
     run.record.privacy["events"][0]["found_in_the_data"] = 123456789.25
-    export(run, tmp_path / "bundle", allow_seeded=True)
-    said = json.dumps(read(tmp_path / "bundle" / "privacy.json"))
-    assert "PoissonSampledDpEvent" in said and "123456789.25" not in said
+    with pytest.raises(BenchError, match="expected an object with count, event, unit, why"):
+        export(run, tmp_path / "bundle", allow_seeded=True)
+    assert not (tmp_path / "bundle").exists()
+    run.record.privacy["events"][0].pop("found_in_the_data")

@@ -129,7 +129,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "an event more": (account(lambda p: p["events"].append(p["events"][0])), ["the ledger gives 2"]),
     "no events": (account(lambda p: p["events"].clear()), ["its ledger speaks of"]),
     "unknown event": (account(lambda p: p["events"][0]["event"].update(name="NoDpEvent")), ["NoDpEvent"]),
-    "impossible count": (account(lambda p: p["events"][0].update(count=0)), ["at least 1"]),
+    "impossible count": (account(lambda p: p["events"][0].update(count=0)), ["whole number >= 1"]),
     "no ledger": (account(lambda p: p.pop("events")), ["events"]),
     "not an object": (lambda folder: (folder / "privacy.json").write_text("[]"), ["is not an account"]),  # type: ignore[arg-type, return-value]
     "not JSON": (lambda folder: (folder / "privacy.json").write_text("{"), ["privacy.json cannot be read"]),  # type: ignore[arg-type, return-value]

@@ -25,7 +25,7 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
     budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
     release = {"teacher": teacher, "method": method, "version": 1, "options": {}, "student": "datalens"}
-    release |= {"budget": budget | {"unit": "example", "bounded": True}, "noise": "seeded", "seed": seed}
+    release |= {"budget": budget | {"unit": "example", "bounded": True}, "noise": "os", "seed": seed}
     attack, name = None, changes.get("attack")
     if name is not None:
         attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
@@ -52,7 +52,8 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
         "events": [
             {"event": {"name": "GaussianDpEvent", "noise_multiplier": 2.0}, "count": 7, "unit": "query", "why": "votes"}
         ],
-        "noise": "seeded",
+        "noise": "os",
+        "noise_version": 2,
         "solved": {"sigma": 2.0},
     }
     found.provenance = {
