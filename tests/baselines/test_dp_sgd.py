@@ -239,13 +239,18 @@ def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any
 
 
 def test_records_are_held_in_chunks_without_more_noise() -> None:
-    """The same samples and the same noise, whether gradients are held one by one or all at once."""
+    """The same samples and the same noise, whether gradients are held one by one or all at once.
+
+    Sums that differ by rounding may fall into neighbouring cells of the grid that is released, 2^-9 wide here.
+    """
     ends = []
     for chunk in (1, 256):
         model = network()
         train(model, "tanh-cnn", records(24), replace(PLAIN, chunk=chunk), Plan(0.5, 2, 3.0), context(), "test")
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-4)
+    apart, cell = (ends[0] - ends[1]).abs(), 2.0**-9 / 12
+    assert apart.max() < 1.01 * 2 * cell
+    assert (apart > 1e-5).sum() < 0.001 * len(apart)
 
 
 def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: pytest.MonkeyPatch) -> None:
