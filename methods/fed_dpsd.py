@@ -160,7 +160,7 @@ class FedDpsd(Transcription):
             )
         bound = partial(self._bounded_gradient, plan=plan)
         noisy = partial(gaussian_rows, std=plan.sigma * plan.beta)
-        return gradient_game(bound, lambda rows, rng: noisy(rows, generator=rng), mechanism, plan, budget.delta)
+        return gradient_game(bound, lambda rows, rng: noisy(rows, source=rng), mechanism, plan, budget.delta)
 
     @property
     def _batches_per_round(self) -> int:

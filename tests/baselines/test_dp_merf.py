@@ -79,7 +79,7 @@ def test_the_mean_embedding_is_the_mean_of_the_outer_products() -> None:
     images, labels = toy_private(n=2500)
     phi = features(32, 256, 40.0)
     rows = phi(images.float() / 255)
-    by_hand = torch.zeros(CLASSES, 32)
+    by_hand = torch.zeros(CLASSES, 32, dtype=torch.float64)
     for row, label in zip(rows, labels.tolist(), strict=True):
         by_hand[label] += row / 2500
     assert torch.allclose(mean_embedding(phi, images, labels, CLASSES), by_hand, atol=1e-6)

@@ -41,6 +41,10 @@ SHAPE, CLASSES = (1, 16, 16), 4
 PLAIN = Settings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
 
 
+ROOM = 127 / 128
+"""Of the clipping norm: what rounding errors are left."""
+
+
 class Linear(SmallNet):
     """One linear layer on the pixels, its gradient easily written by hand."""
 
@@ -120,17 +124,17 @@ def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
     layers = [["body.trunk.0"], ["body.trunk.3"], ["body.trunk.7"], ["body.head"]]
     if clipping == "flat":
         layers = [[name for layer in layers for name in layer]]
-    expected = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    expected = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     for e in each:
         for layer in layers:
             mine = [name for name in e if name.rpartition(".")[0] in layer]
             norm = math.sqrt(sum(float(e[name].square().sum()) for name in mine))
             for name in mine:
-                expected[name] += e[name] * min(1.0, settings.clip / math.sqrt(len(layers)) / norm)
-    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+                expected[name] += e[name] * min(1.0, ROOM * settings.clip / math.sqrt(len(layers)) / norm)
+    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     groups = clipping_groups(list(total), settings)
     add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups)
-    assert sum(norm > settings.clip for norm in norms) == 2, "some are clipped and some are not"
+    assert sum(norm > ROOM * settings.clip for norm in norms) == 3, "some are clipped and some are not"
     for name in total:
         torch.testing.assert_close(total[name], expected[name], rtol=1e-4, atol=1e-6)
 
@@ -143,7 +147,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(cl
         total = {name: torch.zeros(row.shape[1:]) for name, row in rows.items()}
         add_clipped(total, rows, groups)
         moved = math.sqrt(sum(float(t.square().sum()) for t in total.values()))
-        assert moved <= 0.5 * (1 + 1e-6)
+        assert moved <= ROOM * 0.5 * (1 + 1e-6)
 
 
 def test_shares_make_all_groups_one_gaussian() -> None:
@@ -225,8 +229,8 @@ def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any
     for x, y in zip(images.float().flatten(1) / 255, labels, strict=True):
         error = (weight @ x + bias).softmax(0) - F.one_hot(y, 2)
         norm = math.sqrt(float(error.square().sum()) * (float(x.square().sum()) + 1))
-        expected_w += torch.outer(error, x) * min(1.0, 0.8 / norm)
-        expected_b += error * min(1.0, 0.8 / norm)
+        expected_w += torch.outer(error, x) * min(1.0, ROOM * 0.8 / norm)
+        expected_b += error * min(1.0, ROOM * 0.8 / norm)
     settings = replace(PLAIN, clip=0.8, rate=0.3, gradients=way, chunk=1)
     train(model, "linear", (images, labels), settings, Plan(1.0, 1, 0.0), context(), "test")
     torch.testing.assert_close(model.body.head.weight.detach(), weight - 0.3 * expected_w / 2)
@@ -235,13 +239,18 @@ def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any
 
 
 def test_records_are_held_in_chunks_without_more_noise() -> None:
-    """The same samples and the same noise, whether gradients are held one by one or all at once."""
+    """The same samples and the same noise, whether gradients are held one by one or all at once.
+
+    Sums that differ by rounding may fall into neighbouring cells of the grid that is released, 2^-9 wide here.
+    """
     ends = []
-    for chunk in (1, 1000):
+    for chunk in (1, 256):
         model = network()
         train(model, "tanh-cnn", records(24), replace(PLAIN, chunk=chunk), Plan(0.5, 2, 3.0), context(), "test")
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    torch.testing.assert_close(ends[0], ends[1], rtol=1e-4, atol=1e-4)
+    apart, cell = (ends[0] - ends[1]).abs(), 2.0**-9 / 12
+    assert apart.max() < 1.01 * 2 * cell
+    assert (apart > 1e-5).sum() < 0.001 * len(apart)
 
 
 def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +417,9 @@ def test_weights_that_are_not_finite_are_an_error() -> None:
         {"batch": 0},
         {"steps": 0},
         {"clip": 0.0},
+        {"clip": 0.9e-10},
+        {"clip": 1.1e10},
+        {"chunk": 257},
         {"rate": 0.0},
         {"multiplier": -1.0},
         {"momentum": 1.0},

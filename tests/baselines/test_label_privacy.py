@@ -26,9 +26,10 @@ from baselines.rr_debiased import RrDebiased, debiased_loss
 from bench.api import Context, Release, Teacher
 from bench.config import configure
 from bench.errors import BenchError
-from bench.privacy import Budget, Unit, mechanisms
+from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.privacy.audit import audit
+from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 METHODS = [Rr, RrDebiased, Lp2st, Alibi]
@@ -78,10 +79,15 @@ def exact_rr(monkeypatch: pytest.MonkeyPatch, classes: int) -> np.ndarray:
     """(K, K): P[answer | label] of `respond` at e^epsilon = 3."""
     cases = list(itertools.product(grid(STAYS).tolist(), range(1, classes)))
     us, shifts = torch.tensor([u for u, _ in cases], dtype=torch.float64), torch.tensor([s for _, s in cases])
+
+    def integers(noise: Noise, low: int, high: int, n: int) -> Tensor:
+        assert (low, high, n) in ((1, classes, len(cases)), (0, classes, len(cases)))
+        return shifts if low == 1 else torch.zeros(n).long()
+
     rows = []
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "rand", lambda *_, **__: us)
-        patch.setattr(mechanisms, "_integers", lambda low, high, n, rng: shifts if low == 1 else torch.zeros(n).long())
+        patch.setattr(Noise, "chance", lambda noise, probability, n: us < probability)
+        patch.setattr(Noise, "integers", integers)
         for label in range(classes):
             answers = respond(torch.full((len(cases),), label), classes, LN3, torch.Generator())
             rows.append(torch.bincount(answers, minlength=classes) / len(cases))
@@ -91,10 +97,11 @@ def exact_rr(monkeypatch: pytest.MonkeyPatch, classes: int) -> np.ndarray:
 def exact_rr_with_prior(monkeypatch: pytest.MonkeyPatch, prior: list[float]) -> np.ndarray:
     """(K, K): P[answer | label] of `rr_with_prior` at e^epsilon = 3."""
     n, classes = STAYS * OTHERS, len(prior)
-    draws = itertools.cycle([grid(STAYS).repeat_interleave(OTHERS), grid(OTHERS).repeat(STAYS)])
+    us, others = grid(STAYS).repeat_interleave(OTHERS), torch.arange(OTHERS).repeat(STAYS)
     rows = []
     with monkeypatch.context() as patch:
-        patch.setattr(mechanisms, "_uniform", lambda *_: next(draws))
+        patch.setattr(Noise, "chance", lambda noise, probability, n: us < probability)
+        patch.setattr(Noise, "bits", lambda noise, n: others)
         for label in range(classes):
             priors = torch.tensor(prior, dtype=torch.float64).expand(n, -1)
             answers = rr_with_prior(torch.full((n,), label), priors, LN3, torch.Generator())
@@ -493,7 +500,7 @@ def test_noise_from_the_system_differs_from_run_to_run(cls: type[LabelPrivate]) 
 @pytest.mark.parametrize("cls", METHODS)
 def test_the_audit_comes_near_epsilon_and_not_above(cls: type[LabelPrivate]) -> None:
     game = cls().game(Budget(1.5, unit=Unit.LABEL), "toy", 4)  # type: ignore[attr-defined]
-    found = audit(game, plays=60_000)
+    found = audit(game, plays=240_000)
     assert (game.claimed, game.accounted) == pytest.approx((1.5, 1.5), rel=1e-3)
     assert found.verdict == "not refuted" and found.lower_bound > 1.1
     assert audit(replace(game, claimed=0.75), plays=60_000).verdict == "refuted"

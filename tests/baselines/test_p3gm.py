@@ -24,6 +24,7 @@ from bench.config import configure
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 FREE = Budget(None, solve="none")
@@ -71,13 +72,13 @@ def network(kinds: int = 2) -> PhasedVae:
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], float]]:
     """(shape, deviation) of every draw of noise."""
     drawn: list[tuple[tuple[int, ...], float]] = []
-    gaussian = phases.gaussian
+    gaussian = Noise.gaussian
 
-    def spy(shape: Any, std: float, generator: torch.Generator) -> Tensor:
-        drawn.append((tuple(shape), std))
-        return gaussian(shape, std, generator)
+    def spy(noise: Noise, values: Tensor, std: float) -> Tensor:
+        drawn.append((tuple(values.shape), std))
+        return gaussian(noise, values, std)
 
-    monkeypatch.setattr(phases, "gaussian", spy)
+    monkeypatch.setattr(Noise, "gaussian", spy)
     return drawn
 
 
@@ -249,7 +250,8 @@ def test_clipped_sums_are_those_of_gradients_formed_one_by_one(clip: float) -> N
     expected = formed(dict(vae.named_parameters()), record_loss(vae), (records, means, noise), 9, rng())
     assert set(found) == set(expected)
     for name, value in expected.items():
-        assert torch.allclose(found[name] / 9, value, rtol=1e-3, atol=1e-6 * min(clip, 1.0)), name
+        assert found[name].dtype == torch.float64
+        assert torch.allclose(found[name] / 9, value.double(), rtol=1e-3, atol=1e-6 * min(clip, 1.0)), name
 
 
 def test_one_record_moves_the_sum_by_at_most_the_clip_whatever_it_is() -> None:

@@ -240,15 +240,18 @@ def test_only_gm_dp_clips_by_layer() -> None:
 
 @pytest.mark.parametrize(("name", "by_layer"), [("dp-sgd", False), ("gm-dp", True), ("ts-adp", False), ("zcdp", False)])
 def test_one_record_moves_the_weights_by_the_clipping_norm(name: str, by_layer: bool) -> None:
-    """One record, sampled for certain, one step of rate 1, no noise: the whole by C, or each of 4 layers by C/2."""
+    """One record, sampled for certain, one step of rate 1, no noise: the whole by C, or each of 4 layers by C/2.
+
+    C is 127/128 of the setting, the rest of which rounding errors are left.
+    """
     given = {"steps": "1", "batch": "1", "rate": "1.0", "momentum": "0", "clip": "0.01"}
     release = convert(name, NO_NOISE, toy(1), **given)
     moved = flat(release.student) - flat(untrained(release.arch))
-    assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(moved.norm()) == pytest.approx(0.01 * 127 / 128, rel=1e-3)
     sizes = [p.numel() for p in release.student.parameters()]
     weights = moved.split([a + b for a, b in zip(sizes[::2], sizes[1::2], strict=True)])
     assert len(weights) == 4
-    halves = [float(layer.norm()) == pytest.approx(0.005, rel=1e-3) for layer in weights]
+    halves = [float(layer.norm()) == pytest.approx(0.005 * 127 / 128, rel=1e-3) for layer in weights]
     assert all(halves) if by_layer else not all(halves)
 
 

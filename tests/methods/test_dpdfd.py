@@ -22,6 +22,7 @@ from bench.nets import Classifier, Ensemble, SmallNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
+from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 from methods._annotation import Plan
 from methods.dpdfd import Dpdfd
@@ -298,7 +299,7 @@ def ensemble_answer(method: Dpdfd, seed: int = 0, sigma: float = 0.0) -> tuple[T
     with torch.no_grad():
         rows = torch.stack([method._bounded_gradient(ours, logits, plan) for logits in members(images)])
     noise = torch.Generator().manual_seed(seed)
-    total = rows.sum(0) + sigma * 0.5 * torch.randn(2, CLASSES, generator=torch.Generator().manual_seed(seed))
+    total = Noise.of(torch.Generator().manual_seed(seed)).gaussian(rows.double().sum(0), sigma * 0.5).float()
     targets = method._answer(images, None, Fixed(ours), members, plan, method._bounded_gradient, noise)
     return targets, ours.softmax(1), total / 3
 

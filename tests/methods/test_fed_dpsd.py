@@ -166,13 +166,13 @@ def test_clients_randomise_independently_with_the_right_probability(others: floa
 @pytest.mark.parametrize(("noise", "std"), [("server", 3.0 * 0.5 / 4), ("client", 3.0 * 0.5 / 2)])
 def test_the_noise_of_the_mean_over_4_clients(noise: str, std: float, scale: float) -> None:
     """sigma beta / m where the server adds it once, sigma beta / sqrt(m) where every client does."""
-    ours = torch.zeros(1500, CLASSES)
+    ours = torch.zeros(3000, CLASSES)
     method = smoke(loss="kd", noise=noise, gamma_s="1.0")
     found = ours.softmax(1) - annotate(method, ours, ours.expand(4, -1, -1), replace(PLAN, sigma=3.0))
     p = stats.kstest(found.flatten().double().numpy(), "norm", args=(0, std * scale)).pvalue
     assert p > 0.01 if scale == 1.0 else p < 1e-6
     assert float((torch.corrcoef(found.T) - torch.eye(CLASSES)).abs().max()) < 0.1
-    assert len(found.unique(dim=0)) == 1500, "every image has noise of its own"
+    assert len(found.unique(dim=0)) == 3000, "every image has noise of its own"
 
 
 @pytest.mark.parametrize("noise", ["server", "client"])

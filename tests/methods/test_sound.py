@@ -23,7 +23,7 @@ from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import Game, audit
-from bench.privacy.mechanisms import gaussian_rows
+from bench.privacy.counts import noisy_counts
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
 from methods import _sound
 from methods._annotation import Plan
@@ -314,11 +314,11 @@ def test_the_noise_on_a_sum_of_gradients_has_standard_deviation_sigma_beta(metho
 def test_the_noise_on_a_vote_count_has_standard_deviation_sigma(method: Method) -> None:
     """Read back from the posterior, whose log-odds are linear in the counts."""
     theirs = [torch.eye(CLASSES)[c] for c in (0, 0, 1)]
-    ours, sigma = torch.zeros(6000, CLASSES), 5.0
+    ours, sigma = torch.zeros(10_000, CLASSES), 5.0
     converter = smoke(method, aggregate="votes", reading="posterior")
     logs = answer(converter, ours, theirs, replace(PLAN, sigma=sigma)).double().log()
     odds = torch.cat([logs[:, 0] - logs[:, 1], logs[:, 2] - logs[:, 3]])
-    counts = odds * sigma**2 / (AGREEMENT * 3) - torch.tensor([1.0, 0.0]).repeat_interleave(6000)
+    counts = odds * sigma**2 / (AGREEMENT * 3) - torch.tensor([1.0, 0.0]).repeat_interleave(10_000)
     has_standard_deviation(counts.numpy(), math.sqrt(2) * sigma)
 
 
@@ -333,7 +333,7 @@ def test_votes_are_read_by_bayes_rule(method: Method, weight: float, drawn_for: 
     classes = None if drawn_for is None else torch.full((7,), drawn_for)
     got = answer(converter, torch.zeros(7, CLASSES), theirs, replace(PLAN, sigma=4.0), classes, seed=11)
     votes = torch.tensor([3.0, 1.0, 0.0, 1.0]).expand(7, -1)
-    counts = gaussian_rows(votes, 4.0, torch.Generator().manual_seed(11)).double()
+    counts = noisy_counts(votes, "gaussian", 4.0, torch.Generator().manual_seed(11))
     for row in range(7):
         products = []
         for r in range(CLASSES):
@@ -403,11 +403,11 @@ def test_the_worlds_of_the_game_lie_as_far_apart_as_one_teacher_reaches(aggregat
     game = Dpsd(teachers=5, sigma=0.0, beta=0.01, aggregate=aggregate).game(  # type: ignore[arg-type]
         Budget(None, solve="none"), "x", 4
     )
-    rows = [game.play(world, 2, torch.Generator()) for world in (False, True)]
+    rows = [game.play(world, 2, torch.Generator()).double() for world in (False, True)]
     reach = math.sqrt(2) if aggregate == "votes" else 0.02
-    assert torch.allclose((rows[0] - rows[1]).norm(dim=1), torch.full((2,), reach), rtol=1e-5)
+    assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([reach] * 2, rel=1e-5)
     if aggregate == "votes":
-        assert all(torch.equal(row.sum(1), torch.full((2,), 5.0)) for row in rows)
+        assert all(row.sum(1).tolist() == [5.0] * 2 for row in rows)
 
 
 @AGGREGATES

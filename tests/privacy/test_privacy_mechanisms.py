@@ -8,9 +8,10 @@ import torch
 from scipy.stats import chi2, chisquare, kstest
 
 from bench.errors import BenchError
-from bench.privacy import mechanisms
 from bench.privacy.mechanisms import (
+    MOST_RESPONSE_EPSILON,
     clip_rows,
+    flip_probability,
     gaussian_rows,
     gaussian_shared_mean,
     keep_top_k,
@@ -18,6 +19,7 @@ from bench.privacy.mechanisms import (
     randomised_response,
     randomised_response_as_printed,
 )
+from bench.privacy.noise import Noise
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -83,7 +85,7 @@ def test_clipping_bounds_long_rows_and_leaves_short_ones(dtype):
 
 
 @pytest.mark.parametrize("bounding", [normalise_rows, clip_rows])
-@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("bound", [0.0, -1.0, 2.0**-101, 2.0**101, math.nan, math.inf])
 def test_bad_bounds_are_refused(bounding, bound):
     with pytest.raises(BenchError, match="bound"):
         bounding(torch.ones(1, 2), bound)
@@ -133,29 +135,38 @@ def test_row_noise_has_the_right_scale_and_only_the_right_scale(std):
 def test_noise_is_added_to_the_values():
     values = torch.randn(50, 4, generator=seeded(5))
     shifted = gaussian_rows(values, 0.1, seeded(2)) - gaussian_rows(torch.zeros(50, 4), 0.1, seeded(2))
-    torch.testing.assert_close(shifted, values, atol=1e-6, rtol=0)
+    grid = 2.0**-14  # of both releases, whose scale is rounded down to 2^-4
+    torch.testing.assert_close(shifted, values, atol=grid * 1.001, rtol=0)
     assert torch.equal(gaussian_rows(values, 0.0, seeded(2)), values)
 
 
 def test_noise_covers_the_coordinates_that_top_k_dropped():
     rows = keep_top_k(torch.randn(2000, 5, generator=seeded(3)), 1, "magnitude")
     dropped = (gaussian_rows(rows, 0.5, seeded(4)) - rows)[rows == 0]
-    assert (dropped != 0).all()
+    assert len(dropped) == 8000
+    # On a grid of 2^-11, 3.1 draws in 8000 round to zero; 16 or more with a chance of 2e-7.
+    assert (dropped == 0).sum() < 16
     assert plausible_std(dropped, 0.5)
 
 
-def test_no_two_coordinates_share_noise():
-    generator = seeded(6)
-    first, second = (gaussian_rows(torch.zeros(100, 10, dtype=torch.float64), 1.0, generator) for _ in range(2))
-    assert torch.cat([first, second]).unique().numel() > 1990
+def test_no_two_coordinates_share_noise(monkeypatch):
+    generator, normal, drawn = seeded(6), Noise.normal, []
+    monkeypatch.setattr(Noise, "normal", lambda *args: drawn.append(normal(*args)) or drawn[-1])
+    released = [gaussian_rows(torch.zeros(100, 10, dtype=torch.float64), 1.0, generator) for _ in range(2)]
+    assert torch.stack(drawn).unique().numel() == 2000
+    torch.testing.assert_close(torch.stack(released), torch.stack(drawn), atol=2.0**-11 * 1.001, rtol=0)
     correlation = torch.corrcoef(gaussian_rows(torch.zeros(4000, 4), 1.0, generator).T)
     assert (correlation - torch.eye(4)).abs().max() < 5 / math.sqrt(4000)
 
 
-def test_half_precision_rows_are_noised_before_they_are_rounded():
-    out = gaussian_rows(torch.zeros(300, 10, dtype=torch.bfloat16), 3.0, seeded(7))
-    assert out.dtype == torch.bfloat16
-    assert torch.equal(out, gaussian_rows(torch.zeros(300, 10), 3.0, seeded(7)).bfloat16())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused_and_a_mean_of_it_is_noised_before_it_is_rounded(dtype):
+    with pytest.raises(BenchError, match="expected float32 or float64"):
+        gaussian_rows(torch.zeros(3, 2, dtype=dtype), 3.0, seeded(7))
+    rows = torch.randn(300, 10, generator=seeded(8)).to(dtype)
+    out = gaussian_shared_mean(rows, 3.0, seeded(7))
+    assert out.dtype == dtype
+    assert torch.equal(out, gaussian_shared_mean(rows.double(), 3.0, seeded(7)).to(dtype))
 
 
 def test_shared_noise_is_one_draw_for_all_rows():
@@ -177,7 +188,7 @@ def test_shared_mean_without_noise_is_the_mean():
         gaussian_shared_mean(torch.zeros(0, 3), 1.0, seeded())
 
 
-@pytest.mark.parametrize("std", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("std", [-1.0, 2.0**-101, 2.0**101, math.nan, math.inf])
 def test_bad_noise_is_refused(std):
     with pytest.raises(BenchError, match="deviation"):
         gaussian_rows(torch.zeros(2, 2), std, seeded())
@@ -196,12 +207,17 @@ def law(monkeypatch, answer, label: int, row: list[int], choices: int, epsilon: 
     for stay, chance in ((True, kept), (False, 1 - kept)):
         for shift in range(1, choices):
             for anywhere in range(k):
-                monkeypatch.setattr(mechanisms, "_kept", lambda *_, stay=stay: torch.tensor([stay]))
-                monkeypatch.setattr(
-                    mechanisms,
-                    "_integers",
-                    lambda low, *_, shift=shift, anywhere=anywhere: torch.tensor([shift if low == 1 else anywhere]),
-                )
+
+                def flipped(noise, probability, n, stay=stay):
+                    assert (float(probability), n) == (pytest.approx(1 - kept, rel=1e-12), 1)
+                    return torch.tensor([not stay])
+
+                def chosen(noise, low, high, n, shift=shift, anywhere=anywhere):
+                    assert (low, high, n) in ((1, choices, 1), (0, k, 1))
+                    return torch.tensor([shift if low == 1 else anywhere])
+
+                monkeypatch.setattr(Noise, "chance", flipped)
+                monkeypatch.setattr(Noise, "integers", chosen)
                 result = int(answer(torch.tensor([label]), torch.tensor([row])))
                 found[result] += chance / (choices - 1) / k
     return found
@@ -253,7 +269,7 @@ def expected_law(epsilon: float, k: int, row: list[int], label: int) -> dict[int
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("row", [[7, 2], [1, 4, 9], list(range(10))])
 def test_answer_frequencies_fit_epsilon_and_no_other(epsilon, row):
-    n, k, label = 40_000, len(row), row[-1]
+    n, k, label = 100_000, len(row), row[-1]
     answers = randomised_response(torch.full((n,), label), torch.tensor([row]).expand(n, k), epsilon, seeded(12))
     assert frequencies_fit(answers, expected_law(epsilon, k, row, label))
     assert not frequencies_fit(answers, expected_law(epsilon * 0.8, k, row, label))
@@ -276,13 +292,30 @@ def test_the_printed_equation_draws_over_all_classes():
     assert frequencies_fit(outside, {2: 0.5, 5: 0.5})
 
 
-@pytest.mark.parametrize("epsilon", [60.0, 1e4, math.inf])
+@pytest.mark.parametrize("epsilon", [MOST_RESPONSE_EPSILON, math.inf])
 def test_huge_epsilon_keeps_every_label_without_overflow(epsilon):
     candidates = torch.stack([torch.randperm(10, generator=seeded(i))[:3] for i in range(200)])
     labels = candidates[:, 1]
     assert torch.equal(randomised_response(labels, candidates, epsilon, seeded()), labels)
     strangers = torch.full((200,), 11)
     assert (randomised_response(strangers, candidates, epsilon, seeded())[:, None] == candidates).any(1).all()
+
+
+def test_the_chance_to_flip_keeps_its_precision_up_to_the_largest_epsilon():
+    assert float(flip_probability(MOST_RESPONSE_EPSILON, 2)) == pytest.approx(1 / (1 + 2.0**40), rel=1e-12)
+    assert flip_probability(2.0, torch.tensor([1, 2, 5])).tolist() == pytest.approx(
+        [0.0, 1 / (math.exp(2) + 1), 4 / (math.exp(2) + 4)], rel=1e-12
+    )
+    assert float(flip_probability(math.inf, 10)) == 0
+
+
+@pytest.mark.parametrize("epsilon", [MOST_RESPONSE_EPSILON * (1 + 1e-12), 60.0, 1e4])
+def test_an_epsilon_whose_flips_would_round_to_never_is_refused(epsilon):
+    labels, candidates = torch.tensor([0]), torch.tensor([[0, 1]])
+    with pytest.raises(BenchError, match="flipped less than once"):
+        randomised_response(labels, candidates, epsilon, seeded())
+    with pytest.raises(BenchError, match="flipped less than once"):
+        randomised_response_as_printed(labels, candidates, 10, epsilon, seeded())
 
 
 def test_rows_are_answered_from_their_own_candidates_independently():
