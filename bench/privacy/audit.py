@@ -140,8 +140,8 @@ def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
     """The set R with the best bound, and its score, from `plays` plays per world. `Choice.bound` is optimistic."""
     generator = torch.Generator().manual_seed(seed)
     n = plays // 2
-    samples = [_sample(game, world, n, generator) for world in (False, True)]
-    scorers = fit(*samples)
+    sample0, sample1 = (_sample(game, world, n, generator) for world in (False, True))
+    scorers = fit(sample0, sample1, game.delta)
     scores: list[dict[str, np.ndarray]] = []
     for world in (False, True):
         parts = [{name: f(x).numpy() for name, f in scorers.items()} for x in _played(game, world, n, generator)]
@@ -192,8 +192,9 @@ def _thresholds(scores: np.ndarray) -> np.ndarray:
     values = np.unique(scores)
     if len(values) <= 256:
         return values
-    tail = np.geomspace(5 / len(scores), 0.5, 64)
-    return np.unique(np.quantile(scores, np.concatenate([tail, 1 - tail, [0.0, 1.0]]), method="nearest"))
+    ordered, last = np.sort(scores), len(scores) - 1
+    tail = np.geomspace(5, len(scores) / 2, 64).astype(int)
+    return np.unique(ordered[np.concatenate([tail, last - tail, [0, last]])])
 
 
 def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
