@@ -117,8 +117,8 @@ def promised(counts0: np.ndarray, counts1: np.ndarray, delta: float) -> float:
     order = np.argsort(_log_ratio(counts0, counts1))
     for likely, unlikely, total, at in ((counts1, counts0, n1, order[::-1]), (counts0, counts1, n0, order)):
         a, b = likely[at].cumsum(), unlikely[at].cumsum()
-        low = a - 3 * np.sqrt(a) - delta * total
-        high = b + 3 * np.sqrt(b + 1) + 4
+        low = a - 2 * np.sqrt(a) - delta * total
+        high = b + 2 * np.sqrt(b + 1) + 1
         best = max(best, float(np.log(np.maximum(low, 1e-9) / high).max()))
     return best
 

@@ -28,8 +28,8 @@ Play = Callable[[bool, int, torch.Generator], Tensor]
 CHUNK = 50_000
 FITTED_NUMBERS = 10_000_000
 LEAST_PLAYS = 1000
-CHOOSING_CONFIDENCE = 0.999
-"""Of the bounds that candidates are compared by: high, because the best of many is looked for."""
+CAUTION = 1.5
+"""Standard deviations by which a candidate's counts are taken as worse than seen, as the best of many is looked for."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: fl
     for above in (True, False):
         hits = [n - count if above else count for count in below]
         for world in (True, False):
-            bounds = _bound(hits[world], hits[not world], n, delta, CHOOSING_CONFIDENCE)
+            bounds = _expected(hits[world], hits[not world], n, delta)
             at = int(np.argmax(bounds))
             if bounds[at] > best.bound:
                 best = Choice(name, float(thresholds[at]), above, world, float(bounds[at]))
@@ -195,6 +195,13 @@ def _thresholds(scores: np.ndarray) -> np.ndarray:
     ordered, last = np.sort(scores), len(scores) - 1
     tail = np.geomspace(5, len(scores) / 2, 64).astype(int)
     return np.unique(ordered[np.concatenate([tail, last - tail, [0, last]])])
+
+
+def _expected(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
+    """The bound that the test, of twice as many plays, may be expected to give."""
+    fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
+    more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
+    return _bound(fewer, more, 2 * n, delta, 0.95)
 
 
 def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
