@@ -27,7 +27,7 @@ def category(x0: Tensor, x1: Tensor) -> Scorer:
     return ratio_per_key(row_keys, x0, x1)
 
 
-def support(x0: Tensor, x1: Tensor) -> Scorer | None:
+def support(x0: Tensor, x1: Tensor) -> Scorer:
     """Likelihood ratio per pattern of coordinates that hold one exact value, such as a zero that got no noise."""
     probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
     atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
@@ -35,8 +35,6 @@ def support(x0: Tensor, x1: Tensor) -> Scorer | None:
         values, counts = probe[:, column].unique(return_counts=True)
         if counts.max() >= ATOM_ROWS:
             atoms[column] = values[counts.argmax()]
-    if atoms.isnan().all():
-        return None
     return ratio_per_key(lambda x: row_keys((x == atoms).double()), x0, x1)
 
 

@@ -1,7 +1,7 @@
-"""Faults planted into private mechanisms, each with what the correct mechanism would promise, and correct ones beside.
+"""What faults planted into private mechanisms are made of, and what the correct mechanisms promise.
 
-Worlds are neighbours for the correct mechanism, which is (`promised`, `delta`)-differentially private. `truth` says what
-the faulty one costs, and which event shows it.
+Worlds are neighbours for the correct mechanism, which is (`promised`, `delta`)-differentially private. `truth` says
+what the faulty one costs, and which event shows it.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 
 import torch
+from planted import DELTA, VOTE_STD, gaussian_promise
+from planted_counts import candidates, labels, noisy, votes
 from scipy import optimize, stats
 from torch import Tensor
 
 from bench.privacy.audit import Game, Play
 from bench.privacy.mechanisms import randomised_response
 from methods._votes import Aggregation, VotePlan, vote_game
-from planted import DELTA, VOTE_STD, gaussian_promise
-from planted_counts import candidates, labels, noisy, votes
 
 TEACHERS = 50
 CONFIDENT = Aggregation("gaussian", VOTE_STD, threshold=26.0, threshold_scale=3 * VOTE_STD)
