@@ -90,7 +90,9 @@ def row_keys(x: Tensor) -> Tensor:
 def _promise(keys: Keys, x0: Tensor, x1: Tensor, delta: float) -> float:
     key0, key1 = keys(x0).numpy(), keys(x1).numpy()
     size = int(max(key0.max(), key1.max())) + 1
-    return promised(np.bincount(key0, minlength=size), np.bincount(key1, minlength=size), delta)
+    counts0, counts1 = np.bincount(key0, minlength=size), np.bincount(key1, minlength=size)
+    shown = counts0 + counts1 > 0
+    return promised(counts0[shown], counts1[shown], delta)
 
 
 def _order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple[str, Keys]]:

@@ -28,7 +28,7 @@ Play = Callable[[bool, int, torch.Generator], Tensor]
 CHUNK = 50_000
 FITTED_NUMBERS = 10_000_000
 LEAST_PLAYS = 1000
-CAUTION = 1.5
+CAUTION = 2.0
 """Standard deviations by which a candidate's counts are taken as worse than seen, as the best of many is looked for."""
 
 

@@ -24,7 +24,7 @@ from bench.privacy.mechanisms import randomised_response, randomised_response_as
 
 ONE = gaussian_promise(1)
 THRESHOLD = 25.0
-RATE, SAMPLED_MU = 0.1, 1.0
+RATE, SAMPLED_MU = 0.05, 1.0
 
 
 def votes(*counts: float) -> Tensor:
@@ -144,7 +144,7 @@ REPORTED = [
     Planted("votes at or below 0 get no noise", no_noise_on_empty, ONE, DELTA, "infinite: x2 = 0 in world 0 only"),
     Planted("threshold on the exact count", exact_threshold, ONE, DELTA, "infinite: no answer in world 1 only"),
     Planted("Laplace for half the sensitivity", laplace_of_half_sensitivity, 1.0, 0.0,
-            "2: two counts move by 1 each at scale 1; x0 < 24 and x1 > 26"),
+            "2: two counts move by 1 each at scale 1; x0 < 24 and x1 > 26", 10_000),
     Planted("exact parity beside the arg-max", parity_beside_argmax, ONE, DELTA, "infinite: x1 is exact"),
     Planted("noise in multiples of 2", in_multiples_of_2, ONE, DELTA, "infinite: x0 is odd or even"),
     Planted("noise in multiples of 0.75", in_multiples_of_three_quarters, ONE, DELTA,
@@ -161,9 +161,9 @@ ADDED = [
     Planted("no noise for an empty batch", no_noise_for_empty_batch, sampled_promise(RATE, SAMPLED_MU), DELTA,
             "infinite: x0 is not 0 in world 1 only"),
     Planted("noise scale from the count", scale_from_count, ONE, DELTA,
-            "at least 2.82: 6 / MU away from the total of four has 1.4e-3 against 8.4e-5", 10_000),
+            "at least 2.82: 6 / MU away from the total of four has 1.4e-3 against 8.4e-5", 50_000),
     Planted("one record is in every sample", always_sampled, sampled_promise(RATE, SAMPLED_MU), DELTA,
-            f"{gaussian_promise(1, SAMPLED_MU):.2f}: the Gaussian without the sampling"),
+            f"{gaussian_promise(1, SAMPLED_MU):.2f}: the Gaussian without the sampling", 10_000),
     Planted("the threshold's noise reused for a count", reused_threshold_noise,
             gaussian_promise(1, math.sqrt(MU**2 + 1 / VOTE_STD**2)), DELTA,
             "infinite: answered and 23 <= x0 < 25 has 0.15 against 0"),
