@@ -3,9 +3,10 @@
 (epsilon, delta)-differential privacy says P1(R) <= e^epsilon P0(R) + delta for every set R of answers, and the same
 with the worlds exchanged. Half of the plays chooses a score, a threshold and the order of the worlds; the other half,
 fresh, tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds (Clopper and
-Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, the
-bound is valid; a bad choice only makes it weak. Hence "not refuted", and never "verified". At 95 % a correct mechanism
-is refuted in up to 5 of 100 audits: another seed tells.
+Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, and
+out of however many candidates, the bound is valid; a bad choice only makes it weak. Hence "not refuted", and never
+"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits: another seed tells. docs/audits.md says what
+the scores look at, and which faults they find.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class MechanismAudit:
 
 @dataclass(frozen=True)
 class Choice:
-    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R."""
+    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R.
+
+    `bound` is what the test is expected to give, and proves nothing.
+    """
 
     scorer: str
     threshold: float
@@ -137,7 +141,7 @@ def worst(games: Sequence[Game], plays: int = 100_000, seed: int = 0) -> Game:
 
 
 def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
-    """The set R with the best bound, and its score, from `plays` plays per world. `Choice.bound` is optimistic."""
+    """The set R that promises the best bound in a test of as many fresh plays, and its score."""
     generator = torch.Generator().manual_seed(seed)
     n = plays // 2
     sample0, sample1 = (_sample(game, world, n, generator) for world in (False, True))
