@@ -5,8 +5,8 @@ with the worlds exchanged. Half of the plays chooses a score, a threshold and th
 fresh, tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds (Clopper and
 Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, and
 out of however many candidates, the bound is valid; a bad choice only makes it weak. Hence "not refuted", and never
-"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits: another seed tells. docs/audits.md says what
-the scores look at, and which faults they find.
+"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits: another seed tells. docs/audits.md says
+what the scores look at, and which faults they find.
 """
 
 from __future__ import annotations
