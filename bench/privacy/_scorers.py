@@ -1,36 +1,35 @@
 """Scores that tell two worlds apart, learnt from a sample of each; higher means world 1.
 
-Every maker takes (n, d) float64 samples of world 0 and world 1 and returns a function (n, d) -> (n,), or None where it
-has nothing to look at. None of them needs to be right: what they say is tested on fresh answers.
+Every maker takes (n, d) float64 samples of world 0 and world 1 and returns functions (n, d) -> (n,). None of them needs
+to be right: what they say is tested on fresh answers. Here are the discriminants, which see means, covariances and
+third moments; `_columns` looks at one number of an answer, rare values included, `_patterns` at what repeats, at orders
+and at signs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-Scorer = Callable[[Tensor], Tensor]
+from bench.privacy._columns import Scorer, interesting, outside, single_numbers
+from bench.privacy._patterns import category, orders, parity, row_keys, support
 
-MOST_CATEGORIES = 4096
-PROBED_ROWS = 4000
-ATOM_ROWS = 20
 SMALLEST_VARIANCE = 1e-13
 """Relative to a coordinate's own; what float32 rounding leaves of two equal noises is below it."""
+CUBIC_ROWS = 20_000
+MOST_CUBED = 8
+FEW_ANSWERS = 64
 
 
-def fit(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
-    """Every scorer that applies, by name."""
-    makers = {
-        "mean difference": mean_difference,
-        "linear discriminant": linear,
-        "quadratic discriminant": quadratic,
-        "category": category,
-        "support": support,
-    }
-    made = {name: maker(x0, x1) for name, maker in makers.items()}
-    return {name: scorer for name, scorer in made.items() if scorer is not None}
+def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
+    """Every scorer that applies, by name, the plainest first. Where there are few answers, each is judged by itself."""
+    discriminants = {"mean difference": mean_difference(x0, x1), "linear discriminant": linear(x0, x1)}
+    repeats = {"category": category(x0, x1), "support": support(x0, x1)}
+    if len(row_keys(torch.cat([x0, x1])).unique()) <= FEW_ANSWERS:
+        return discriminants | repeats
+    discriminants |= {"quadratic discriminant": quadratic(x0, x1), "cubic discriminant": cubic(x0, x1)}
+    columns = single_numbers(x0, x1, delta) | outside(x0, x1)
+    return discriminants | repeats | columns | orders(x0, x1, delta) | parity(x0, x1)
 
 
 def mean_difference(x0: Tensor, x1: Tensor) -> Scorer:
@@ -66,25 +65,22 @@ def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
     return score
 
 
-def category(x0: Tensor, x1: Tensor) -> Scorer | None:
-    """Likelihood ratio per distinct answer, where answers repeat (labels, or vectors without noise)."""
-    probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
-    if len(_keys(probe).unique()) > len(probe) // 4:
-        return None
-    return _ratio_per_key(_keys, x0, x1)
+def cubic(x0: Tensor, x1: Tensor) -> Scorer:
+    """Fisher's discriminant on all products of up to three coordinates: finds noises whose signs or orders tell."""
+    chosen = interesting(x0, x1, MOST_CUBED)
+    centre, scale = _standard(x0[:, chosen], x1[:, chosen])
+    each = torch.arange(len(chosen))
+    twos, threes = (torch.combinations(each, size, with_replacement=True).T for size in (2, 3))
 
+    def lifted(x: Tensor) -> Tensor:
+        z = ((x[:, chosen] - centre) / scale).clamp(-4, 4).T.contiguous()
+        return torch.cat([z, z[twos[0]] * z[twos[1]], z[threes[0]] * z[threes[1]] * z[threes[2]]]).T
 
-def support(x0: Tensor, x1: Tensor) -> Scorer | None:
-    """Likelihood ratio per pattern of coordinates that hold one exact value, such as a zero that got no noise."""
-    probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
-    atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
-    for column in range(probe.shape[1]):
-        values, counts = probe[:, column].unique(return_counts=True)
-        if counts.max() >= ATOM_ROWS:
-            atoms[column] = values[counts.argmax()]
-    if atoms.isnan().all():
-        return None
-    return _ratio_per_key(lambda x: _keys((x == atoms).double()), x0, x1)
+    y0, y1 = lifted(x0[:CUBIC_ROWS]), lifted(x1[:CUBIC_ROWS])
+    within = (_covariance(y0) + _covariance(y1)) / 2
+    within.diagonal().add_(1e-6 + 10 / len(y0))
+    direction = torch.linalg.solve(within, y1.mean(0) - y0.mean(0))
+    return lambda x: torch.cat([lifted(part) @ direction for part in x.split(CUBIC_ROWS // 4)])
 
 
 def _standard(x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,29 +98,3 @@ def _covariance(z: Tensor) -> Tensor:
 def _inverse(covariance: Tensor, floor: float) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors / values.clamp_min(floor)) @ vectors.T
-
-
-def _keys(x: Tensor) -> Tensor:
-    """(n,) int64: equal for rows of equal numbers, and all but surely different for others."""
-    bits = (x + 0.0).double().contiguous().view(torch.int64)
-    odd = torch.randint(2**61, (x.shape[1],), generator=torch.Generator().manual_seed(1)) * 2 + 1
-    mixed = bits ^ (bits >> 29)
-    return (mixed * odd.to(x.device)).sum(1)
-
-
-def _ratio_per_key(keys: Callable[[Tensor], Tensor], x0: Tensor, x1: Tensor) -> Scorer:
-    """log((n1 + 1/2) / (n0 + 1/2)) of a row's key; 0 for a key not among the most frequent ones."""
-    key0, key1 = keys(x0), keys(x1)
-    known, index, counts = torch.cat([key0, key1]).unique(return_inverse=True, return_counts=True)
-    in_one = torch.bincount(index[len(key0) :], minlength=len(known))
-    ratio = ((in_one + 0.5) / (counts - in_one + 0.5)).double().log()
-    if len(known) > MOST_CATEGORIES:
-        kept = counts.topk(MOST_CATEGORIES).indices.sort().values
-        known, ratio = known[kept], ratio[kept]
-
-    def score(x: Tensor) -> Tensor:
-        key = keys(x)
-        at = torch.searchsorted(known, key).clamp_max(len(known) - 1)
-        return torch.where(known[at] == key, ratio[at], torch.zeros_like(ratio[at]))
-
-    return score

@@ -3,9 +3,10 @@
 (epsilon, delta)-differential privacy says P1(R) <= e^epsilon P0(R) + delta for every set R of answers, and the same
 with the worlds exchanged. Half of the plays chooses a score, a threshold and the order of the worlds; the other half,
 fresh, tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds (Clopper and
-Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, the
-bound is valid; a bad choice only makes it weak. Hence "not refuted", and never "verified". At 95 % a correct mechanism
-is refuted in up to 5 of 100 audits: another seed tells.
+Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, and
+out of however many candidates, the bound is valid; a bad choice only makes it weak. Hence "not refuted", and never
+"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits: another seed tells. docs/audits.md says
+what the scores look at, and which faults they find.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Play = Callable[[bool, int, torch.Generator], Tensor]
 CHUNK = 50_000
 FITTED_NUMBERS = 10_000_000
 LEAST_PLAYS = 1000
-CHOOSING_CONFIDENCE = 0.999
-"""Of the bounds that candidates are compared by: high, because the best of many is looked for."""
+CAUTION = 2.0
+"""Standard deviations by which a candidate's counts are taken as worse than seen, as the best of many is looked for."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ class MechanismAudit:
 
 @dataclass(frozen=True)
 class Choice:
-    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R."""
+    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R.
+
+    `bound` is what the test is expected to give, and proves nothing.
+    """
 
     scorer: str
     threshold: float
@@ -137,11 +141,11 @@ def worst(games: Sequence[Game], plays: int = 100_000, seed: int = 0) -> Game:
 
 
 def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
-    """The set R with the best bound, and its score, from `plays` plays per world. `Choice.bound` is optimistic."""
+    """The set R that promises the best bound in a test of as many fresh plays, and its score."""
     generator = torch.Generator().manual_seed(seed)
     n = plays // 2
-    samples = [_sample(game, world, n, generator) for world in (False, True)]
-    scorers = fit(*samples)
+    sample0, sample1 = (_sample(game, world, n, generator) for world in (False, True))
+    scorers = fit(sample0, sample1, game.delta)
     scores: list[dict[str, np.ndarray]] = []
     for world in (False, True):
         parts = [{name: f(x).numpy() for name, f in scorers.items()} for x in _played(game, world, n, generator)]
@@ -180,7 +184,7 @@ def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: fl
     for above in (True, False):
         hits = [n - count if above else count for count in below]
         for world in (True, False):
-            bounds = _bound(hits[world], hits[not world], n, delta, CHOOSING_CONFIDENCE)
+            bounds = _expected(hits[world], hits[not world], n, delta)
             at = int(np.argmax(bounds))
             if bounds[at] > best.bound:
                 best = Choice(name, float(thresholds[at]), above, world, float(bounds[at]))
@@ -192,8 +196,16 @@ def _thresholds(scores: np.ndarray) -> np.ndarray:
     values = np.unique(scores)
     if len(values) <= 256:
         return values
-    tail = np.geomspace(5 / len(scores), 0.5, 64)
-    return np.unique(np.quantile(scores, np.concatenate([tail, 1 - tail, [0.0, 1.0]]), method="nearest"))
+    ordered, last = np.sort(scores), len(scores) - 1
+    tail = np.geomspace(5, len(scores) / 2, 64).astype(int)
+    return np.unique(ordered[np.concatenate([tail, last - tail, [0, last]])])
+
+
+def _expected(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
+    """The bound that the test, of twice as many plays, may be expected to give."""
+    fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
+    more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
+    return _bound(fewer, more, 2 * n, delta, 0.95)
 
 
 def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from planted_noise import cyclic_order, half_precision_noise, resampled_within_2, three_signs
 from scipy import stats
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -105,6 +106,19 @@ def same_noise_every_time(world: bool, n: int, g: torch.Generator) -> Tensor:
 def noise_as_large_as_the_gradient(world: bool, n: int, g: torch.Generator) -> Tensor:
     """Equal means, unequal noise: nothing but its size tells."""
     return gaussian_rows(torch.zeros(n, C), SIGMA * BETA * (1.3 if world else 1.0), g)
+
+
+def smaller_in_one_direction(world: bool, n: int, g: torch.Generator) -> Tensor:
+    """Each coordinate alone says next to nothing: the noise's sum is smaller in world 1."""
+    noise = torch.randn(n, 20, generator=g)
+    return noise - 0.9 * world * noise.mean(1, keepdim=True)
+
+
+def five_signs(world: bool, n: int, g: torch.Generator) -> Tensor:
+    """The product of five noises' signs is the world."""
+    noise = torch.randn(n, C, generator=g)
+    noise[:, 0] = noise[:, :5].sign().prod(1) * noise[:, 0] * (1 if world else -1)
+    return noise
 
 
 def noise_where_the_teacher_points(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -244,7 +258,7 @@ def test_equal_worlds_give_about_nothing() -> None:
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         return torch.randn(n, 5, generator=g)
 
-    bounds = [audit(Game(play, 0.0, 0.0, 0.0, ""), 4_000, seed).lower_bound for seed in range(60)]
+    bounds = [audit(Game(play, 0.0, 0.0, 0.0, ""), 2_000, seed).lower_bound for seed in range(60)]
     assert sum(bound > 0 for bound in bounds) <= 7, "binomial(60, 0.05): more than 7 in 2 of 100 cases"
 
 
@@ -289,14 +303,22 @@ def test_the_same_seed_gives_the_same_bound() -> None:
 
 def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
     games = [gaussian_game(play) for play in (answer, no_normalisation, half_the_noise)]
-    assert worst(games) is games[1]
+    assert worst(games, 20_000) is games[1]
 
 
 def test_every_score_is_used_where_it_is_the_best() -> None:
-    assert choose(gaussian_game(noise_as_large_as_the_gradient), 40_000, 0)[0].scorer == "quadratic discriminant"
-    assert choose(gaussian_game(reused_noise), 40_000, 0)[0].scorer == "linear discriminant"
-    assert choose(gaussian_game(noise_where_the_teacher_points), 40_000, 0)[0].scorer == "support"
-    assert choose(response_game(several_categories), 40_000, 0)[0].scorer == "category"
+    def best(game: Game) -> str:
+        return choose(game, 20_000, 0)[0].scorer
+
+    assert best(gaussian_game(smaller_in_one_direction)) == "quadratic discriminant"
+    assert best(gaussian_game(reused_noise)) == "linear discriminant"
+    assert best(gaussian_game(noise_where_the_teacher_points)) == "support"
+    assert best(response_game(several_categories)) == "category"
+    assert best(gaussian_game(three_signs)) == "cubic discriminant"
+    assert best(gaussian_game(five_signs)) == "signs, product of x0 x1 x2 x3 x4"
+    assert best(gaussian_game(cyclic_order)) == "order, of x3 x5 x8"
+    assert best(gaussian_game(resampled_within_2)).startswith("outside world")
+    assert best(gaussian_game(half_precision_noise)).startswith("x0 mod")
 
 
 @pytest.mark.parametrize("given", [{"plays": 10}, {"confidence": 0.0}, {"confidence": 1.0}])
@@ -317,8 +339,8 @@ def measured(plays: int, seeds: int) -> np.ndarray:
 
 
 def test_a_gaussian_of_epsilon_1_is_bounded_well_and_never_over_1() -> None:
-    bounds = measured(200_000, 8)
-    assert (bounds <= 1).all() and (bounds >= 0.4).sum() >= 6
+    bounds = measured(100_000, 5)
+    assert (bounds <= 1).all() and (bounds >= 0.35).sum() >= 4
 
 
 @pytest.mark.slow

@@ -1,0 +1,225 @@
+"""Scores from one number per answer: a coordinate, a norm, a difference of two coordinates, or what lies behind a grid.
+
+A number's evidence is read off two samples: per exact value where values repeat (an atom: a clamped value, an answer
+without noise), per bin where they do not. Bins crowd at both ends, where the edge of a bounded noise shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Scorer = Callable[[Tensor], Tensor]
+
+ATOM_ROWS = 3
+"""A value that so many of the sampled answers share is looked at by itself."""
+TAIL_ROWS = 8
+MOST_BINS = 64
+MOST_PAIRED = 20
+MOST_COORDINATES = 256
+PAIR_NUMBERS = 25_000_000
+GRID_NUMBERS = 5_000_000
+GRID_CELLS = 64
+BEST_OF_A_KIND = 2
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """Evidence of one number for world 1: the logarithm of how much more often world 1 shows it.
+
+    Attributes:
+        atoms, atom_ratio: values that repeat, ascending, and the evidence of each.
+        edges, bin_ratio: borders of the bins of all other numbers, ascending, and the evidence of each bin.
+    """
+
+    atoms: np.ndarray
+    atom_ratio: np.ndarray
+    edges: np.ndarray
+    bin_ratio: np.ndarray
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        evidence = self.bin_ratio[np.searchsorted(self.edges, values, side="right")]
+        if len(self.atoms) == 0:
+            return evidence
+        at = np.searchsorted(self.atoms, values).clip(max=len(self.atoms) - 1)
+        return np.where(self.atoms[at] == values, self.atom_ratio[at], evidence)
+
+    def sure(self, atom_counts: Counts, bin_counts: Counts) -> Marginal:
+        """The evidence that chance does not explain; 0 for the rest, and a weak atom is as good as its bin."""
+        bins = np.where(_sure(bin_counts), self.bin_ratio, 0.0)
+        around = bins[np.searchsorted(self.edges, self.atoms, side="right")]
+        return replace(self, atom_ratio=np.where(_sure(atom_counts), self.atom_ratio, around), bin_ratio=bins)
+
+    def atoms_only(self) -> Marginal:
+        """Nothing but repeated values counts."""
+        return replace(self, bin_ratio=np.zeros_like(self.bin_ratio))
+
+
+Counts = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A number, what it says, and how much is promised of it."""
+
+    name: str
+    number: Scorer
+    plain: Marginal
+    sure: Marginal
+    promise: float
+
+
+def single_numbers(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
+    """The best numbers of every kind, and the sums of the coordinates' evidence."""
+    kinds = [list(looks) for looks in (_coordinates(x0, x1, delta), _norms(x0, x1, delta), _pairs(x0, x1, delta))]
+    kinds.append(list(_grids(x0, x1, delta)))
+    made: dict[str, Scorer] = {}
+    if x0.shape[1] > 1:
+        made["all coordinates"] = _summed(kinds[0], [look.sure for look in kinds[0]])
+    if any(len(look.plain.atoms) for look in kinds[0]):
+        made["repeated values"] = _summed(kinds[0], [look.plain.atoms_only() for look in kinds[0]])
+    for looks in kinds:
+        for look in sorted(looks, key=lambda look: -look.promise)[:BEST_OF_A_KIND]:
+            made[look.name] = _summed([look], [look.plain])
+    return made
+
+
+def outside(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
+    """How far an answer lies beyond every value that one world's sample showed, in the worst coordinate."""
+    scale = (torch.cat([x0, x1]).std(0)).clamp_min(torch.finfo(torch.float64).tiny)
+
+    def beyond(sample: Tensor) -> Scorer:
+        low, high = sample.amin(0), sample.amax(0)
+        return lambda x: (torch.maximum(low - x, x - high) / scale).amax(1)
+
+    return {"outside world 0": beyond(x0), "outside world 1": beyond(x1)}
+
+
+def interesting(x0: Tensor, x1: Tensor, most: int) -> list[int]:
+    """The coordinates, at most so many, whose mean or variance differs most clearly."""
+    if x0.shape[1] <= most:
+        return list(range(x0.shape[1]))
+    first, second = x0.var(0), x1.var(0)
+    pooled = (first + second).clamp_min(torch.finfo(torch.float64).tiny)
+    differs = (x1.mean(0) - x0.mean(0)).square() / pooled + ((second - first) / pooled).square()
+    return sorted(differs.topk(most).indices.tolist())
+
+
+def promised(counts0: np.ndarray, counts1: np.ndarray, delta: float) -> float:
+    """A cautious guess at the bound of the best union of keys, from how often each world showed each of them."""
+    n0, n1, best = counts0.sum(), counts1.sum(), -math.inf
+    order = np.argsort(_log_ratio(counts0, counts1))
+    for likely, unlikely, total, at in ((counts1, counts0, n1, order[::-1]), (counts0, counts1, n0, order)):
+        a, b = likely[at].cumsum(), unlikely[at].cumsum()
+        low = a - 2 * np.sqrt(a) - delta * total
+        high = b + 2 * np.sqrt(b + 1) + 1
+        best = max(best, float(np.log(np.maximum(low, 1e-9) / high).max()))
+    return best
+
+
+def _log_ratio(counts0: np.ndarray, counts1: np.ndarray) -> np.ndarray:
+    return np.log((counts1 + 0.5) / (counts0 + 0.5))
+
+
+def _sure(counts: Counts) -> np.ndarray:
+    return np.square(counts[1] - counts[0]) > 4 * (counts[0] + counts[1])
+
+
+def _look(name: str, number: Scorer, x0: Tensor, x1: Tensor, delta: float) -> Look:
+    values = [np.sort(number(x).numpy()) for x in (x0, x1)]
+    pooled = np.sort(np.concatenate(values))
+    repeats = pooled[ATOM_ROWS - 1 :]
+    atoms = np.unique(repeats[repeats == pooled[: 1 - ATOM_ROWS]])
+    edges = _edges(pooled)
+    atom_counts = [np.searchsorted(v, atoms, side="right") - np.searchsorted(v, atoms) for v in values]
+    inside = np.searchsorted(edges, atoms, side="right")
+    all_counts = [np.diff(np.searchsorted(v, edges), prepend=0, append=len(v)) for v in values]
+    bin_counts = [
+        every - np.bincount(inside, count, len(every)) for every, count in zip(all_counts, atom_counts, strict=True)
+    ]
+    plain = Marginal(atoms, _log_ratio(*atom_counts), edges, _log_ratio(*bin_counts))
+    keys0, keys1 = (np.concatenate(both) for both in zip(atom_counts, bin_counts, strict=True))
+    sure = plain.sure((atom_counts[0], atom_counts[1]), (all_counts[0], all_counts[1]))
+    return Look(name, number, plain, sure, promised(keys0, keys1, delta))
+
+
+def _edges(pooled: np.ndarray) -> np.ndarray:
+    """Quantiles that crowd at both ends."""
+    n = len(pooled)
+    tail = np.geomspace(TAIL_ROWS, n / 2, 2 + int(2 * math.log2(n / TAIL_ROWS))).astype(int)
+    middle = np.linspace(0, n - 1, 2 + min(MOST_BINS, n // 50)).astype(int)[1:-1]
+    return np.unique(pooled[np.concatenate([tail, n - tail, middle])])
+
+
+def _summed(looks: list[Look], marginals: list[Marginal]) -> Scorer:
+    def score(x: Tensor) -> Tensor:
+        parts = (marginal(look.number(x).numpy()) for look, marginal in zip(looks, marginals, strict=True))
+        return torch.from_numpy(sum(parts, np.zeros(len(x))))
+
+    return score
+
+
+def _coordinates(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+    for j in interesting(x0, x1, MOST_COORDINATES):
+        yield _look(f"x{j}", lambda x, j=j: x[:, j].contiguous(), x0, x1, delta)  # type: ignore[misc]
+
+
+def _norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+    m0, m1 = x0.mean(0), x1.mean(0)
+    numbers: dict[str, Scorer] = {
+        "distance from mean 0": lambda x: (x - m0).norm(dim=1),
+        "distance from mean 1": lambda x: (x - m1).norm(dim=1),
+        "norm": lambda x: x.norm(dim=1),
+        "sum": lambda x: x.sum(1),
+        "sum of magnitudes": lambda x: x.abs().sum(1),
+        "largest": lambda x: x.amax(1),
+        "smallest": lambda x: x.amin(1),
+        "largest magnitude": lambda x: x.abs().amax(1),
+        "smallest magnitude": lambda x: x.abs().amin(1),
+    }
+    if x0.shape[1] > 1:
+        numbers["lead of the largest"] = lambda x: x.topk(2, dim=1).values.diff(dim=1)[:, 0].neg()
+        for name, number in numbers.items():
+            yield _look(name, number, x0, x1, delta)
+
+
+def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+    """Differences and sums, rounded so that those of a common noise repeat though floating point blurred them."""
+    chosen = interesting(x0, x1, MOST_PAIRED)
+    columns = len(chosen) * (len(chosen) - 1)
+    rows = PAIR_NUMBERS // max(columns, 1)
+    x0, x1 = x0[:rows], x1[:rows]
+    scale = (x0.std(0) + x1.std(0)) / 2
+    for i, j in combinations(chosen, 2):
+        unit = 2.0 ** math.floor(math.log2(max(float(scale[i]), float(scale[j]), 1e-300)) - 19)
+        for sign, word in ((-1, "-"), (1, "+")):
+
+            def number(x: Tensor, i: int = i, j: int = j, sign: int = sign, unit: float = unit) -> Tensor:
+                return ((x[:, i] + sign * x[:, j]) / unit).round() * unit
+
+            yield _look(f"x{i} {word} x{j}", number, x0, x1, delta)
+
+
+def _grids(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+    """Where between two points of a grid a coordinate lies, for grids of powers of 2 and of 10."""
+    chosen = interesting(x0, x1, MOST_PAIRED)
+    rows = GRID_NUMBERS // (14 * len(chosen))
+    x0, x1 = x0[:rows], x1[:rows]
+    for j in chosen:
+        scale = float(torch.cat([x0[:, j], x1[:, j]]).std())
+        if scale == 0:
+            continue
+        twos = [2.0 ** (math.ceil(math.log2(scale)) - k) for k in range(-1, 17, 2)]
+        tens = [10.0 ** (math.ceil(math.log10(scale)) - k) for k in range(5)]
+        for grid in twos + tens:
+
+            def number(x: Tensor, j: int = j, grid: float = grid) -> Tensor:
+                return (x[:, j] * (GRID_CELLS / grid)).round().remainder(GRID_CELLS)
+
+            yield _look(f"x{j} mod {grid:g}", number, x0, x1, delta)

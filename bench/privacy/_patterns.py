@@ -1,0 +1,143 @@
+"""Scores from patterns: answers that repeat, coordinates that hold an exact value, orders and signs of coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.privacy._columns import Scorer, interesting, promised
+
+Keys = Callable[[Tensor], Tensor]
+
+MOST_KEYS = 1_000_000
+PROBED_ROWS = 4000
+ATOM_ROWS = 20
+MOST_SUBSETS = 130
+MOST_ORDERED = 10
+MOST_SIGNS = 12
+
+
+def category(x0: Tensor, x1: Tensor) -> Scorer:
+    """Likelihood ratio per distinct answer: labels, vectors without noise, noise from few seeds."""
+    return ratio_per_key(row_keys, x0, x1)
+
+
+def support(x0: Tensor, x1: Tensor) -> Scorer:
+    """Likelihood ratio per pattern of coordinates that hold one exact value, such as a zero that got no noise."""
+    probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
+    atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
+    for column in range(probe.shape[1]):
+        values, counts = probe[:, column].unique(return_counts=True)
+        if counts.max() >= ATOM_ROWS:
+            atoms[column] = values[counts.argmax()]
+    return ratio_per_key(lambda x: row_keys((x == atoms).double()), x0, x1)
+
+
+def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
+    """In which order coordinates come, as they are and from their means: the best subsets, and who is at the ends."""
+    chosen, mean = interesting(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
+    if len(chosen) < 2:
+        return {}
+    made: dict[str, Scorer] = {}
+    for word, centre in (("order", torch.zeros_like(mean)), ("order from the mean", mean)):
+        found = [(_promise(keys, x0, x1, delta), name, keys) for name, keys in _order_keys(chosen, centre, x0.shape[1])]
+        for _, name, keys in sorted(found, key=lambda each: -each[0])[:2]:
+            made[f"{word}, {name}"] = ratio_per_key(keys, x0, x1)
+    return made
+
+
+def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
+    """Product of the signs of some coordinates, the best of all subsets: as they are, and from their means."""
+    chosen, mean = interesting(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
+    made: dict[str, Scorer] = {}
+    for word, centre in (("signs", torch.zeros_like(mean)), ("signs from the mean", mean)):
+        score, name = _best_product(chosen, centre, x0, x1)
+        made[f"{word}, {name}"] = score
+    return made
+
+
+def ratio_per_key(keys: Keys, x0: Tensor, x1: Tensor) -> Scorer:
+    """log((n1 + 1/2) / (n0 + 1/2)) of a row's key; 0 for a key that the samples do not show."""
+    key0, key1 = keys(x0), keys(x1)
+    known, index, counts = torch.cat([key0, key1]).unique(return_inverse=True, return_counts=True)
+    in_one = torch.bincount(index[len(key0) :], minlength=len(known))
+    ratio = ((in_one + 0.5) / (counts - in_one + 0.5)).double().log()
+    if len(known) > MOST_KEYS:
+        kept = counts.topk(MOST_KEYS).indices.sort().values
+        known, ratio = known[kept], ratio[kept]
+
+    def score(x: Tensor) -> Tensor:
+        key = keys(x)
+        at = torch.searchsorted(known, key).clamp_max(len(known) - 1)
+        return torch.where(known[at] == key, ratio[at], torch.zeros_like(ratio[at]))
+
+    return score
+
+
+def row_keys(x: Tensor) -> Tensor:
+    """(n,) int64: equal for rows of equal numbers, and all but surely different for others."""
+    bits = (x + 0.0).double().contiguous().view(torch.int64)
+    odd = torch.randint(2**61, (x.shape[1],), generator=torch.Generator().manual_seed(1)) * 2 + 1
+    mixed = bits ^ (bits >> 29)
+    return (mixed * odd.to(x.device)).sum(1)
+
+
+def _promise(keys: Keys, x0: Tensor, x1: Tensor, delta: float) -> float:
+    key0, key1 = keys(x0).numpy(), keys(x1).numpy()
+    size = int(max(key0.max(), key1.max())) + 1
+    counts0, counts1 = np.bincount(key0, minlength=size), np.bincount(key1, minlength=size)
+    shown = counts0 + counts1 > 0
+    return promised(counts0[shown], counts1[shown], delta)
+
+
+def _order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple[str, Keys]]:
+    def ends(x: Tensor) -> Tensor:
+        z = x - centre
+        return z.argmax(1) * width + z.argmin(1)
+
+    def first_two(x: Tensor) -> Tensor:
+        two = (x - centre).topk(2, dim=1).indices
+        return two[:, 0] * width + two[:, 1]
+
+    yield "largest and smallest", ends
+    yield "largest two", first_two
+    for size in (3, 4, 5):
+        if math.comb(len(chosen), size) <= MOST_SUBSETS:
+            for subset in combinations(chosen, size):
+                yield "of x" + " x".join(map(str, subset)), _order_of(subset, centre)
+
+
+def _order_of(subset: tuple[int, ...], centre: Tensor) -> Keys:
+    """A key for each order of a few coordinates, made of the signs of their differences."""
+
+    def keys(x: Tensor) -> Tensor:
+        columns = [x[:, j] - centre[j] for j in subset]
+        key = torch.zeros(len(x), dtype=torch.int64)
+        for first, second in combinations(columns, 2):
+            key.mul_(2).add_(first < second)
+        return key
+
+    return keys
+
+
+def _best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
+    """Means of all products of signs at once, by a Walsh-Hadamard transform of how often each pattern came."""
+    powers = 2 ** torch.arange(len(chosen))
+
+    def below(x: Tensor) -> Tensor:
+        return x[:, chosen] < centre[chosen]
+
+    means = [torch.bincount((below(x) * powers).sum(1), minlength=2 ** len(chosen)) / len(x) for x in (x0, x1)]
+    difference = means[1] - means[0]
+    for bit in range(len(chosen)):
+        pairs = difference.view(-1, 2, 2**bit)
+        difference = torch.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).flatten()
+    best = int(difference.abs().argmax())
+    members = [k for k in range(len(chosen)) if best >> k & 1]
+    name = "product of " + " ".join(f"x{chosen[k]}" for k in members)
+    return lambda x: 1.0 - 2.0 * (below(x)[:, members].sum(1) % 2).double(), name

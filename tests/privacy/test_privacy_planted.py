@@ -1,0 +1,127 @@
+"""The mechanism audit refutes every planted fault, accepts what is correct, and docs/audits.md says what it did."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import planted_counts
+import planted_noise
+import pytest
+import torch
+from planted import DELTA, MU, Planted, gaussian_promise, sampled_promise
+from planted_correct import CORRECT, Correct
+from scipy import integrate, stats
+from torch import Tensor
+
+from bench.privacy._columns import promised
+from bench.privacy._scorers import fit
+from bench.privacy.audit import Game, audit
+
+FAULTS = [*planted_noise.REPORTED, *planted_counts.REPORTED, *planted_noise.ADDED, *planted_counts.ADDED]
+QUICK = [fault for fault in FAULTS if fault.plays <= 50_000]
+LONG = [fault for fault in FAULTS if fault.plays > 50_000]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
+
+
+def named(each: Planted | Correct) -> str:
+    return each.name
+
+
+@pytest.mark.parametrize("fault", QUICK, ids=named)
+def test_a_planted_fault_is_refuted(fault: Planted) -> None:
+    found = audit(fault.game, fault.plays)
+    assert found.verdict == "refuted", f"{found.lower_bound:.2f} by {found.scorer}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", LONG, ids=named)
+def test_a_rare_fault_is_refuted_by_a_million_plays(fault: Planted) -> None:
+    found = audit(fault.game, fault.plays)
+    assert found.verdict == "refuted", f"{found.lower_bound:.2f} by {found.scorer}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS, ids=named)
+def test_another_seed_refutes_it_too(fault: Planted) -> None:
+    """With a million plays nothing hangs on the luck of one seed."""
+    found = audit(fault.game, 1_000_000, seed=3)
+    assert found.verdict == "refuted", f"{found.lower_bound:.2f} by {found.scorer}"
+
+
+@pytest.mark.parametrize("mechanism", CORRECT, ids=named)
+def test_a_correct_mechanism_is_accepted(mechanism: Correct) -> None:
+    bounds = [audit(mechanism.game, 20_000, seed).lower_bound for seed in range(3)]
+    assert max(bounds) <= mechanism.epsilon
+    assert min(bounds) > 0.05 * mechanism.epsilon, "an audit that sees nothing accepts everything"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", CORRECT, ids=named)
+def test_a_correct_mechanism_is_accepted_by_95_of_100_seeds(mechanism: Correct) -> None:
+    refuted = sum(audit(mechanism.game, 20_000, seed).verdict != "not refuted" for seed in range(100))
+    assert refuted <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", CORRECT, ids=named)
+def test_a_correct_mechanism_is_accepted_by_a_million_plays(mechanism: Correct) -> None:
+    refuted = sum(audit(mechanism.game, 1_000_000, seed).verdict != "not refuted" for seed in range(10))
+    assert refuted <= 1
+
+
+def test_the_promise_of_sampling_is_the_worst_direction_of_the_densities() -> None:
+    rate, mu = 0.1, 1.0
+    got = math.exp(sampled_promise(rate, mu))
+
+    def excess(x: float, removed: bool) -> float:
+        plain = stats.norm.pdf(x)
+        mixed = (1 - rate) * plain + rate * stats.norm.pdf(x - mu)
+        return max(plain - got * mixed if removed else mixed - got * plain, 0.0)
+
+    spent = [integrate.quad(excess, -12, 12, args=(way,), limit=500, points=[2, 3, 4])[0] for way in (False, True)]
+    assert max(spent) == pytest.approx(DELTA, rel=1e-3)
+
+
+def test_the_worlds_lie_as_far_apart_as_epsilon_1_says() -> None:
+    assert gaussian_promise() == pytest.approx(1.0, abs=1e-4)
+    apart = planted_noise.gradients(True, 1) - planted_noise.gradients(False, 1)
+    assert float(apart.norm()) == pytest.approx(MU)
+
+
+def test_an_atom_as_rare_as_delta_proves_nothing() -> None:
+    """An answer of probability 1/100 that only one world gives is free at delta 1/100, and refutes at delta 1/1000."""
+
+    def play(world: bool, n: int, g: torch.Generator) -> Tensor:
+        noise = torch.randn(n, 2, generator=g, dtype=torch.float64)
+        return torch.where(torch.rand(n, 1, generator=g) < 0.01, float(world), noise)
+
+    allowed = [audit(Game(play, 0.0, math.inf, 0.01, ""), 20_000, seed).verdict for seed in range(10)]
+    assert allowed.count("refuted") <= 1
+    assert audit(Game(play, 1.0, math.inf, 0.001, ""), 20_000).verdict == "refuted"
+
+
+def test_a_promise_counts_what_delta_leaves() -> None:
+    assert promised(np.array([500, 0]), np.array([470, 30]), 0.0) > 1
+    assert promised(np.array([500, 0]), np.array([470, 30]), 0.06) < 0
+
+
+def test_scores_do_not_depend_on_how_answers_are_batched() -> None:
+    """The test half comes in chunks: a score may look at its own answer only."""
+    g = torch.Generator().manual_seed(0)
+    samples = [planted_noise.clamped_at_3(world, 1000, g) for world in (False, True)]
+    fresh = planted_noise.clamped_at_3(True, 64, g)
+    for name, scorer in fit(samples[0], samples[1], DELTA).items():
+        apart = torch.cat([scorer(fresh[:13]), scorer(fresh[13:])])
+        torch.testing.assert_close(scorer(fresh), apart, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_the_page_lists_every_fault_and_the_plays_it_took() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \|", PAGE.read_text(), flags=re.MULTILINE)
+    listed = {name: (int(plays.replace(",", "")), float(bound), float(least)) for name, plays, bound, least in rows}
+    assert {fault.name for fault in FAULTS} == set(listed)
+    for fault in FAULTS:
+        plays, bound, least = listed[fault.name]
+        assert plays <= fault.plays and bound >= least == pytest.approx(fault.promised, abs=0.006)
