@@ -253,6 +253,21 @@ def remembered(name: str) -> str:
     return table([*heads, "power"], rows)
 
 
+def audited(name: str) -> str:
+    """What audits of whole releases measured, beside what the releases promise for one private record."""
+    rows = []
+    for method, setting in sorted({(row["method"], row["setting"]) for row in board(name) if row["epsilon_audited"]}):
+        row = release(name, method, setting)
+        if row is not None:
+            found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
+            rows.append([
+                f"`{method}`", options(setting), claimed(row), accounted(row),
+                *(f"{float(value):.2f}" for value in found),
+            ])  # fmt: skip
+    bounds = ["student, at least", "undefended teacher", "null run", "ceiling"]
+    return table(["name", "options", "claimed", "accounted", *bounds], rows)
+
+
 def percent(value: float | None) -> str:
     """A share in percent, or that there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"
@@ -285,9 +300,10 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"baselines_{name}": partial(measured, BASELINES, name) for name in ("digits", "mnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
+    **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
 }
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("methods", "baselines", "attacks")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("methods", "baselines", "attacks", "audits")))
 
 
 def rewritten(page: Path) -> str:
