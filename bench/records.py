@@ -264,7 +264,9 @@ class Record:
         setting: what differs from the tier's defaults, for people.
         student: the network that was released; "" where nothing was.
         metrics: name to number; None where a metric could not be computed, with the reason in `missing`.
-        privacy: claimed, accounted, audited, events, noise.
+        privacy: claimed, accounted, audited, events, noise, and what the account covers ("covers"): the student, and a
+            generator or synthetic images if they are released. All metrics are measurements of the laboratory, many of
+            them on private data without noise, and no part of the release (docs/releasing.md).
         provenance: versions, device, seconds. Never part of what is compared.
         artifacts: name to file name beside the record.
     """

@@ -191,7 +191,10 @@ def release(
         result = _measure(made.student, material.data, ctx.device)
         if made.control is not None:
             result["control"] = _measure(made.control.to(ctx.device).eval(), material.data, ctx.device)
-        result |= {"arch": made.arch, "solved": made.solved, "privacy": privacy(made.ledger, made.claim, budget)}
+        covered = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
+        told = privacy(made.ledger, made.claim, budget)
+        told["covers"] = [name for name, part in covered.items() if part is not None]
+        result |= {"arch": made.arch, "solved": made.solved, "privacy": told}
         result["input"] = {"shape": list(material.data.shape), "class_names": list(material.data.class_names)}
         (path / "result.json").write_text(canonical(result), encoding="utf-8")
 
