@@ -101,7 +101,7 @@ def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.C
         "gmi",
         "example",
     )
-    assert row["flags"] == "claim!=accounted disputed:noise-taken-without-its-bound other-unit"
+    assert row["flags"] == "claim!=accounted disputed:noise-taken-without-its-bound other-unit seeded-noise"
 
 
 def test_the_second_run_is_a_cache_hit(
