@@ -311,3 +311,22 @@ def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pyte
     monkeypatch.setattr(publishing, "PART", 7)
     with pytest.raises(ValueError, match=broken.name):
         leaderboard.expected(many)
+
+
+def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:
+    def found(**release: Any) -> list[str]:
+        made = record(0, 0.5)
+        made.privacy["accounted_units"]["example"] = {"epsilon": 7639.0, "finite": True}
+        made.privacy["claimed"] = None
+        made.privacy |= release.pop("privacy", {})
+        made.spec["release"] |= release
+        return leaderboard.flags(made)
+
+    assert found() == []
+    assert found(noise="seeded") == ["seeded-noise"]
+    assert found(method="p3gm", version=1) == ["account-mended"] and found(method="p3gm", version=2) == []
+    old = record(0, 0.5)
+    old.privacy.pop("noise_version")
+    assert "float32-noise" in leaderboard.flags(old)
+    nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": None, "finite": False}}})
+    assert nothing == [], "where nothing is proved, noise matters to nobody"

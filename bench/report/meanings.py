@@ -14,6 +14,8 @@ FLAGS = {
     "quite true. Run it again.",
     "seeded-noise": "The noise follows from the recorded seed, so that the run can be repeated: the accounted epsilon "
     "holds for an adversary who does not have the seed. A release that is to protect somebody needs --noise os.",
+    "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
+    "the others. The next version mends it; run it again.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 KINDS = {
