@@ -15,6 +15,7 @@ Precision, and where each limit comes from:
   second hides the low bits that tell sums of floating-point numbers apart (Mironov, CCS 2012). The first moves the
   value by less than sqrt(d) 2^-30 scales, and errors of Box and Muller's functions, 2^-50, move the probability of a
   cell of 2^-10 by less than 2^-39 of itself, in one of d coordinates.
+  A release is made of its value here, in one step; a value that is added to a noisy 0 later shows beside the grid.
 - Values may be 2^22 times the noise's scale in float64, where the lattice fills the 53 bits of a number, or 2^14 in
   float32, whose own rounding (2^-24 of the value) must stay far below the noise; beyond that the step is refused.
   Narrower types are refused.

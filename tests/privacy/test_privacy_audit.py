@@ -93,7 +93,8 @@ def bounded_by_the_largest_entry(world: bool, n: int, g: torch.Generator) -> Ten
 
 
 def reused_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
-    noise = gaussian_rows(torch.zeros(n, C), SIGMA * BETA, g)
+    # Not by gaussian_rows: a release of 0 lies on a grid, and a value added to it later would show beside the grid.
+    noise = SIGMA * BETA * torch.randn(n, C, generator=g, dtype=torch.float64)
     first, second = (normalise_rows(gradients(w, n), BETA) for w in (world, not world))
     return torch.cat([first + noise, second + noise], 1)
 
