@@ -26,7 +26,7 @@ lint: .venv/.dev
 test: lint
 	$(BIN)/bench leaderboard --check
 	$(BIN)/python docs/tables.py --check
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 clean:
 	rm -rf .venv build *.egg-info
