@@ -26,7 +26,7 @@ lint: .venv/.dev
 test: lint
 	$(BIN)/bench leaderboard --check
 	$(BIN)/python docs/tables.py --check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -29,6 +29,8 @@ FINEST_GRID = 1e-4
 GRID_POINTS = 400_000
 WIDEST_LOSS = 2e8
 """Beyond about 2.8e8 the grid's step is above 709, whose exponential dp_accounting forms, and which is no float."""
+LARGEST_LAPLACE = 300.0
+"""Pure epsilon of one use; of larger ones dp_accounting's deltas are now and then out of order by a rounding error."""
 MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
 """Randomised responses; and of those that share an epsilon, times how many numbers of choices they have."""
 MOST_KINDS = 100
@@ -50,6 +52,8 @@ def why_not(parts: Parts, delta: float) -> str:
         return f"{_amount(responses)} randomised responses"
     if not _reach(parts) < WIDEST_LOSS:
         return f"privacy losses of {WIDEST_LOSS:g} and more"
+    if max(parts.laplace, default=0.0) > LARGEST_LAPLACE:
+        return f"Laplace noise of less than 1 / {LARGEST_LAPLACE:g} of the sensitivity"
     if 100 * rounding_error(parts) > delta:
         return f"{_amount(parts.uses)} use{'s' * (parts.uses > 1)} at delta {delta:g}"
     return ""

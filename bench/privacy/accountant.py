@@ -18,7 +18,8 @@ noise multiplier       0 < z <= 1.8e308          0: infinite; negative or no num
 sampling probability   0 <= q <= 1               infinite. Counted as 1e-12 at least in loss distributions
 response's flips       chance >= 2^-32           infinite: too rare to be drawn faithfully (`limits`)
 uses, nested products  up to 10^300              infinite: no float
-loss distributions     delta >= 1e-10 + 1e-14 a use, 100 kinds of noise, 10^6 responses, losses up to 2e8; else:
+loss distributions     delta >= 1e-10 + 1e-14 a use, 100 kinds of noise, 10^6 responses, losses up to 2e8, of one
+                       Laplace draw up to 300; else:
 Renyi divergence       400 kinds of sampled Gaussians, 10^4 of all; else zCDP, with records taken as always sampled
 """
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import dp_accounting as dp
 import mpmath
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
@@ -124,6 +124,7 @@ def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
 
 @settings(max_examples=40, deadline=None)
 @given(kind=st.sampled_from("LPR"), noise=powers(1e-3, 1e6), count=COUNTS, factor=st.floats(1, 10), delta=DELTAS)
+@example(kind="L", noise=10**-2.875, count=1, factor=1.0, delta=0.1)
 def test_epsilon_is_monotone_across_every_fallback(kind, noise, count, factor, delta):
     def event(weaker):
         if kind == "R":
