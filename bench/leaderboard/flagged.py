@@ -8,7 +8,7 @@ from typing import Any
 from bench.privacy.claims import defect
 from bench.records import Record
 
-PLACED_BY_OTHERS = {("p3gm", 1), ("gs-wgan", 1)}
+UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 """Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""
 
 
@@ -31,7 +31,7 @@ def _flags_of_noise(record: Record) -> list[str]:
         return []
     old = ["float32-noise"] if "noise_version" not in record.privacy else []
     release = record.spec["release"]
-    if (release["method"], release["version"]) in PLACED_BY_OTHERS:
+    if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
         old.append("account-mended")
     return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
 
