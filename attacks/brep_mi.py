@@ -3,7 +3,7 @@
 Kahla, Chen, Just, Jia, "Label-Only Model Inversion Attacks via Boundary Repulsion", CVPR 2022 (arXiv 2203.01925).
 G generator, T the target, which answers with a class, y the class aimed at, z a latent point, R a radius.
 
-0. Train G on the attacker's images (`attacks/_prior.py`).
+0. Train G on the attacker's images (`bench/gan/gan_prior.py`).
 1. Draw z ~ N(0, I), clamped to [-1.5, 1.5], in batches of 256 until every class has been predicted for some T(G(z)):
    the starts. R = R_0.
 2. Draw u_1 .. u_N uniformly on the unit sphere and ask T for the class of each G(z + R u_i). s_i = 0 if it is y, and
@@ -44,8 +44,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from attacks._prior import QUICK, SMOKE, GanPrior
 from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
 
 Ask = Callable[[Tensor], Tensor]
 

@@ -36,9 +36,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks._watched import watched
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.errors import BenchError
+from bench.gan.feature_hook import watched
 from bench.nets.generators import UpsampleGenerator
 from bench.seeds import derive
 

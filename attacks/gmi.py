@@ -40,12 +40,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks._gan import weights_fingerprint
-from attacks._prior import QUICK, SMOKE, GanPrior
-from attacks._search import search
-from attacks._watched import watched
 from bench.api import Access, AttackResult, Context, Target
 from bench.data import corrupted
+from bench.gan.feature_hook import watched
+from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
+from bench.gan.latent_search import search
+from bench.gan.wasserstein import weights_fingerprint
 
 
 @dataclass(frozen=True)

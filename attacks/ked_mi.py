@@ -20,7 +20,7 @@ Differs from the paper:
   images of all the classes aimed at see each other. Here each is compared with a fixed batch of real images, as many as
   it met in training, so that the result does not depend on `batch`.
 - The kernels of the minibatch discrimination start so small that distances are of order 1; see
-  `attacks/_conditional_gan.py`. From N(0, 1) all its outputs, and their gradients, are 0.
+  `bench/gan/conditional.py`. From N(0, 1) all its outputs, and their gradients, are 0.
 - The authors' code clamps z to [-1, 1] after G has been evaluated, and not at all before step 3, so the clamp has no
   effect. `latent_clip` clamps before G is evaluated, in steps 2 and 3 (as the code of LOMMA, Nguyen et al., CVPR 2023);
   its default is none.
@@ -44,9 +44,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from attacks._conditional_gan import ClassCritic, descend
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.errors import BenchError
+from bench.gan.conditional import ClassCritic, descend
 from bench.nets.generators import DeconvGenerator, check_square
 from bench.seeds import derive
 

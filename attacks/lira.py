@@ -37,8 +37,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from attacks._membership import QUICK, SMOKE, ReferenceAttack, Views, ask, confidence, halves, views
 from bench.api import Access, Advance, Context, Evidence, MembershipResult, Target
+from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, Views, ask, confidence, halves, views
 
 FLOOR = 1e-6
 FEW: dict[str, Any] = {"mode": "offline", "variance": "fixed"}

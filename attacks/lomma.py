@@ -4,7 +4,7 @@ Nguyen, Chandrasegaran, Abdollahzadeh, Cheung, "Re-thinking Model Inversion Atta
 CVPR 2023 (arXiv 2304.01669). G generator, D critic, T target with logits t and penultimate features phi, M_1 .. M_K
 students with logits m_k, y the class aimed at.
 
-1. Train G and D on the attacker's images as GMI does (`attacks/_prior.py`).
+1. Train G and D on the attacker's images as GMI does (`bench/gan/gan_prior.py`).
 2. Model augmentation: distil T into K students on the attacker's images x, by SGD on
    KL(softmax t(x) || softmax m_k(x)).
 3. p_reg = mean phi(x) over the attacker's images.
@@ -39,12 +39,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
-from attacks._prior import QUICK, SMOKE, GanPrior
-from attacks._search import search
-from attacks._watched import watched
 from bench import nets
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.errors import BenchError
+from bench.gan.feature_hook import watched
+from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
+from bench.gan.latent_search import search
 from bench.seeds import derive
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Literal
 
 from torch.nn.functional import logsigmoid
 
-from attacks._membership import ask, confidence
 from bench.api import Access, Context, Evidence, MembershipResult, Target
+from bench.membership.confidences import ask, confidence
 
 
 @dataclass(frozen=True)

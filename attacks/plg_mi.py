@@ -22,7 +22,7 @@ Differs from the paper:
 - The losses of step 3 are sums over the images, not means: Adam makes the same steps of both.
 - G is in evaluation mode in step 3, so images do not affect each other. z is not clamped, as in the authors' code.
 - `draws` x `images_per_class` starts for each class; the authors have 5 random seeds of one.
-- Image sizes other than 64, and narrower networks: see `attacks/_conditional_gan.py`.
+- Image sizes other than 64, and narrower networks: see `bench/gan/conditional.py`.
 - The GAN depends on the target and is trained anew in every run of the attack; nothing of it is kept.
 - Tier `quick` makes fewer and larger steps with narrower networks, and keeps fewer images of each class.
 """
@@ -37,9 +37,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample, relu
 
-from attacks._conditional_gan import ConditionalGenerator, ProjectionCritic, descend
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.errors import BenchError
+from bench.gan.conditional import ConditionalGenerator, ProjectionCritic, descend
 from bench.nets.generators import check_square
 from bench.seeds import derive
 

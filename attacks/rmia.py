@@ -34,9 +34,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from attacks._membership import QUICK, SMOKE, ReferenceAttack, ask, halves, true_class
 from bench.api import Access, Advance, Context, Evidence, MembershipResult, Target
 from bench.errors import RunFailed
+from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, ask, halves, true_class
 
 GRID = [step / 10 for step in range(11)]
 

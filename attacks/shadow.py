@@ -34,8 +34,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 
-from attacks._membership import QUICK, SMOKE, ReferenceAttack, ask, confidence
 from bench.api import Access, Context, Evidence, MembershipResult, Target
+from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, ask, confidence
 
 SIMPLE: dict[str, Any] = {"features": "statistics", "per_class": False, "hidden": 0}
 

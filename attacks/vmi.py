@@ -3,7 +3,7 @@
 Wang, Fu, Li, Khisti, Zemel, Makhzani, "Variational Model Inversion Attacks", NeurIPS 2021 (arXiv 2201.10787).
 G generator, T target, y the class aimed at, p(z) = N(0, I) the prior, q(z) the distribution fitted.
 
-1. Train G on the attacker's images (`attacks/_prior.py`).
+1. Train G on the attacker's images (`bench/gan/gan_prior.py`).
 2. For each class lower by SGD  E_{z~q} [-log p_T(y | G(z))] + gamma KL(q || p),  the expectation over `samples` latents
    drawn anew at every step. With eps ~ N(0, I), q is one of
    - full:      z = m + L eps, L lower triangular with a positive diagonal;
@@ -40,8 +40,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, elu
 
-from attacks._prior import QUICK, SMOKE, GanPrior
 from bench.api import Access, Advance, AttackResult, Context, Target, Tensors
+from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
 
 SGD_MOMENTUM = 0.9
 

@@ -37,9 +37,18 @@ import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from baselines._dp_sgd import private_records
-from baselines._label_dp import QUICK, SMOKE, LabelPrivate, RowLoss, label_claim, label_game, label_ledger, released
 from bench.api import Context, Release, Teacher
+from bench.dp_training.dp_sgd import private_records
+from bench.dp_training.label_privacy import (
+    QUICK,
+    SMOKE,
+    LabelPrivate,
+    RowLoss,
+    label_claim,
+    label_game,
+    label_ledger,
+    released,
+)
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon

@@ -9,7 +9,7 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021 (arXiv 2002.11603), 
 4. mu~ = mu + (Delta / n) sigma N(0, I), once. Delta = 1, or 2 where a record is replaced by another one.
 5. A generator G(z, y), z ~ N(0, I), y uniform, is trained by Adam on
    || mu~ - (1/B) sum_b phi(G(z_b, y_b)) (x) onehot(y_b) ||_F^2, its rate times 0.9 after every epoch.
-6. G is sampled with all classes alike, and the student trained on the samples (`baselines/_synthesis.py`).
+6. G is sampled with all classes alike, and the student trained on the samples (`bench/dp_training/synthetic_data.py`).
 
 Privacy. Step 4 is one Gaussian and the only use of the private data. Adding or removing a record moves n mu by
 ||phi(x)|| = 1, with n taken as public: multiplier sigma for Delta = 1. Replacing a record moves it by at most 2, which
@@ -45,9 +45,9 @@ import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor, nn
 
-from baselines._synthesis import CHUNK, SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
 from bench.api import Context, Teacher
 from bench.data import to_float
+from bench.dp_training.synthetic_data import CHUNK, SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon

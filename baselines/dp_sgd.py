@@ -4,7 +4,7 @@ Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Al
 
 Every step: (1) each record is in the batch with probability q; (2) g_i, the gradient of record i's loss; (3)
 g_i <- g_i min(1, C / ||g_i||); (4) g = (sum_i g_i + N(0, sigma^2 C^2)) / (qN); (5) a step of SGD along g. It is
-`baselines/_dp_sgd.py`. The undefended teacher of the run is used for nothing.
+`bench/dp_training/dp_sgd.py`. The undefended teacher of the run is used for nothing.
 
 Privacy. T Poisson-sampled Gaussians of multiplier sigma, for one private record added or removed. Claim and account are
 the same number, so that `--account` makes no difference; `--solve sigma` and `--solve steps` are solved on the bench's
@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from baselines._private_training import QUICK, SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Al
 of Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021; then
 distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2019.
 
-1. A teacher of its own, the network `network`, is trained on the private records by DP-SGD (`baselines/_dp_sgd.py`).
+1. A teacher of its own, the network `network`, is trained on the private records by DP-SGD (`bench.dp_training`).
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, freely and
-   without noise (`methods/_free.py`).
+   without noise (`bench/distillation/data_free_kd.py`).
 
 The undefended teacher of the run is used for nothing: not asked, not distilled, not compared with.
 
@@ -31,12 +31,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from baselines._dp_sgd import Plan, Settings, check_unit, private_records, refuse_mixing, solve, train
 from bench import nets
 from bench.api import Context, Release, Teacher
+from bench.distillation.data_free_kd import FreeSettings, distil
+from bench.dp_training.dp_sgd import Plan, Settings, check_unit, private_records, refuse_mixing, solve, train
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
-from methods._free import FreeSettings, distil
 
 SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 

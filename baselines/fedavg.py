@@ -30,9 +30,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from baselines._federated import QUICK, SMOKE, Clients, Federation
 from bench.api import Context, Release, Teacher
 from bench.privacy import Budget
+from bench.teachers.federated import QUICK, SMOKE, Clients, Federation
 
 
 @dataclass(frozen=True)

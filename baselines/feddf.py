@@ -43,12 +43,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from baselines._federated import QUICK, SMOKE, Clients, Federation, State, require_finite, snapshot
 from bench.api import Advance, Context, Release, Teacher
 from bench.data import to_float
+from bench.distillation.generator_training import make_generator
+from bench.distillation.losses import kd_loss
 from bench.privacy import Budget
-from methods._datafree import kd_loss
-from methods._generator import make_generator
+from bench.teachers.federated import QUICK, SMOKE, Clients, Federation, State, require_finite, snapshot
 
 LATENT, WIDTH = 100, 32
 """Of the untrained upsampling generator."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from baselines._private_training import QUICK, SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
-from baselines._unprotected import refuse_proof
 from bench import nets
 from bench.api import Context, Release, Teacher
 from bench.data import to_float
 from bench.errors import RunFailed
 from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.unprotected import refuse_proof
 
 
 @dataclass(frozen=True)

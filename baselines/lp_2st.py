@@ -43,8 +43,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baselines._dp_sgd import private_records
-from baselines._label_dp import (
+from bench.api import Context, Release, Teacher
+from bench.data import to_float
+from bench.dp_training.dp_sgd import private_records
+from bench.dp_training.label_privacy import (
     CHUNK,
     QUICK,
     SMOKE,
@@ -56,8 +58,6 @@ from baselines._label_dp import (
     released,
     response_event,
 )
-from bench.api import Context, Release, Teacher
-from bench.data import to_float
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget

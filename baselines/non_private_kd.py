@@ -1,6 +1,7 @@
 """Data-free distillation without noise: what a student could be if the teacher needed no protection.
 
-Reference: Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019, as `methods/_free.py` has it.
+Reference: Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019,
+as `bench/distillation/data_free_kd.py` has it.
 
 1. A generator makes images of which the teacher is sure, all classes equally often.
 2. The student learns the teacher's answers to them; the teacher is asked, with gradients, as often as is useful.
@@ -19,10 +20,10 @@ from typing import Any, ClassVar, Literal
 
 from dp_accounting import NonPrivateDpEvent
 
-from baselines._unprotected import refuse_proof
 from bench.api import Context, Release, Teacher
+from bench.distillation.data_free_kd import FreeSettings, distil
 from bench.privacy import Budget, Ledger, Unit
-from methods._free import FreeSettings, distil
+from bench.privacy.unprotected import refuse_proof
 
 UNITS = (Unit.EXAMPLE, Unit.QUERY)
 

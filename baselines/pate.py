@@ -11,8 +11,9 @@ Training Data" (ICLR 2017), sections 2 and 3.
 Privacy. A private record lies in one part, so it moves one vote of each query, and an answer is e0 = 2 / b = 2 gamma
 differentially private. Claimed is Theorem 2 by the moments accountant, which holds whatever the votes are; the ledger
 has every query's noisy counts, of which the answer is a post-processing. Both are for one private record. What the
-images cost is the other half: see `baselines/_pate.py` for where they come from, what is claimed and what is written
-down. The paper takes its images for public and charges nothing for them; `images private` is this, and is refused
+images cost is the other half: see `bench/distillation/pate.py` for where they come from, what is claimed and what is
+written down. The paper takes its images for public and charges nothing for them; `images private` is this,
+and is refused
 where a proof is asked for.
 
 Differs from the paper:
@@ -36,8 +37,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from baselines._pate import NoisyVotes, vote_plan
-from baselines._vote_bounds import (
+from bench.distillation.noisy_votes import Aggregation, VotePlan
+from bench.distillation.pate import NoisyVotes, vote_plan
+from bench.distillation.vote_bounds import (
     FEW_WHOLE_ORDERS,
     Values,
     epsilon_of,
@@ -46,7 +48,6 @@ from baselines._vote_bounds import (
     laplace_renyi_of_votes,
 )
 from bench.privacy import Unit
-from methods._votes import Aggregation, VotePlan
 
 
 @dataclass(frozen=True)

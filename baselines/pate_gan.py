@@ -13,7 +13,7 @@ k teachers T_i and a student S tell real images from generated ones, given a lab
 4. The generator minimises sum log(1 - S(G(z, y))).
 5. Again from 2, `steps` times.
 
-A classifier is trained on images of the generator (`_synthesis.py`). The student sees no private image, so it learns
+A classifier is trained on images of the generator. The student sees no private image, so it learns
 only around what the generator already makes.
 
 Privacy. One record lies in one part, hence in one teacher, whatever that teacher does with it for the whole training;
@@ -55,18 +55,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from baselines._synthesis import SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
-from baselines._vote_bounds import gaussian_claim, laplace_claim
 from bench.api import Context, Teacher
 from bench.data import to_float
 from bench.data.partition import by_hash
+from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, solve, vote_game
+from bench.distillation.vote_bounds import gaussian_claim, laplace_claim
+from bench.dp_training.synthetic_data import SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
 from bench.errors import BenchError
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
 from bench.privacy.noise import Noise, Source
-from methods._votes import Aggregation, Law, VotePlan, solve, vote_game
 
 SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
 

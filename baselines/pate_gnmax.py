@@ -13,7 +13,7 @@ Privacy. A private record moves one vote of each query: the largest count by 1, 
 charged for every image that was asked about, answered or not, and step 3 for as many answers as there may be
 (`answers`), both fixed before the votes are seen. Claimed is their sum by Proposition 8, (alpha, alpha / sigma_2^2) a
 query, with the threshold's (alpha, alpha / (2 sigma_1^2)), at the best alpha; the accountant composes the same
-Gaussians exactly. Both are for one private record. What the images cost is the other half: see `baselines/_pate.py`.
+Gaussians exactly. Both are for one private record. What the images cost: see `bench/distillation/pate.py`.
 
 Differs from the paper:
 - The paper's epsilons (1.97 for MNIST's 286 answers) are data-dependent (Proposition 7, Theorem 6): functions of the
@@ -34,8 +34,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from baselines._pate import NoisyVotes, vote_plan, votes_squares
-from baselines._vote_bounds import (
+from bench.distillation.noisy_votes import Aggregation, VotePlan
+from bench.distillation.pate import NoisyVotes, vote_plan, votes_squares
+from bench.distillation.vote_bounds import (
     ORDERS,
     Values,
     epsilon_of,
@@ -46,7 +47,6 @@ from baselines._vote_bounds import (
     log_wrong_gaussian,
 )
 from bench.privacy import Unit
-from methods._votes import Aggregation, VotePlan
 
 
 @dataclass(frozen=True)

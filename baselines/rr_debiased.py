@@ -31,8 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baselines._dp_sgd import private_records
-from baselines._label_dp import (
+from bench.api import Context, Release, Teacher
+from bench.dp_training.dp_sgd import private_records
+from bench.dp_training.label_privacy import (
     QUICK,
     SMOKE,
     LabelPrivate,
@@ -44,7 +45,6 @@ from baselines._label_dp import (
     respond,
     response_event,
 )
-from bench.api import Context, Release, Teacher
 from bench.privacy import Budget
 from bench.privacy.audit import Game
 

@@ -26,11 +26,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from baselines._private_training import QUICK, SMOKE, PrivateTraining
 from bench.api import Teacher
+from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.private_students import TemperedSigmoid
+from bench.nets.dp_sgd_nets import TemperedSigmoid
 from bench.privacy import Budget
 
 NETWORKS = ("tanh-cnn", "tanh-vgg")

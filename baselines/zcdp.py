@@ -40,8 +40,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from baselines._dp_sgd import MOST_STEPS, Plan, Schedule, Settings, solve
-from baselines._private_training import QUICK, SMOKE, PrivateTraining
+from bench.dp_training.dp_sgd import MOST_STEPS, Plan, Schedule, Settings, solve
+from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit, noise_or_steps
 

@@ -1,6 +1,9 @@
 """Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
 
-Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line.
+Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
+field that says how much is done, not what (steps, batches, widths, images, teachers, the network that fits them), is
+marked as a size, `steps: Size[int] = 200`: these alone may a tier change. What else we change to make a printed
+algorithm learn is a `Departure`, which the variant `working` takes and the variant `printed` leaves.
 """
 
 from __future__ import annotations
@@ -11,13 +14,35 @@ import inspect
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bench.errors import BenchError, unknown
 
 TIERS = ("smoke", "quick", "paper")
+Variant = Literal["printed", "working", "own"]
+"""A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
+SIZE = "size"
+Value = TypeVar("Value")
+Size = Annotated[Value, SIZE]
 _TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One change of ours to a printed algorithm.
+
+    Attributes:
+        what: the change, in one line.
+        why: what goes wrong without it.
+        sets: the options that make the change, name to value; empty where the variant `working` has code of its own.
+        worth: what an ablation measured, with its settings; "" = not measured.
+    """
+
+    what: str
+    why: str
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    worth: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,6 +55,7 @@ class Option:
         default: the field's default, which is the paper's setting.
         choices: the allowed strings, empty if any value of `kind` will do.
         help: the string under the field.
+        size: whether a tier may change it.
     """
 
     name: str
@@ -37,22 +63,36 @@ class Option:
     default: Any
     choices: tuple[str, ...]
     help: str
+    size: bool = False
 
 
 def options(cls: type) -> list[Option]:
     """The options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not flat."""
-    hints, docs = get_type_hints(cls), field_docs(cls)
+    hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
     return [_option(f, hints[f.name], docs.get(f.name, "")) for f in dataclasses.fields(cls)]
 
 
 def _option(field: dataclasses.Field[Any], hint: Any, doc: str) -> Option:
     if field.default is dataclasses.MISSING:
         raise TypeError(f"field {field.name} needs a default, which is the paper's setting")
+    size = get_origin(hint) is Annotated and SIZE in get_args(hint)[1:]
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
-        return Option(field.name, str, field.default, tuple(get_args(hint)), doc)
+        return Option(field.name, str, field.default, tuple(get_args(hint)), doc, size)
     if hint not in (int, float, bool, str):
         raise TypeError(f"field {field.name} must be int, float, bool, str or a Literal of strings, not {hint}")
-    return Option(field.name, hint, field.default, (), doc)
+    return Option(field.name, hint, field.default, (), doc, size)
+
+
+def departures(cls: type) -> tuple[Departure, ...]:
+    """What the variant `working` of a plug-in changes; () where there is no such variant."""
+    return tuple(getattr(cls, "departures", ()))
+
+
+def default_variant(cls: type) -> Variant:
+    """The variant that is run where none is named."""
+    return "own" if getattr(cls, "own", False) else "working" if departures(cls) else "printed"
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -108,20 +148,25 @@ def _boolean(text: str, flag: str) -> bool:
     raise BenchError(f"{flag} {text}: expected true or false")
 
 
-def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str) -> Any:
-    """An instance of a plug-in: field defaults (the paper's), then its overrides for `tier`, then what the user gave.
+def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, variant: Variant | None = None) -> Any:
+    """An instance of a plug-in: field defaults (the paper's), departures, sizes of `tier`, then what the user gave.
 
     Args:
         cls: the plug-in's dataclass, with a class variable `tiers`.
         tier: "smoke", "quick" or "paper".
         given: option name to text.
         prefix: "method", "attack" or "teacher", for messages.
+        variant: whether departures are made ("working"); None = `default_variant`.
 
     Raises:
         BenchError: unknown option, wrong type, value outside its range.
     """
     known = {option.name: option for option in options(cls)}
-    values: dict[str, Any] = dict(cls.tiers.get(tier, {}))  # type: ignore[attr-defined]
+    values: dict[str, Any] = {}
+    if (variant or default_variant(cls)) == "working":
+        for departure in departures(cls):
+            values |= departure.sets
+    values |= cls.tiers.get(tier, {})  # type: ignore[attr-defined]
     for name, text in given.items():
         if name not in known:
             raise unknown(f"option of --{prefix}", name, known)

@@ -30,7 +30,7 @@ from bench.api import (
     Target,
     Teacher,
 )
-from bench.config import TIERS, configure, options
+from bench.config import TIERS, configure, departures, options
 from bench.privacy import Budget, Unit, accountant
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -101,7 +101,21 @@ class PluginContract:
     def test_tiers_are_known_and_valid(self) -> None:
         assert set(self.plugin.tiers) <= set(TIERS)
         for tier in TIERS:
-            configure(self.plugin, tier, {}, "plugin")
+            for variant in ("printed", "working"):
+                configure(self.plugin, tier, {}, "plugin", variant)
+
+    def test_a_tier_changes_sizes_alone(self) -> None:
+        sizes = {option.name for option in options(self.plugin) if option.size}
+        for tier, changed in self.plugin.tiers.items():
+            assert set(changed) <= sizes, f"{tier}: mark as Size, or make a departure of {set(changed) - sizes}"
+
+    def test_departures_say_why_and_set_what_no_tier_sets(self) -> None:
+        known = {option.name: option for option in options(self.plugin)}
+        for departure in departures(self.plugin):
+            assert len(departure.what) > 10 and len(departure.why) > 10
+            for name, value in departure.sets.items():
+                assert value != known[name].default, f"{name} = {value} is the default: no departure"
+                assert not any(name in changed for changed in self.plugin.tiers.values()), f"a tier sets {name} too"
 
 
 class MethodContract(PluginContract):

@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from bench.errors import BenchError
 from bench.nets import Classifier, Ensemble
 from bench.nets.generators import DeconvGenerator, UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
+from bench.nets.stroke_generator import StrokeGenerator
 from bench.nets.vae import VAE
 
 NETWORKS: dict[type[nn.Module], tuple[str, ...]] = {

@@ -16,7 +16,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import leaderboard
-from bench.records import AttackSpec, DataSpec, EvaluatorSpec, Record, ReleaseSpec, RunSpec, TeacherSpec, canonical
+from bench.storage.records import (
+    AttackSpec,
+    DataSpec,
+    EvaluatorSpec,
+    Record,
+    ReleaseSpec,
+    RunSpec,
+    TeacherSpec,
+    canonical,
+)
 
 SEEDS = 3
 KEYS = [key for key in leaderboard.AVERAGED if "auc" not in key and "tpr" not in key]

@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from bench import leaderboard, registry, reported
-from bench.records import Record
+from bench import leaderboard, registry
+from bench.leaderboard import reported
+from bench.storage.records import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = re.compile(r"(<!-- table (\w+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)

@@ -14,11 +14,12 @@ import pytest
 import torch
 from conftest import write_toy
 
-from bench import audit, data, leaderboard, registry, runner, steps
-from bench.audit import Canaries, CanaryGame
+from bench import data, leaderboard, registry
 from bench.errors import BenchError
+from bench.pipeline import canary_audit, run, steps
+from bench.pipeline.canary_audit import Canaries, CanaryGame
 from bench.privacy import Budget
-from bench.records import AUDIT, Audit, Record, digest
+from bench.storage.records import AUDIT, Audit, Record, digest
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +28,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 360)
 
 
-def job(place: Path, method: str = "no-defence", **changes: Any) -> runner.Job:
-    settings = runner.Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
-    return runner.prepare(replace(settings, **{"out": place / "runs", **changes}))
+def job(place: Path, method: str = "no-defence", **changes: Any) -> run.Job:
+    settings = run.Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
+    return run.prepare(replace(settings, **{"out": place / "runs", **changes}))
 
 
 def test_canaries_are_mislabelled_fair_and_outside_the_private_part(place: Path) -> None:
     given = job(place)
-    drawn = audit.draw(given, CanaryGame(60), 0)
+    drawn = canary_audit.draw(given, CanaryGame(60), 0)
     images = data.load(given.settings.dataset, None, False)
     private = {image.numpy().tobytes() for image in given.material.private[0]}
     true = {
@@ -45,14 +46,14 @@ def test_canaries_are_mislabelled_fair_and_outside_the_private_part(place: Path)
     assert len(set(keys)) == 60 and not private & set(keys)
     assert all(true[key] != int(label) for key, label in zip(keys, drawn.labels, strict=True))
     assert drawn.labels.unique().tolist() == [0, 1, 2, 3]
-    tosses = torch.stack([audit.draw(given, CanaryGame(60), seed).coins for seed in range(40)]).double()
+    tosses = torch.stack([canary_audit.draw(given, CanaryGame(60), seed).coins for seed in range(40)]).double()
     assert abs(float(tosses.mean()) - 0.5) < 4 * 0.5 / (60 * 40) ** 0.5
     assert float(tosses.mean(0).max()) < 0.9 and float(tosses.sum(1).std()) > 1, "coins, not a fixed half"
 
 
 def test_only_the_coins_change_with_the_seed_and_fewer_canaries_are_the_first(place: Path) -> None:
     given = job(place)
-    a, b, few = (audit.draw(given, CanaryGame(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
+    a, b, few = (canary_audit.draw(given, CanaryGame(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
     assert torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and not torch.equal(a.coins, b.coins)
     assert torch.equal(few.images, a.images[:20]) and torch.equal(few.labels, a.labels[:20])
 
@@ -74,7 +75,7 @@ def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: 
 
     monkeypatch.setattr(steps.teachers, "fit", spy)
     given = job(place, out=place / "sizes")
-    found = audit.run(given, CanaryGame(40, 20, "rmia"), 3).audit
+    found = canary_audit.run(given, CanaryGame(40, 20, "rmia"), 3).audit
     n = len(given.material.private[0])
     assert sizes == [n + found.canaries["inserted"], n, n]
     assert 0 < found.canaries["inserted"] < 40
@@ -82,8 +83,8 @@ def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: 
 
 def test_the_record_says_everything_and_is_found_again(place: Path) -> None:
     given = job(place, "dpsd")
-    first = audit.run(given, CanaryGame(40), 0)
-    again = audit.run(given, CanaryGame(40), 0)
+    first = canary_audit.run(given, CanaryGame(40), 0)
+    again = canary_audit.run(given, CanaryGame(40), 0)
     assert not first.cached and again.cached and again.audit.to_json() == first.audit.to_json()
     found = Audit.read(first.path / AUDIT)
     assert set(found.lines) == {"student", "teacher", "null"} and found.verdict == "not refuted"
@@ -96,7 +97,7 @@ def test_the_record_says_everything_and_is_found_again(place: Path) -> None:
 def test_every_choice_is_another_audit(place: Path) -> None:
     given = job(place)
     specs = {
-        audit.audit_spec(given, game, seed).hash
+        canary_audit.audit_spec(given, game, seed).hash
         for game, seed in (
             (CanaryGame(40), 0),
             (CanaryGame(40), 1),
@@ -111,9 +112,9 @@ def test_every_choice_is_another_audit(place: Path) -> None:
 
 
 def test_a_memorising_teacher_is_caught_and_a_null_is_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(audit.OVERFIT, "epochs", 40)
+    monkeypatch.setitem(canary_audit.OVERFIT, "epochs", 40)
     given = job(place, tier="quick", teacher_options=(("batch", "16"),), out=place / "caught")
-    found = audit.run(given, CanaryGame(60, 40, overfit=True), 0).audit
+    found = canary_audit.run(given, CanaryGame(60, 40, overfit=True), 0).audit
     student, teacher, null = (found.lines[name] for name in ("student", "teacher", "null"))
     assert found.powerful and teacher["epsilon_lower"] > 0.5
     assert student["epsilon_lower"] == teacher["epsilon_lower"], "no-defence releases the teacher"
@@ -134,25 +135,25 @@ def test_a_memorising_teacher_is_caught_and_a_null_is_not(place: Path, monkeypat
 )
 def test_impossible_games_are_refused_in_one_line(place: Path, game: CanaryGame, words: list[str]) -> None:
     with pytest.raises(BenchError) as caught:
-        audit.run(job(place), game, 0)
+        canary_audit.run(job(place), game, 0)
     assert "\n" not in str(caught.value) and all(word in str(caught.value) for word in words)
 
 
 def test_other_splits_and_foreign_teachers_are_refused(place: Path) -> None:
     with pytest.raises(BenchError, match="split iid"):
-        audit.check(job(place, split="disjoint-low"), CanaryGame(40))
+        canary_audit.check(job(place, split="disjoint-low"), CanaryGame(40))
     weights = place / "w.safetensors"
     weights.write_bytes(b"")
     with pytest.raises(BenchError, match="trains its own teacher"):
-        audit.check(job(place, teacher_weights=weights), CanaryGame(40))
+        canary_audit.check(job(place, teacher_weights=weights), CanaryGame(40))
 
 
 def test_rmia_puts_canaries_that_anybody_would_know_lower() -> None:
     target, outside = np.log([0.9, 0.9, 0.1]), np.log([0.9, 0.1, 0.1])
-    found = audit.scores(target, outside)
+    found = canary_audit.scores(target, outside)
     assert found[1] > found[0] > found[2]
     assert found[0] == pytest.approx(np.log(0.9 / ((1.3 * 0.9 + 0.7) / 2)))
-    assert np.array_equal(audit.scores(target, None), target)
+    assert np.array_equal(canary_audit.scores(target, None), target)
 
 
 CLAIM = {"epsilon": 1.0, "finite": True, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
@@ -161,7 +162,7 @@ PROVED = CLAIM | {"epsilon": 3.0, "relation": "add-or-remove"}
 
 def test_verdicts() -> None:
     def verdict(bound: float, claim: Any = None, units: Any = None) -> tuple[str, str]:
-        word, reasons = audit.judge(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
+        word, reasons = canary_audit.judge(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
         return word, " ".join(reasons)
 
     assert verdict(2.0, CLAIM, {"example": PROVED})[0] == "refuted"
@@ -185,7 +186,7 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
 
 @pytest.fixture(scope="module")
 def record(place: Path) -> Record:
-    return runner.run(job(place, budget=Budget(10.0)), 0).record
+    return run.run(job(place, budget=Budget(10.0)), 0).record
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:
@@ -254,12 +255,12 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
         with (out / "leaderboards" / f"{given.material.data.name}.csv").open(newline="") as stream:
             return [r["epsilon_audited"] for r in csv.DictReader(stream)]
 
-    audit.run(given, CanaryGame(40), 0)
+    canary_audit.run(given, CanaryGame(40), 0)
     assert not (out / "leaderboards").exists()
-    runner.run(given, 0)
+    run.run(given, 0)
     assert column() == ["0.0"]
-    runner.run(given, 1)
-    audit.run(given, CanaryGame(40), 1)
+    run.run(given, 1)
+    canary_audit.run(given, CanaryGame(40), 1)
     assert column() == ["0.0"]
     for path in out.glob("records/[!.]*/record.json"):
         noted = Record.read(path).privacy["audited"]
@@ -293,7 +294,7 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
 
 def test_the_plain_release_and_the_audited_one_share_nothing(place: Path) -> None:
     given = job(place)
-    spec = audit.audit_spec(given, CanaryGame(40), 0)
-    assert asdict(spec.release) == asdict(runner.run_spec(given, 0).release)
+    spec = canary_audit.audit_spec(given, CanaryGame(40), 0)
+    assert asdict(spec.release) == asdict(run.run_spec(given, 0).release)
     assert spec.teacher != spec.release.teacher and spec.teacher.kind == "audit-teacher"
     assert "no-defence" in registry.entries("method")

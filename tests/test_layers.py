@@ -11,40 +11,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LEAVES = {"errors", "seeds", "privacy", "data", "metrics", "nets"}
-BELOW: dict[str, set[str]] = {
-    "errors": set(),
-    "seeds": set(),
-    "files": set(),
-    "privacy": {"errors", "seeds"},
-    "data": {"errors", "seeds"},
-    "metrics": {"errors", "seeds"},
-    "nets": {"errors", "seeds"},
-    "console": set(),
-    "teachers": LEAVES,
-    "api": LEAVES,
-    "config": {"errors"},
-    "registry": {"errors"},
-    "records": set(),
-    "provenance": set(),
-    "pictures": set(),
-    "store": {"errors", "files", "records"},
-    "scoring": LEAVES | {"api", "teachers"},
-    "steps": LEAVES | {"api", "teachers", "records", "store"},
-    "reported": {"errors", "registry"},
-    "choosing": set(),
-    "leaderboard": {"errors", "files", "registry", "records", "reported", "privacy"},
-    "testing": LEAVES | {"api", "config"},
-    "bundle": LEAVES | {"records", "registry", "store", "teachers"},
-}
-BELOW["job"] = set(BELOW) - {"testing", "bundle"}
-BELOW["stage"] = BELOW["suspects"] = BELOW["audit"] = BELOW["references"] = BELOW["job"] | {"job"}
-BELOW["inversion"] = BELOW["membership"] = BELOW["suspects"] | {"stage", "suspects", "references"}
-BELOW["runner"] = BELOW["membership"] | {"inversion", "membership"}
-BELOW["sweeps"] = BELOW["runner"] | {"runner", "audit"}
-BELOW["report"] = {"choosing", "config", "errors", "leaderboard", "records", "registry", "reported", "teachers"}
-BELOW["cli"] = BELOW["sweeps"] | {"bundle", "report", "sweeps"}
-BELOW["__main__"] = {"cli"}
+FLOORS: list[set[str]] = [
+    {"errors", "seeds", "progress", "validate"},
+    {"config", "data", "metrics", "nets", "privacy", "storage"},
+    {"api", "registry"},
+    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers", "testing"},
+    {"bundle", "pipeline", "report"},
+    {"sweeps"},
+    {"cli"},
+    {"__main__"},
+]
+"""The rooms of `bench` from the ground up; a room imports from lower floors alone."""
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 LIGHT = """
 import sys
 from bench.cli import main
@@ -55,7 +33,9 @@ except SystemExit:
 heavy = {{"torch", "timm", "pandas", "sklearn", "scipy"}} & set(sys.modules)
 assert not heavy, heavy
 """
-PLUGINS = {"api", "nets", "privacy", "data", "errors", "seeds"}
+TOOLBOXES = {"api", "config", "data", "errors", "nets", "privacy", "seeds", "validate"}
+TOOLBOXES |= {"distillation", "dp_training", "gan", "membership", "teachers"}
+KINDS = ("methods", "baselines", "attacks")
 
 
 def imported(path: Path) -> set[str]:
@@ -79,23 +59,29 @@ def test_bench_imports_point_one_way(path: Path) -> None:
     room = path.relative_to(ROOT / "bench").parts[0].removesuffix(".py")
     if room == "__init__":
         return
-    assert rooms(path) - {room} <= BELOW[room]
-    assert not [name for name in imported(path) if name.split(".")[0] in ("methods", "baselines", "attacks")]
+    above = {other for other in rooms(path) - {room} if FLOOR[other] >= FLOOR[room]}
+    assert not above, f"{room} is on floor {FLOOR[room]} and imports from its own or a higher one"
+    assert not [name for name in imported(path) if name.split(".")[0] in KINDS]
 
 
 @pytest.mark.parametrize(
     "path",
-    sorted(p for d in ("methods", "baselines", "attacks") for p in (ROOT / d).glob("*.py")),
-    ids=lambda p: f"{p.parent.name}/{p.name}",
+    sorted(p for kind in KINDS for p in (ROOT / kind).rglob("*.py")),
+    ids=lambda p: str(p.relative_to(ROOT)),
 )
-def test_plugins_import_only_the_api_and_the_toolboxes(path: Path) -> None:
-    assert rooms(path) <= PLUGINS
-    others = [
-        n
-        for n in imported(path)
-        if n.split(".")[0] in ("methods", "baselines", "attacks") and not n.split(".")[1].startswith("_")
-    ]
-    assert not others, "a plug-in may share helpers, whose names start with _, but not import another plug-in"
+def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
+    assert rooms(path) <= TOOLBOXES
+    own = ".".join(path.relative_to(ROOT).parts[:2])
+    others = [n for n in imported(path) if n.split(".")[0] in KINDS and not n.startswith(f"{own}.")]
+    assert not others, "a plug-in imports no other plug-in: what two need is in a room of bench/"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
+    for path in (ROOT / kind).iterdir():
+        if path.name.startswith("__"):
+            continue
+        assert path.suffix == ".py" or (path / f"{path.name}.py").exists(), f"{path} is no plug-in"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
-from bench.records import (
+from bench.storage.records import (
     AttackSpec,
     DataSpec,
     EvaluatorSpec,
@@ -278,7 +278,7 @@ def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
 
 
 def leaderboard_hash(item: Record) -> str:
-    from bench.records import digest
+    from bench.storage.records import digest
 
     return digest(item.spec)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import write_toy
 
-from bench import registry, runner
+from bench import registry
+from bench.pipeline import run
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +29,10 @@ PAIRS = [
 
 @pytest.mark.parametrize(("method", "attack"), PAIRS)
 def test_every_pair_gives_a_record(toy: Path, method: str, attack: str | None) -> None:
-    settings = runner.Settings(
+    settings = run.Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
     )
-    outcome = runner.run(runner.prepare(settings), 0)
+    outcome = run.run(run.prepare(settings), 0)
     record = outcome.record
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
     assert (record.reason == "") == (record.status == "ok")

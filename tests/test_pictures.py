@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bench.pictures import CELL, DPI, EDGE, grid
+from bench.pipeline.plots import CELL, DPI, EDGE, grid
 
 
 def drawn(path: Path) -> np.ndarray:

@@ -12,13 +12,13 @@ import pytest
 import torch
 from conftest import ROOT
 
-from bench import audit, runner
 from bench.cli.sweep import settle
 from bench.data import ImageData
-from bench.job import load_material
 from bench.leaderboard import audited_release
-from bench.records import Record
-from bench.steps import Material
+from bench.pipeline import canary_audit, run
+from bench.pipeline.job import load_material
+from bench.pipeline.steps import Material
+from bench.storage.records import Record
 from bench.sweeps import plan, read
 
 RECIPE = ROOT / "recipes" / "audits.toml"
@@ -53,9 +53,9 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
         settings, game = settle(["audit", "release", *wanted.arguments, *common])
         assert game is not None
-        job = runner.prepare(settings, load)
-        audit.check(job, game)
-        spec = json.loads(json.dumps(asdict(audit.audit_spec(job, game, 0))))
+        job = run.prepare(settings, load)
+        canary_audit.check(job, game)
+        spec = json.loads(json.dumps(asdict(canary_audit.audit_spec(job, game, 0))))
         found.append(known_by(json.loads(audited_release(spec))))
     return found
 

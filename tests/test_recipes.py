@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from bench import registry, reported
+from bench import registry
 from bench.cli.sweep import settle
+from bench.leaderboard import reported
 from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import Wanted
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.pipeline.steps import budget_plain
 from bench.privacy import Budget
-from bench.records import (
+from bench.storage.records import (
     DataSpec,
     EvaluatorSpec,
     Record,
@@ -24,7 +25,6 @@ from bench.records import (
     digest,
     number,
 )
-from bench.steps import budget_plain
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from conftest import write_toy
 
-from bench import inversion, references, runner, scoring, steps
 from bench.api import AttackResult
-from bench.runner import Job, Settings
+from bench.pipeline import evaluation, inversion_stage, reference_images, run, steps
+from bench.pipeline.run import Job, Settings
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def job(toy: Path, method: str = "no-defence", attack: str = "gmi") -> Job:
     settings = Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
     )
-    return runner.prepare(settings)
+    return run.prepare(settings)
 
 
 def made(toy: Path, kind: str) -> list[Path]:
@@ -31,7 +31,7 @@ def made(toy: Path, kind: str) -> list[Path]:
 
 
 def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
-    records = [runner.run(job(toy, *pair), 0).record for pair in (("no-defence", "gmi"), ("dpsd", "mi-face"))]
+    records = [run.run(job(toy, *pair), 0).record for pair in (("no-defence", "gmi"), ("dpsd", "mi-face"))]
     assert [len(made(toy, kind)) for kind in ("views", "references")] == [1, 1]
     for name in ("aux", "class_mean", "held_out"):
         keys = [key for key in records[0].metrics if key.startswith(f"reference_{name}_")]
@@ -43,33 +43,33 @@ def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
 
 def test_what_is_kept_is_what_a_new_look_gives(toy: Path) -> None:
     given = job(toy)
-    spec = runner.run_spec(given, 0)
-    runner.run(given, 0)
+    spec = run.run_spec(given, 0)
+    run.run(given, 0)
     m, device = given.material, given.device
     _, evaluator = steps.evaluator(given.store, spec.evaluator, given.evaluator_recipe, m, given.context)
     test = (m.data.test_images, m.data.test_labels)
-    new = scoring.appoint(
-        evaluator, m.private, test, scoring.look(evaluator, m.private[0], m.data.test_images, device), device
+    new = evaluation.appoint(
+        evaluator, m.private, test, evaluation.look(evaluator, m.private[0], m.data.test_images, device), device
     )
-    kept = inversion._appoint(given, spec, evaluator)
+    kept = inversion_stage._appoint(given, spec, evaluator)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
-    fresh = references._of_data(given, new)
-    found = references.references(given, spec, kept)
+    fresh = reference_images._of_data(given, new)
+    found = reference_images.references(given, spec, kept)
     assert {key: found[key] for key in fresh} == fresh
 
 
 def test_metrics_that_nobody_reads_are_not_computed(toy: Path) -> None:
     given = job(toy)
-    spec = runner.run_spec(given, 0)
-    runner.run(given, 0)
+    spec = run.run_spec(given, 0)
+    run.run(given, 0)
     _, evaluator = steps.evaluator(given.store, spec.evaluator, given.evaluator_recipe, given.material, given.context)
-    by = inversion._appoint(given, spec, evaluator)
+    by = inversion_stage._appoint(given, spec, evaluator)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
     images = torch.rand(len(targets), *given.material.data.shape, generator=torch.Generator().manual_seed(0))
     result = AttackResult(images, targets, torch.zeros_like(targets))
-    whole, part = (scoring.judge(result, by, None, None, wanted) for wanted in (None, ["knn_gap"]))
+    whole, part = (evaluation.judge(result, by, None, None, wanted) for wanted in (None, ["knn_gap"]))
     assert part.metrics["knn_gap"] == whole.metrics["knn_gap"]
     assert {"ssim", "density", "fid"} <= set(whole.metrics) and not {"ssim", "density", "fid"} & set(part.metrics)
     assert set(part.missing) <= {"knn_gap"}

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from bench import registry, reported
+from bench import registry
 from bench.errors import BenchError
+from bench.leaderboard import reported
 
 EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bench.errors import BenchError
-from bench.files import write_atomically
-from bench.store import MANIFEST, Store
+from bench.storage.atomic_write import write_atomically
+from bench.storage.store import MANIFEST, Store
 
 SPEC = {"kind": "toy", "value": 1}
 

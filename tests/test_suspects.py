@@ -10,8 +10,8 @@ import pytest
 import torch
 from conftest import write_toy
 
-from bench import runner, steps, suspects
 from bench.api import Evidence, MembershipResult, Target
+from bench.pipeline import membership_challenge, run, steps
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +19,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
-def job(toy: Path, **changes: Any) -> runner.Job:
-    settings = runner.Settings(
+def job(toy: Path, **changes: Any) -> run.Job:
+    settings = run.Settings(
         method="no-defence", attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
     )
-    return runner.prepare(replace(settings, **{"out": toy / "runs", **changes}))
+    return run.prepare(replace(settings, **{"out": toy / "runs", **changes}))
 
 
 def rows_of(images: torch.Tensor) -> set[bytes]:
@@ -32,7 +32,7 @@ def rows_of(images: torch.Tensor) -> set[bytes]:
 
 def test_half_of_the_suspects_are_private_and_half_are_test_images(toy: Path) -> None:
     m = job(toy).material
-    found = suspects.assemble(m)
+    found = membership_challenge.assemble(m)
     assert len(found.labels) == 80 and int(found.members.sum()) == 40
     assert rows_of(found.images[found.members]) <= rows_of(m.private[0])
     assert rows_of(found.images[~found.members]) == rows_of(m.data.test_images)
@@ -43,12 +43,12 @@ def test_half_of_the_suspects_are_private_and_half_are_test_images(toy: Path) ->
 
 
 def test_every_suspect_trains_exactly_half_of_the_references() -> None:
-    found = suspects.halves(6, 500)
+    found = membership_challenge.halves(6, 500)
     assert found.shape == (6, 500) and found.sum(0).eq(3).all()
     assert 200 < int(found[0].sum()) < 300
     for count in (0, 1, 3):
         with pytest.raises(ValueError, match="even number"):
-            suspects.halves(count, 10)
+            membership_challenge.halves(count, 10)
 
 
 def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
@@ -62,12 +62,12 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
         raise StopIteration
 
     monkeypatch.setattr(steps, "teacher", teacher)
-    spec = runner.run_spec(given, 0)
-    asked = suspects.assemble(given.material)
-    held = suspects.evidence(given, spec.release, asked, "teacher", {})
+    spec = run.run_spec(given, 0)
+    asked = membership_challenge.assemble(given.material)
+    held = membership_challenge.evidence(given, spec.release, asked, "teacher", {})
     with pytest.raises(StopIteration):
         held.references(2, "teacher")
-    mask = suspects.halves(2, 80)[0]
+    mask = membership_challenge.halves(2, 80)[0]
     assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0])
     assert not rows_of(seen[0]) & rows_of(asked.images[~mask])
     assert not rows_of(seen[0]) & rows_of(asked.population[0])
@@ -76,9 +76,9 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
 @pytest.mark.parametrize("method", ["no-defence", "label-smoothing", "pate"])
 def test_students_references_are_converted_like_the_student(toy: Path, method: str) -> None:
     given = job(toy, method=method, out=toy / "students")
-    spec = runner.run_spec(given, 0)
-    asked, seconds = suspects.assemble(given.material), dict[str, float]()
-    held = suspects.evidence(given, spec.release, asked, "student", seconds)
+    spec = run.run_spec(given, 0)
+    asked, seconds = membership_challenge.assemble(given.material), dict[str, float]()
+    held = membership_challenge.evidence(given, spec.release, asked, "student", seconds)
     first, second = held.references(2, "student")
     assert torch.equal(first.members, ~second.members) and first.target.access == "scores"
     assert not torch.equal(first.target.scores(held.images), second.target.scores(held.images))
@@ -90,7 +90,7 @@ def test_students_references_are_converted_like_the_student(toy: Path, method: s
 
 def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None:
     given = job(toy, out=toy / "whole")
-    outcome = runner.run(given, 0)
+    outcome = run.run(given, 0)
     record = outcome.record
     assert record.status in ("ok", "inconclusive")
     for prefix in ("", "teacher_", "random_"):
@@ -104,7 +104,7 @@ def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None
 
 
 def test_a_split_without_labelled_attacker_images_is_skipped_with_the_reason(toy: Path) -> None:
-    outcome = runner.run(job(toy, split="disjoint-low", out=toy / "disjoint"), 0)
+    outcome = run.run(job(toy, split="disjoint-low", out=toy / "disjoint"), 0)
     assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
 
 
@@ -115,5 +115,5 @@ def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch
         return MembershipResult(torch.full((3,), float("nan")))
 
     monkeypatch.setattr(type(given.attack), "infer", infer)
-    with pytest.raises(runner.RunFailed, match="for 80 suspects"):
-        runner.run(given, 0)
+    with pytest.raises(run.RunFailed, match="for 80 suspects"):
+        run.run(given, 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.records import AUDIT, RECORD, Record, digest
-from bench.store import inspect
+from bench.storage.records import AUDIT, RECORD, Record, digest
+from bench.storage.store import inspect
 
 AGAIN = "make it again with `bench run` and --fresh"
 

@@ -9,9 +9,9 @@ from bench.cli import run as run_command
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.audit import CanaryGame, Finished
+    from bench.pipeline.canary_audit import CanaryGame, Finished
+    from bench.pipeline.run import Settings
     from bench.privacy.audit import Game, MechanismAudit
-    from bench.runner import Settings
 
 HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
 DESCRIPTION = (
@@ -113,7 +113,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
     """The settings, the game and the seeds that the options of `bench audit release` ask for. Raises BenchError."""
     seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
-    from bench.audit import CanaryGame
+    from bench.pipeline.canary_audit import CanaryGame
 
     game = CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
     return run_command.read_settings(given, attack=None), game, seeds
@@ -121,30 +121,30 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
 
 def _release(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
-    from bench import audit, runner
+    from bench.pipeline import canary_audit, run
 
-    job = runner.prepare(settings)
-    audit.check(job, game)
+    job = run.prepare(settings)
+    canary_audit.check(job, game)
     for seed in seeds:
-        _show_release(audit.run(job, game, seed))
+        _show_release(canary_audit.run(job, game, seed))
     return 0
 
 
 def _prepare(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
-    from bench import audit, runner
+    from bench.pipeline import canary_audit, run
 
-    job = runner.prepare(settings)
+    job = run.prepare(settings)
     for seed in seeds:
-        audit.begin(job, game, seed)
+        canary_audit.begin(job, game, seed)
     return 0
 
 
 def _show_release(finished: Finished) -> None:
     from rich.table import Table
 
-    from bench.console import out
-    from bench.records import AUDIT
+    from bench.progress import out
+    from bench.storage.records import AUDIT
 
     found = finished.audit
     release, game = found.spec["release"], found.spec
@@ -193,7 +193,7 @@ def _mechanism(given: argparse.Namespace) -> int:
 def _show_mechanism(given: argparse.Namespace, game: Game, found: MechanismAudit) -> None:
     from rich.table import Table
 
-    from bench.console import out
+    from bench.progress import out
 
     out.print(f"\n[bold]mechanism of {given.method} on {given.dataset}, tier {given.tier}[/bold]")
     out.print(f"played: {game.describe}", markup=False, soft_wrap=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.console import out
 from bench.errors import BenchError
+from bench.progress import out
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (

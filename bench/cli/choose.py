@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.console import out
 from bench.errors import BenchError
+from bench.progress import out
 
 if TYPE_CHECKING:
-    from bench.choosing import Candidate, Choice, Wish
+    from bench.leaderboard.selection import Candidate, Choice, Wish
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -47,8 +47,8 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
     if not 0 <= given.min_accuracy <= 1:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
-    from bench import reported
-    from bench.choosing import Wish, choose
+    from bench.leaderboard import reported
+    from bench.leaderboard.selection import Wish, choose
 
     rows = reported.boards(given.boards)
     known = sorted({row["dataset"] for row in rows})

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.config import TIERS
-from bench.console import out
 from bench.errors import BenchError
+from bench.progress import out
 
 if TYPE_CHECKING:
-    from bench.reported import Line
+    from bench.leaderboard.reported import Line
 
 HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Compare and show. Returns the exit status."""
-    from bench import reported
+    from bench.leaderboard import reported
 
     entries = reported.table(given.paper, given.table)
     present = list(dict.fromkeys(entry.dataset for entry in entries))

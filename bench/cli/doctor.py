@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bench.console import out
+from bench.progress import out
 
 HELP = "versions, devices, data found, and what each missing piece blocks"
 DESCRIPTION = HELP
@@ -29,8 +29,9 @@ def execute(given: argparse.Namespace) -> int:
     """Print the report; status 1 if something a plain run needs is missing."""
     import torch
 
-    from bench import __version__, data, provenance
+    from bench import __version__, data
     from bench.errors import BenchError
+    from bench.storage import provenance
 
     commit = provenance.git_state(Path(__file__).parents[2])["commit"]
     out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")

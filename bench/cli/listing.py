@@ -8,8 +8,8 @@ import textwrap
 
 from bench import data, registry
 from bench.config import options
-from bench.console import out
 from bench.errors import unknown
+from bench.progress import out
 
 PER = {
     "example": "epsilon of one private record (unit example)",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.config import TIERS
-from bench.console import out
 from bench.errors import BenchError
+from bench.progress import out
 
 if TYPE_CHECKING:
     from bench.report import Sources

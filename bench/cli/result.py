@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.console import out
 from bench.leaderboard import dataset, flags, seed
-from bench.records import RECORD, Record
-from bench.runner import Outcome, Settings
+from bench.pipeline.run import Outcome, Settings
+from bench.progress import out
+from bench.storage.records import RECORD, Record
 
 COLUMNS = (("student", ""), ("teacher", "teacher_"), ("random net", "random_"))
 

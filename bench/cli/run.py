@@ -7,13 +7,13 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.config import TIERS, options
+from bench.config import TIERS, Variant, configure, options, plain
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
 
 if TYPE_CHECKING:
-    from bench.runner import Settings
+    from bench.pipeline.run import Settings
 
 HELP = "convert a teacher with a method, attack the student, write record and board"
 DESCRIPTION = (
@@ -75,6 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="quick",
         help="smoke: seconds, for tests; quick: minutes on two cores; paper: the paper's settings",
     )
+    what.add_argument(
+        "--variant",
+        choices=("printed", "working", "own"),
+        help="printed: the paper's algorithm and nothing else; working: the nearest one that learns, as `bench show` "
+        "lists its departures (default working, where there is one)",
+    )
+    what.add_argument("--attack-variant", choices=("printed", "working", "own"), help="the same of the attack")
     what.add_argument("--seeds", default="0", metavar="LIST", help="comma-separated seeds, a record each (default 0)")
     budget = parser.add_argument_group("privacy budget")
     budget.add_argument(
@@ -133,32 +140,36 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
         BenchError: an unknown plug-in.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--method", "--attack", "--tier"):
+    for name in ("--method", "--attack", "--tier", "--variant", "--attack-variant"):
         first.add_argument(name, nargs="?")
     named, _ = first.parse_known_args(arguments)
     wants_help = bool({"-h", "--help"} & set(arguments))
     for prefix in PREFIXES:
         chosen: str | None = getattr(named, prefix, None)
         asked = any(a.startswith(f"--{prefix}.") for a in arguments) or (wants_help and chosen is not None)
-        cls = _plugin(prefix, chosen) if asked else None
+        variant = named.variant if prefix == "method" else named.attack_variant
+        cls = _plugin(prefix, chosen, variant) if asked else None
         if cls is not None:
-            _add_options(parser, prefix, cls, named.tier or "quick")
+            _add_options(parser, prefix, cls, named.tier or "quick", variant)
 
 
-def _plugin(prefix: str, name: str | None) -> type[Any] | None:
+def _plugin(prefix: str, name: str | None, variant: str | None) -> type[Any] | None:
     from bench import registry
 
     if prefix == "teacher":
         from bench.teachers import Recipe
 
         return Recipe
-    return None if name is None else registry.load(prefix, name)
+    return None if name is None else registry.load(prefix, name, variant)
 
 
-def _add_options(parser: argparse.ArgumentParser, prefix: str, cls: type[Any], tier: str) -> None:
+def _add_options(
+    parser: argparse.ArgumentParser, prefix: str, cls: type[Any], tier: str, variant: Variant | None
+) -> None:
     group = parser.add_argument_group(f"options of the {prefix}")
+    usual = plain(configure(cls, tier if tier in TIERS else "quick", {}, prefix, variant))
     for option in options(cls):
-        now = cls.tiers.get(tier, {}).get(option.name, option.default)
+        now = usual[option.name]
         note = f"[{now}]" if now == option.default else f"[{now}; paper {option.default}]"
         extra: dict[str, Any] = {"nargs": "?", "const": "true"} if option.kind is bool else {}
         metavar = "|".join(option.choices) if option.choices else option.kind.__name__
@@ -174,12 +185,12 @@ def _add_options(parser: argparse.ArgumentParser, prefix: str, cls: type[Any], t
 def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
     settings, seeds = settle(given)
-    from bench import runner
     from bench.cli import result
+    from bench.pipeline import run
 
-    job = runner.prepare(settings)
+    job = run.prepare(settings)
     for seed in seeds:
-        result.show(runner.run(job, seed), settings)
+        result.show(run.run(job, seed), settings)
     return 0
 
 
@@ -209,11 +220,11 @@ class PREPARE:
     def execute(given: argparse.Namespace) -> int:
         """Train teacher and evaluator of every seed, unless they are there."""
         settings, seeds = settle(given)
-        from bench import runner
+        from bench.pipeline import run
 
-        job = runner.prepare(settings)
+        job = run.prepare(settings)
         for seed in seeds:
-            runner.begin(job, seed)
+            run.begin(job, seed)
         return 0
 
 
@@ -226,6 +237,8 @@ COPIED = [
     "teacher_weights",
     "student",
     "tier",
+    "variant",
+    "attack_variant",
     "device",
     "precision",
     "compile",
@@ -238,7 +251,7 @@ COPIED = [
 def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
     budget = read_budget(given)
-    from bench.runner import Settings
+    from bench.pipeline.run import Settings
 
     return Settings(
         method=given.method,

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.config import TIERS
-from bench.console import out, say
 from bench.errors import BenchError
+from bench.progress import out, say
 
 if TYPE_CHECKING:
-    from bench.audit import CanaryGame
-    from bench.runner import Settings
+    from bench.pipeline.canary_audit import CanaryGame
+    from bench.pipeline.run import Settings
     from bench.sweeps import Cell
     from bench.sweeps.conduct import Summary
     from bench.sweeps.executors import Executor
@@ -143,7 +143,7 @@ def settle(arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
 
 
 def _devices(text: str) -> tuple[str, ...]:
-    from bench.job import pick_device
+    from bench.pipeline.job import pick_device
 
     if text:
         return tuple(str(pick_device(name)) for name in text.split(","))

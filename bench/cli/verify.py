@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.console import out
+from bench.progress import out
 
 if TYPE_CHECKING:
     from bench.bundle import Verified

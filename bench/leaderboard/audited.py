@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.files import write_atomically
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
-from bench.records import Audit, Record, canonical
+from bench.storage.atomic_write import write_atomically
+from bench.storage.records import Audit, Record, canonical
 
 
 def audited_release(spec: dict[str, Any]) -> str:

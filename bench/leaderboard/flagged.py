@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bench.privacy.claims import defect
-from bench.records import Record
+from bench.storage.records import Record
 
 UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 """Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""

@@ -11,7 +11,7 @@ import orjson
 
 from bench.leaderboard.columns import AVERAGED
 from bench.leaderboard.flagged import flags
-from bench.records import Audit, Record
+from bench.storage.records import Audit, Record
 
 SEED = b'"seed":'
 VALUE = re.compile(rb"\d+|null")

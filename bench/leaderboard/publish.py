@@ -16,12 +16,12 @@ from typing import Any
 from filelock import FileLock
 
 from bench.errors import BenchError
-from bench.files import write_atomically
 from bench.leaderboard.audited import by_release, note
 from bench.leaderboard.members import dataset
 from bench.leaderboard.rows import Rows
 from bench.leaderboard.text import Line, lines, to_csv
-from bench.records import AUDIT, RECORD, Audit, Record
+from bench.storage.atomic_write import write_atomically
+from bench.storage.records import AUDIT, RECORD, Audit, Record
 
 PART = 4_000
 """Records that one process reads before it hands over what their rows need."""

@@ -14,12 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from bench import registry, reported
+from bench import registry
+from bench.leaderboard import reported
 from bench.leaderboard.audited import audited_release, by_release, is_refuted, strongest
 from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
 from bench.leaderboard.members import NUMBERS, Member, row_key
 from bench.leaderboard.text import place
-from bench.records import Audit, Record
+from bench.storage.records import Audit, Record
 
 REFERENCE_NUMBERS = ("attack_accuracy", *AVERAGED)
 

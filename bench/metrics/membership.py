@@ -168,7 +168,7 @@ def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: f
 
     An indication, no proof: differential privacy speaks of one record over many trainings, and these are many records
     of one training, whose scores depend on each other. Members that are easier than non-members without any training
-    raise it as well. `bench.audit` has the bound that holds.
+    raise it as well. `bench.pipeline.canary_audit` has the bound that holds.
 
     Args:
         delta: in [0, 1). The others, and errors, as for `membership`.

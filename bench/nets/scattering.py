@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.errors import BenchError
-from bench.nets.strokes import StrokeGenerator
+from bench.nets.stroke_generator import StrokeGenerator
 from bench.nets.students import SmallNet
 
 ANGLES = 4

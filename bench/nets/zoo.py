@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.errors import BenchError
-from bench.nets import private_students
-from bench.nets.convnets import ConvNet
+from bench.nets import dp_sgd_nets
+from bench.nets.condensation_convnet import ConvNet
 from bench.nets.scattering import ScatterNet
 from bench.nets.students import DataLensNet, DgdNet, EvaluatorNet, ShardNet, SmallNet
 
@@ -27,7 +27,7 @@ OWN: dict[str, type[SmallNet]] = {
     "shard-cnn": ShardNet,
     "scatter-linear": ScatterNet,
     "convnet": ConvNet,
-    **private_students.NETWORKS,
+    **dp_sgd_nets.NETWORKS,
 }
 SMALL_IMAGE = 64
 FEWEST_PATCHES, MOST_PATCHES = 4, 8

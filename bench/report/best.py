@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.choosing import Candidate, Wish, choose
+from bench.leaderboard.selection import Candidate, Wish, choose
 from bench.report.meanings import UNITS
 
 EPSILON = 10.0

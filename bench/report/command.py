@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import registry
 from bench.config import configure, plain
-from bench.records import Record
+from bench.storage.records import Record
 
 LOCATED = {"cifar10-jpeg": "cifar10"}
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}

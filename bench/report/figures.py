@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from html import escape
 
-from bench.records import Record
 from bench.report import charts, points
 from bench.report.charts import Styles, tag
 from bench.report.meanings import TIERS
+from bench.storage.records import Record
 
 EPSILON = (
     "Every point is a setting, the mean over its seeds; the bar is one standard deviation. Epsilons of different units "

@@ -13,11 +13,11 @@ from string import Template
 from typing import Any
 
 from bench import __version__, leaderboard
-from bench.records import Audit
 from bench.report import boards, charts, figures, meanings, runs
 from bench.report.best import EPSILON, best
 from bench.report.charts import tag
 from bench.report.sources import Sources
+from bench.storage.records import Audit
 
 
 def render(sources: Sources) -> str:

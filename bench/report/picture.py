@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.errors import BenchError
-from bench.records import Record
 from bench.report import points
 from bench.report.charts import Styles, styles
 from bench.report.meanings import UNITS
 from bench.report.points import Point
+from bench.storage.records import Record
 
 COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
 MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X"}

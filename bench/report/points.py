@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
-from bench.records import Record, canonical
 from bench.report.meanings import UNITS
+from bench.storage.records import Record, canonical
 
 
 @dataclass(frozen=True)

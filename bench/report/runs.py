@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import leaderboard
-from bench.records import Audit, Record
 from bench.report.command import command, differences, installed, notes
+from bench.storage.records import Audit, Record
 
 UTILITY = {
     "teacher_accuracy": "teacher",

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from bench import leaderboard
 from bench.errors import BenchError, unknown
-from bench.records import AUDIT, RECORD, Audit, Record
+from bench.storage.records import AUDIT, RECORD, Audit, Record
 
 PNG = b"\x89PNG\r\n\x1a\n"
 REPORTED = "reported.csv"

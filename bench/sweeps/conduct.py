@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.files import write_atomically
-from bench.records import AUDIT, RECORD, Audit, Record, canonical
+from bench.storage.atomic_write import write_atomically
+from bench.storage.records import AUDIT, RECORD, Audit, Record, canonical
 from bench.sweeps.executors import Done, Executor, Task
 from bench.sweeps.plan import Cell
 from bench.sweeps.recipe import COMMANDS

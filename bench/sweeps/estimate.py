@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import stage
-from bench.audit import release_of, teachers_of
-from bench.records import AUDIT, RECORD, Audit, AuditSpec, Record, RunSpec, digest
-from bench.store import Store
+from bench.pipeline import attack_targets
+from bench.pipeline.canary_audit import release_of, teachers_of
+from bench.storage.records import AUDIT, RECORD, Audit, AuditSpec, Record, RunSpec, digest
+from bench.storage.store import Store
 
 BESIDES = 10.0
 """Seconds of a run that are no step: starting, scoring, drawing."""
@@ -67,7 +67,7 @@ def _steps(spec: RunSpec, goal: str | None) -> Iterator[Named]:
     yield "release", "release", asdict(spec.release)
     if spec.attack is not None:
         kind = "membership" if goal == "membership" else "attack"
-        for target, aim in stage.targets(spec).items():
+        for target, aim in attack_targets.targets(spec).items():
             yield f"attack_{target}", kind, asdict(aim)
 
 

@@ -1,7 +1,7 @@
 """Who does the runs of a sweep: processes on this machine (`local.py`), or tasks of a Ray cluster (`cluster.py`).
 
 Either way a run is `bench run ...` in a process of its own, and an audit `bench audit release ...`, so that one that
-crashes takes no other with it. All write into one directory, where every step is made once (`bench.store`). What
+crashes takes no other with it. All write into one directory, where every step is made once (`bench.storage`). What
 several share, such as a teacher, is made before them by `bench prepare ...`, so that nobody waits for a lock.
 """
 

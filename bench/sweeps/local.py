@@ -30,7 +30,7 @@ from typing import Any
 from bench.sweeps.executors import TAIL, Done, Main, Task, cores, environment
 
 GRACE = 10.0
-IMPORTED = ["bench.runner", "timm"]
+IMPORTED = ["bench.pipeline.run", "timm"]
 """What the process to be forked imports; with these, all that every run needs."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 

@@ -8,11 +8,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from bench import audit, data, registry, runner
-from bench.audit import CanaryGame
+from bench import data, registry
 from bench.errors import BenchError
-from bench.job import Job, Loader, load_material
-from bench.records import RECORD, Record
+from bench.pipeline import canary_audit, run
+from bench.pipeline.canary_audit import CanaryGame
+from bench.pipeline.job import Job, Loader, load_material
+from bench.storage.records import RECORD, Record
 from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, Wanted
 
@@ -46,7 +47,7 @@ class Cell:
     command: str = "run"
 
 
-Settle = Callable[[Sequence[str]], tuple[runner.Settings, CanaryGame | None]]
+Settle = Callable[[Sequence[str]], tuple[run.Settings, CanaryGame | None]]
 """What the command line makes of a command, and of its game if it is an audit; the caller's, as that is above here."""
 
 
@@ -77,7 +78,7 @@ def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, esti
     try:
         settings, game = settle([*wanted.command.split(), *arguments])
         try:
-            job = runner.prepare(settings, load)
+            job = run.prepare(settings, load)
         except BenchError as error:
             if not _is_there(settings):
                 return cell("planned", str(error))
@@ -100,7 +101,7 @@ class _Place:
 
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
-    spec = runner.run_spec(job, seed)
+    spec = run.run_spec(job, seed)
     path = job.store.root / "records" / spec.hash
     goal = None if job.attack is None else job.attack.goal
     shared = f"{spec.release.teacher}{spec.evaluator}"
@@ -109,11 +110,13 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     """Raises BenchError if the game cannot be played."""
-    audit.check(job, game)
-    spec = audit.audit_spec(job, game, seed)
+    canary_audit.check(job, game)
+    spec = canary_audit.audit_spec(job, game, seed)
     path = job.store.root / "audits" / spec.hash
-    shared = f"{audit.teachers_of(spec)}"
-    return _Place(path, audit.published(path) is not None, shared, partial(estimate.audit_seconds, job.store, spec))
+    shared = f"{canary_audit.teachers_of(spec)}"
+    return _Place(
+        path, canary_audit.published(path) is not None, shared, partial(estimate.audit_seconds, job.store, spec)
+    )
 
 
 def done(path: Path) -> bool:
@@ -137,7 +140,7 @@ def _absent(wanted: Wanted) -> str:
     return ""
 
 
-def _is_there(settings: runner.Settings) -> bool:
+def _is_there(settings: run.Settings) -> bool:
     """Whether the data set can be read on this machine."""
     try:
         data.load(settings.dataset, settings.data_root, settings.download)

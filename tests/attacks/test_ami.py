@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks import _decoder, ami
-from attacks._decoder import Decoder, build_decoder, decode, train_decoder
-from attacks.ami import Ami, encode
+from attacks.ami import ami, decoder
+from attacks.ami.ami import Ami, encode
+from attacks.ami.decoder import Decoder, build_decoder, decode, train_decoder
 from bench import config
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError
@@ -135,7 +135,7 @@ def train(decoder: nn.Module, held: tuple[Tensor, Tensor], epochs: int, seed: in
 def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step size far too large makes the errors jump; what is kept has the smallest of them, its own clone."""
     errors: list[float] = []
-    judge = _decoder.decode
+    judge = decoder.decode
     held = (encode(Quadrants()(VICTIMS).softmax(1), 4, -1000.0, 50.0), VICTIMS)
 
     def watched(decoder: nn.Module, vectors: Tensor) -> Tensor:
@@ -143,10 +143,10 @@ def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.Monke
         errors.append(float((made - VICTIMS).square().mean()))
         return made
 
-    monkeypatch.setattr(_decoder, "decode", watched)
-    decoder = build_decoder(4, SHAPE, 4, 0)
-    train(decoder, held, 12)
-    kept = float((judge(decoder, held[0]) - VICTIMS).square().mean())
+    monkeypatch.setattr(decoder, "decode", watched)
+    built = build_decoder(4, SHAPE, 4, 0)
+    train(built, held, 12)
+    kept = float((judge(built, held[0]) - VICTIMS).square().mean())
     assert len(errors) == 12 and errors.index(min(errors)) < 11
     assert kept == pytest.approx(min(errors), abs=1e-7)
     assert not decoder.training

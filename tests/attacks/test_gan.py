@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks import _gan
-from attacks._gan import (
+from bench.gan import wasserstein
+from bench.gan.wasserstein import (
     build_gan,
     critic_loss,
     fingerprint,
@@ -63,13 +63,13 @@ def test_penalty_takes_the_norm_of_each_image_at_its_own_point() -> None:
 
 def test_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    original = _gan._descend
+    original = wasserstein._descend
 
     def spy(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
         seen.append(optimiser.param_groups[0]["params"][0].numel())
         original(optimiser, loss)
 
-    monkeypatch.setattr(_gan, "_descend", spy)
+    monkeypatch.setattr(wasserstein, "_descend", spy)
     ticks: list[int] = []
     generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
     g, d = next(generator.parameters()).numel(), next(critic.parameters()).numel()
@@ -110,7 +110,7 @@ def test_generator_learns_what_the_images_look_like() -> None:
 
 
 def test_batches_are_shuffled_passes() -> None:
-    batches = _gan._batches(10, 3, torch.Generator().manual_seed(0))
+    batches = wasserstein._batches(10, 3, torch.Generator().manual_seed(0))
     first, second = (torch.cat([next(batches) for _ in range(3)]) for _ in range(2))
     assert len(set(first.tolist())) == len(set(second.tolist())) == 9
     assert first.tolist() != second.tolist()

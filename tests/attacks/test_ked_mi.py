@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks._conditional_gan import ClassCritic, MinibatchDiscrimination, descend
 from attacks.ked_mi import KedMi, critic_loss, generator_loss, recovery_loss
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
+from bench.gan.conditional import ClassCritic, MinibatchDiscrimination, descend
 from bench.testing import context
 
 SHAPE = (1, 8, 8)

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks._search import nesterov, search
-from attacks._watched import watched
 from attacks.lomma import Lomma, identity_loss
 from bench import config, nets
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
+from bench.gan.feature_hook import watched
+from bench.gan.latent_search import nesterov, search
 from bench.testing import context, toy_images, toy_teacher
 
 SHAPE = (1, 16, 16)

@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from attacks import rmia
-from attacks._membership import TINY, ReferenceAttack, ask, confidence, halves, true_class, views
 from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from attacks.rmia import Rmia, area, dominated, marginal, tuned
@@ -22,6 +21,7 @@ from attacks.shadow import Shadow, statistics
 from bench.api import Evidence, MembershipResult, Reference, Target
 from bench.config import TIERS, configure
 from bench.errors import BenchError, RunFailed
+from bench.membership.confidences import TINY, ReferenceAttack, ask, confidence, halves, true_class, views
 from bench.testing import context, toy_private
 
 ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Shadow]

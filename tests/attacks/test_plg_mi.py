@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks._conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionCritic
 from attacks.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
+from bench.gan.conditional import ClassBatchNorm, ConditionalGenerator, ProjectionCritic
 from bench.testing import context
 
 SHAPE = (1, 8, 8)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from attacks._sac import Agents, Perceptrons, Replay, log_density
-from attacks.rlb_mi import RlbMi, keep_best
+from attacks.rlb_mi.rlb_mi import RlbMi, keep_best
+from attacks.rlb_mi.soft_actor_critic import Agents, Perceptrons, Replay, log_density
 from bench import config
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError

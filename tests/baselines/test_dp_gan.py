@@ -14,16 +14,17 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import _dp_gan_ghost, _dp_sgd, _private_gradient, dp_gan
-from baselines._dp_gan_ghost import ghost_gradient
-from baselines._dp_gan_networks import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator, build
-from baselines._dp_sgd import Plan
-from baselines._private_gradient import PrivateGradient
-from baselines._synthesis import Synthesis
-from baselines.dp_gan import DpGan, _Game
+from baselines.dp_gan import dp_gan, ghost
+from baselines.dp_gan.dp_gan import DpGan, _Game
+from baselines.dp_gan.ghost import ghost_gradient
 from bench.api import Teacher
 from bench.config import configure
+from bench.dp_training import dp_sgd, private_gradient
+from bench.dp_training.dp_sgd import Plan
+from bench.dp_training.private_gradient import PrivateGradient
+from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
+from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator, build
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -75,7 +76,7 @@ def test_the_ledger_is_the_critics_steps_and_nothing_else() -> None:
 def test_every_step_samples_and_adds_noise_as_the_ledger_says(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
     rates: list[float] = []
     noises: list[float] = []
-    sample, add_noise = _private_gradient.poisson_sample, _private_gradient.add_noise
+    sample, add_noise = private_gradient.poisson_sample, private_gradient.add_noise
 
     def spy_sample(n: int, q: float, rng: torch.Generator) -> Tensor:
         rates.append(q)
@@ -85,9 +86,9 @@ def test_every_step_samples_and_adds_noise_as_the_ledger_says(monkeypatch: pytes
         noises.append(z)
         add_noise(total, groups, z, rng)
 
-    monkeypatch.setattr(_private_gradient, "poisson_sample", spy_sample)
-    monkeypatch.setattr(_private_gradient, "add_noise", spy_noise)
-    monkeypatch.setattr(_dp_gan_ghost, "add_noise", spy_noise)
+    monkeypatch.setattr(private_gradient, "poisson_sample", spy_sample)
+    monkeypatch.setattr(private_gradient, "add_noise", spy_noise)
+    monkeypatch.setattr(ghost, "add_noise", spy_noise)
     made = synthesise(replace(SMALL, network=network, multiplier=1.5, steps=2, batch=16))
     (entry,) = made.ledger.entries()
     assert rates == [entry.event.sampling_probability] * entry.count
@@ -189,7 +190,7 @@ def test_one_record_moves_a_step_by_at_most_the_bound(monkeypatch: pytest.Monkey
     images, labels = toy_private(n=8)
     ends = []
     for count in (8, 7):
-        monkeypatch.setattr(_private_gradient, "poisson_sample", lambda n, q, rng, count=count: torch.arange(count))
+        monkeypatch.setattr(private_gradient, "poisson_sample", lambda n, q, rng, count=count: torch.arange(count))
         with monkeypatch.context() as patch:
             played = game(replace(SMALL, network=network, clip=0.03), q=0.5, z=0.0)
             taken = steps_taken(patch, played, (images, labels))[0]
@@ -200,7 +201,7 @@ def test_one_record_moves_a_step_by_at_most_the_bound(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("network", ["dcgan", "mlp"])
 def test_records_that_are_not_sampled_leave_no_trace(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
     """Only the mechanism sees records: with empty batches any data give the same generator, to the last bit."""
-    monkeypatch.setattr(_private_gradient, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    monkeypatch.setattr(private_gradient, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     method = replace(SMALL, network=network, steps=3, average=0.5)
     ends = [synthesise(method, data=(toy_private(seed)[0], toy_private()[1].flip(seed))).generator for seed in (0, 0)]
     other = synthesise(method, data=(255 - toy_private(3)[0], toy_private()[1].flip(0))).generator
@@ -336,4 +337,4 @@ def test_a_budget_for_another_unit_is_refused() -> None:
 
 
 def test_the_private_sample_is_the_shared_one() -> None:
-    assert _private_gradient.poisson_sample is _dp_sgd.poisson_sample
+    assert private_gradient.poisson_sample is dp_sgd.poisson_sample

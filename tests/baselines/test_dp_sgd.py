@@ -15,8 +15,9 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import _dp_sgd
-from baselines._dp_sgd import (
+from bench import nets
+from bench.dp_training import dp_sgd
+from bench.dp_training.dp_sgd import (
     GRADIENTS,
     Group,
     Plan,
@@ -29,7 +30,6 @@ from baselines._dp_sgd import (
     solve,
     train,
 )
-from bench import nets
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.students import SmallNet
@@ -171,7 +171,7 @@ def test_noise_has_the_deviation_of_its_group(scale: float) -> None:
 
 def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, seed: int = 0) -> Tensor:
     """What `steps` steps of rate 1 do to the weights when every batch is empty: noise alone."""
-    monkeypatch.setattr(_dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     model = network()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
     settings = replace(PLAIN, clip=0.7)
@@ -261,7 +261,7 @@ def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: py
         drawn.append((n, probability, sample.tolist()))
         return sample
 
-    monkeypatch.setattr(_dp_sgd, "poisson_sample", spy)
+    monkeypatch.setattr(dp_sgd, "poisson_sample", spy)
     train(network(), "tanh-cnn", records(40), PLAIN, Plan(0.3, 4, 1.0), context(), "test")
     assert [(n, q) for n, q, _ in drawn] == [(40, 0.3)] * 4
     assert len({tuple(sample) for *_, sample in drawn}) == 4
@@ -398,7 +398,7 @@ def test_networks_without_it_are_accepted() -> None:
 
 def test_the_average_starts_as_the_plain_mean() -> None:
     weights = {"w": nn.Parameter(torch.zeros(1))}
-    average = _dp_sgd.Average(weights, 0.9)
+    average = dp_sgd.Average(weights, 0.9)
     for value in (1.0, 2.0, 6.0):
         weights["w"].data.fill_(value)
         average.update()

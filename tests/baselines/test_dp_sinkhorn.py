@@ -13,9 +13,16 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import optimize, stats
 from torch import Tensor
 
-from baselines import dp_sinkhorn
-from baselines._sinkhorn import annealing, ground_cost, plan, transport
-from baselines.dp_sinkhorn import DpSinkhorn, SinkhornGenerator, SinkhornPlan, clipped, noisy, with_labels
+from baselines.dp_sinkhorn import dp_sinkhorn
+from baselines.dp_sinkhorn.dp_sinkhorn import (
+    DpSinkhorn,
+    SinkhornGenerator,
+    SinkhornPlan,
+    clipped,
+    noisy,
+    with_labels,
+)
+from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, plan, transport
 from bench.config import configure
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from baselines import dp_teacher
 from baselines.dp_teacher import DpTeacher
-from bench import nets, runner
+from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.errors import BenchError
+from bench.pipeline import run
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
@@ -68,16 +69,16 @@ def test_the_ledger_is_the_private_training_and_nothing_else(conversion: str) ->
 
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The multipliers of the steps taken, spied on where noise is drawn."""
-    from baselines import _dp_sgd
+    from bench.dp_training import dp_sgd
 
     drawn: list[float] = []
-    add_noise = _dp_sgd.add_noise
+    add_noise = dp_sgd.add_noise
 
     def spy(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
         drawn.append(z)
         add_noise(total, groups, z, rng)
 
-    monkeypatch.setattr(_dp_sgd, "add_noise", spy)
+    monkeypatch.setattr(dp_sgd, "add_noise", spy)
     release = convert(Budget(4.0), teacher=toy(32))
     (entry,) = release.ledger.entries()
     assert drawn == [release.solved["sigma"]] * entry.count and entry.count == 3
@@ -181,8 +182,8 @@ def test_missing_private_records_are_a_defect_and_said() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("given", "least"), [((("conversion", "none"),), 0.80), ((), 0.70)])
 def test_digits_at_epsilon_10(tmp_path: Path, given: tuple[tuple[str, str], ...], least: float) -> None:
-    settings = runner.Settings(method="dp-teacher", attack=None, out=tmp_path, method_options=given)
-    record = runner.run(runner.prepare(settings), 0).record
+    settings = run.Settings(method="dp-teacher", attack=None, out=tmp_path, method_options=given)
+    record = run.run(run.prepare(settings), 0).record
     assert record.metrics["accuracy"] >= least  # type: ignore[operator]
     assert record.privacy["accounted"]["epsilon"] <= 10.0
 
@@ -190,14 +191,14 @@ def test_digits_at_epsilon_10(tmp_path: Path, given: tuple[tuple[str, str], ...]
 @pytest.mark.slow
 def test_without_noise_the_student_comes_near_its_teacher(tmp_path: Path) -> None:
     def accuracy(conversion: str) -> float:
-        settings = runner.Settings(
+        settings = run.Settings(
             method="dp-teacher",
             attack=None,
             out=tmp_path,
             budget=Budget(math.inf),
             method_options=(("conversion", conversion), ("steps", "200")),
         )
-        return runner.run(runner.prepare(settings), 0).record.metrics["accuracy"]  # type: ignore[return-value]
+        return run.run(run.prepare(settings), 0).record.metrics["accuracy"]  # type: ignore[return-value]
 
     teacher = accuracy("none")
     assert teacher > 0.9 and accuracy("distil") > teacher - 0.1

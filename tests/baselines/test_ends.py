@@ -18,11 +18,11 @@ from baselines.non_private_kd import NonPrivateKd
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.data_free_kd import distil
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
-from methods._free import distil
 
 BOTH = pytest.mark.parametrize("cls", [LabelSmoothing, NonPrivateKd])
 

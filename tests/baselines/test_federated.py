@@ -13,7 +13,6 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
 from baselines import feddf
-from baselines._federated import Clients, Federation, State, batches, snapshot, weighted_mean
 from baselines.fedavg import FedAvg
 from baselines.feddf import FedDf, mean_logits
 from bench import nets
@@ -24,6 +23,7 @@ from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.seeds import derive
+from bench.teachers.federated import Clients, Federation, State, batches, snapshot, weighted_mean
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 BOTH = pytest.mark.parametrize("cls", [FedAvg, FedDf])

@@ -12,12 +12,12 @@ from dp_accounting import GaussianDpEvent
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import gs_wgan
-from baselines._gs_wgan_accounting import Plan, make_schedule, published_epsilon, solve
-from baselines._gs_wgan_networks import ProjectionCritic, ResnetGenerator, frozen
-from baselines._synthesis import Synthesis
-from baselines.gs_wgan import Critic, GsWgan, bits, sanitise
+from baselines.gs_wgan import gs_wgan
+from baselines.gs_wgan.accounting import Plan, make_schedule, published_epsilon, solve
+from baselines.gs_wgan.gs_wgan import Critic, GsWgan, bits, sanitise
+from baselines.gs_wgan.networks import ProjectionCritic, ResnetGenerator, frozen
 from bench.data.partition import by_hash
+from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon

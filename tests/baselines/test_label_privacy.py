@@ -18,13 +18,13 @@ from scipy.optimize import linprog
 from torch import Tensor, nn
 
 from baselines import alibi, lp_2st, rr, rr_debiased
-from baselines._label_dp import LabelPrivate, respond, response_probabilities
 from baselines.alibi import Alibi, log_likelihood, posterior_loss
 from baselines.lp_2st import Lp2st, candidates, likely, rr_with_prior, stages
 from baselines.rr import Rr, forward_loss
 from baselines.rr_debiased import RrDebiased, debiased_loss
 from bench.api import Context, Release, Teacher
 from bench.config import configure
+from bench.dp_training.label_privacy import LabelPrivate, respond, response_probabilities
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon

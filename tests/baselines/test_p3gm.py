@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import _p3gm_mixture as phases
-from baselines._p3gm_mixture import Mixture, Projection, private_components, private_mean, private_mixture, spread
-from baselines._p3gm_network import PhasedVae
-from baselines._private_gradient import PrivateGradient
-from baselines.p3gm import P3gm, Plan, sampled_renyi
+from baselines.p3gm import mixture as phases
+from baselines.p3gm.mixture import Mixture, Projection, private_components, private_mean, private_mixture, spread
+from baselines.p3gm.network import PhasedVae
+from baselines.p3gm.p3gm import P3gm, Plan, sampled_renyi
 from bench.api import Teacher
 from bench.config import configure
+from bench.dp_training.private_gradient import PrivateGradient
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
@@ -270,7 +270,7 @@ def test_an_empty_batch_is_noise_alone() -> None:
 
 
 def test_steps_draw_the_noise_and_the_samples_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    import baselines.p3gm as module
+    import baselines.p3gm.p3gm as module
 
     drawn: list[float] = []
     rates: list[float] = []

@@ -13,9 +13,14 @@ from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import integrate, stats
 from torch import Tensor, nn
 
-from baselines import _pate, _vote_bounds
-from baselines._pate import DIAGNOSTIC, NoisyVotes, votes_squares
-from baselines._vote_bounds import (
+from baselines.pate import Pate
+from baselines.pate_gnmax import PateGnmax
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.distillation import pate, vote_bounds
+from bench.distillation.pate import DIAGNOSTIC, NoisyVotes, votes_squares
+from bench.distillation.vote_bounds import (
     FEW_WHOLE_ORDERS,
     ORDERS,
     Values,
@@ -25,11 +30,6 @@ from baselines._vote_bounds import (
     log_wrong_gaussian,
     log_wrong_laplace,
 )
-from baselines.pate import Pate
-from baselines.pate_gnmax import PateGnmax
-from bench import nets
-from bench.api import Release, Teacher
-from bench.config import configure
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
@@ -205,9 +205,9 @@ def test_noise_of_the_moments_and_of_the_votes_is_what_the_ledger_says(
         counted.append(plan.aggregation.scale)
         return ask(plan, *given)
 
-    released, ask = _pate.release, _pate.ask
-    monkeypatch.setattr(_pate, "release", moments)
-    monkeypatch.setattr(_pate, "ask", votes)
+    released, ask = pate.release, pate.ask
+    monkeypatch.setattr(pate, "release", moments)
+    monkeypatch.setattr(pate, "ask", votes)
     release = convert(cls)
     entry = release.ledger.entries(Unit.EXAMPLE)
     assert drawn[0] == entry[-1].event.noise_multiplier == release.solved["moments_multiplier"]
@@ -239,11 +239,11 @@ def test_private_images_are_unprotected_and_said_to_be(cls: type[Any]) -> None:
 def test_private_images_are_asked_about_once_each() -> None:
     rng = torch.Generator().manual_seed(0)
     of = toy()
-    images = _pate._some_private(of, 10, 70, rng)
+    images = pate._some_private(of, 10, 70, rng)
     assert images.shape == (70, *SHAPE) and images.dtype == torch.float32 and images.max() <= 1
     assert len(images.flatten(1).unique(dim=0)) == 70
     with pytest.raises(BenchError, match="81 images to query of 80"):
-        _pate._some_private(of, 81, 90, rng)
+        pate._some_private(of, 81, 90, rng)
 
 
 def test_images_of_moments_look_like_their_class_without_noise() -> None:
@@ -289,7 +289,7 @@ class Fixed(nn.Module):
 
 def test_own_answers_count_only_where_the_student_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of means 0, 1, 1 under logits (4 m, 0): p = 1/2, s, s = sigmoid(4); mean of 0, -log s, -log s."""
-    monkeypatch.setattr(_pate, "jitter", lambda images, rng: images)
+    monkeypatch.setattr(pate, "jitter", lambda images, rng: images)
     images = torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE), torch.ones(SHAPE)])
     net, s = Fixed(4.0), 1 / (1 + math.exp(-4))
     loss = smoke(Pate, sure="0.9")._own_answers(net, net, images, torch.Generator())
@@ -418,7 +418,7 @@ def test_theorem_3_of_2017_holds(votes: list[int], scale: float) -> None:
     assert log_wrong(at, law) <= log_wrong_laplace(at[None], scale)[0] + 1e-6
     bound, truth = laplace_renyi_of_votes(at[None], scale, orders)[0], worst_neighbour(at, law, orders)
     assert (truth <= bound * (1 + 1e-6) + 1e-9).all()
-    assert (bound <= _vote_bounds.laplace_renyi(scale, orders) + 1e-12).all()
+    assert (bound <= vote_bounds.laplace_renyi(scale, orders) + 1e-12).all()
 
 
 @pytest.mark.parametrize("sigma", [1.5, 4.0])
@@ -463,7 +463,7 @@ def test_a_bound_from_a_larger_lead_than_there_is_would_be_wrong() -> None:
 def test_bounds_of_hopeless_and_of_unanimous_votes(scale: float) -> None:
     """Even votes: the data-independent bound. 250 to 0: a hundredth of it or less at small orders."""
     even, sure, low = np.full((1, 10), 25.0), np.array([[250.0] + [0.0] * 9]), FEW_WHOLE_ORDERS[:4]
-    laplace, gauss = _vote_bounds.laplace_renyi(scale, low), low / scale**2
+    laplace, gauss = vote_bounds.laplace_renyi(scale, low), low / scale**2
     assert np.allclose(laplace_renyi_of_votes(even, scale, low)[0], laplace)
     assert np.allclose(gaussian_renyi_of_events(log_wrong_gaussian(even, scale), scale, low)[0], gauss)
     if scale == 20.0:

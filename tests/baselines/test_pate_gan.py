@@ -16,12 +16,12 @@ from torch import Tensor
 from baselines.pate_gan import LabelledPerceptron, Parts, PateGan, Perceptrons, Round
 from bench.config import configure
 from bench.data.partition import by_hash
+from bench.distillation.noisy_votes import Aggregation
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
-from methods._votes import Aggregation
 
 INPUTS = math.prod(SHAPE) + CLASSES
 LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])

@@ -16,17 +16,18 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import _dp_sgd, _private_training
-from baselines._dp_sgd import Plan
 from baselines.dp_sgd import DpSgd
 from baselines.gm_dp import GmDp
 from baselines.ts_adp import TsAdp, fold, temper
 from baselines.zcdp import AUTHORS, LEAST, Zcdp, sampled_zcdp_epsilon
-from bench import nets, runner
+from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.dp_training import dp_sgd, private_classifier
+from bench.dp_training.dp_sgd import Plan
 from bench.errors import BenchError
-from bench.nets.private_students import TemperedSigmoid
+from bench.nets.dp_sgd_nets import TemperedSigmoid
+from bench.pipeline import run
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -257,7 +258,7 @@ def test_one_record_moves_the_weights_by_the_clipping_norm(name: str, by_layer: 
 
 def noise_alone(monkeypatch: pytest.MonkeyPatch, name: str, **given: str) -> list[Tensor]:
     """The movement of each layer's weights when every batch is empty: steps of rate 1, B = 8, C = 0.6, z = 1.5."""
-    monkeypatch.setattr(_dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     fixed = {"batch": "8", "rate": "1.0", "momentum": "0", "clip": "0.6", "multiplier": "1.5"}
     release = convert(name, **fixed, **given)
     moved = flat(release.student) - flat(untrained(release.arch))
@@ -283,14 +284,14 @@ def test_the_noise_of_every_step_follows_the_schedule(
 ) -> None:
     """Schedule step, k = 1/2 each pass, T = 3 in 3 passes: 1, 1/2, 1/4 of sigma_0; no noise is that of another pass."""
     drawn: list[tuple[float, Tensor]] = []
-    add_noise = _dp_sgd.add_noise
+    add_noise = dp_sgd.add_noise
 
     def spy(total: dict[str, Tensor], groups: Any, z: float, rng: torch.Generator) -> None:
         before = {name: t.clone() for name, t in total.items()}
         add_noise(total, groups, z, rng)
         drawn.append((z, torch.cat([(total[name] - before[name]).flatten() for name in total])))
 
-    monkeypatch.setattr(_dp_sgd, "add_noise", spy)
+    monkeypatch.setattr(dp_sgd, "add_noise", spy)
     noise_alone(monkeypatch, "zcdp", steps="3", schedule="step", k="0.5", period="1", epochs="3")
     assert [z for z, _ in drawn] == [1.5, 0.75, 0.375]
     for t, (_, noise) in enumerate(drawn):
@@ -303,7 +304,7 @@ def test_the_noise_of_every_step_follows_the_schedule(
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     drawn: list[float] = []
     sampled: list[float] = []
-    add_noise, poisson_sample = _dp_sgd.add_noise, _dp_sgd.poisson_sample
+    add_noise, poisson_sample = dp_sgd.add_noise, dp_sgd.poisson_sample
 
     def spy_noise(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
         drawn.append(z)
@@ -313,8 +314,8 @@ def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.Monk
         sampled.append(probability)
         return poisson_sample(n, probability, rng)
 
-    monkeypatch.setattr(_dp_sgd, "add_noise", spy_noise)
-    monkeypatch.setattr(_dp_sgd, "poisson_sample", spy_sample)
+    monkeypatch.setattr(dp_sgd, "add_noise", spy_noise)
+    monkeypatch.setattr(dp_sgd, "poisson_sample", spy_sample)
     release = convert(name, multiplier="2.5", batch="16", steps="5")
     entries = release.ledger.entries()
     written = [e.event.event.noise_multiplier for e in entries for _ in range(e.count)]
@@ -413,7 +414,7 @@ def test_folding_leaves_the_answers_and_makes_tanh(arch: str, scale: float, temp
 def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     images = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
-    train = _private_training.train
+    train = private_classifier.train
 
     def spy(network: nets.Classifier, *rest: Any) -> None:
         train(network, *rest)
@@ -421,7 +422,7 @@ def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeyp
         with torch.no_grad():
             seen.append(network(images))
 
-    monkeypatch.setattr(_private_training, "train", spy)
+    monkeypatch.setattr(private_classifier, "train", spy)
     release = convert("ts-adp", scale="3", temperature="1", offset="0.5", clip="1.0")
     constants, trained = seen
     assert constants == (3.0, 1.0, 0.5)
@@ -602,8 +603,6 @@ def test_zcdps_release_claims_its_theorem_and_stays_within_either_number() -> No
 @every_method
 @pytest.mark.slow
 def test_without_noise_digits_are_learnt(tmp_path: Path, name: str) -> None:
-    settings = runner.Settings(
-        method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),)
-    )
-    record = runner.run(runner.prepare(settings), 0).record
+    settings = run.Settings(method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),))
+    record = run.run(run.prepare(settings), 0).record
     assert record.metrics["accuracy"] >= record.metrics["teacher_accuracy"] - 0.1  # type: ignore[operator]

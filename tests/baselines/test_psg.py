@@ -14,17 +14,17 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines import psg
-from baselines._private_gradient import PrivateGradient
-from baselines._psg_set import SHIFT, fit_set, moved
-from baselines._synthesis import Protocol
-from baselines.psg import Psg, Released, gradient_distance, renew, train_on_set
+from baselines.psg import psg
+from baselines.psg.psg import Psg, Released, gradient_distance, renew, train_on_set
+from baselines.psg.synthetic_set import SHIFT, fit_set, moved
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.dp_training.private_gradient import PrivateGradient
+from bench.dp_training.synthetic_data import Protocol
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.convnets import ConvNet
+from bench.nets.condensation_convnet import ConvNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher

@@ -17,7 +17,7 @@ from PIL import Image
 from bench.bundle import account, export, find, solved
 from bench.cli import main
 from bench.errors import BenchError
-from bench.records import Record, digest
+from bench.storage.records import Record, digest
 
 ALWAYS = {"MANIFEST.json", "README.md", "model.json", "privacy.json", "student.safetensors"}
 EXTRAS = {

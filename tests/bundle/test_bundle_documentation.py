@@ -12,7 +12,7 @@ from bundles import found
 from conftest import ROOT
 
 from bench.bundle import account, network, solved
-from bench.records import Record
+from bench.storage.records import Record
 
 PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench import choosing
 from bench.cli import choose, compare
 from bench.errors import BenchError
-from bench.leaderboard import COLUMNS
+from bench.leaderboard import COLUMNS, selection
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def boards(tmp_path: Path) -> Path:
 
 def test_only_what_is_proved_is_chosen(boards: Path) -> None:
     rows = [row | {"dataset": "mnist"} for row in csv.DictReader((boards / "mnist.csv").open())]
-    found = choosing.choose(rows, choosing.Wish("example", 8, 0.9))
+    found = selection.choose(rows, selection.Wish("example", 8, 0.9))
     assert {place: [c.row["method"] for c in each] for place, each in found.taken.items()} == {
         ("mnist", "quick", "iid"): ["dp-sgd", "pate"]
     }
@@ -93,7 +92,7 @@ def test_a_refutation_in_the_row_of_another_attack_counts() -> None:
         proved("psg", 1.0, 0.97, dataset="mnist"),
         proved("psg", 1.0, 0.97, dataset="mnist", attack="gmi", access="weights", flags="refuted", seeds="0"),
     ]
-    assert not choosing.choose(rows, choosing.Wish("example", 8, 0.9)).taken
+    assert not selection.choose(rows, selection.Wish("example", 8, 0.9)).taken
 
 
 def test_a_label_promise_is_chosen_for_labels_alone(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, RandomizedResponseDpEvent
 
 from bench.cli.result import _notes
+from bench.pipeline.steps import privacy
 from bench.privacy import Budget, Ledger, Unit
-from bench.steps import privacy
 
 
 def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from bench.distillation.noisy_labels import Mechanism, Plan, solve
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
-from methods._annotation import Mechanism, Plan, solve
 
 ROWS = Mechanism("data", batch=256, classes=10, per_row=True, wide=0, printed=False, teacher_trains_generator=False)
 LABELS = replace(ROWS, mode="label", batch=4)

@@ -10,12 +10,12 @@ import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy import optimize, stats
 
+from bench.distillation.noisy_labels import Mechanism, Plan, solve
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.accountant import epsilon
-from methods._annotation import Mechanism, Plan, solve
-from methods.dpdfd import Dpdfd
-from methods.dpsd import Dpsd
+from methods.dpdfd.dpdfd import Dpdfd
+from methods.dpsd.dpsd import Dpsd
 
 DELTA = 1e-5
 SUMS = Mechanism(

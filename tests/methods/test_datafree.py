@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods._datafree import (
+from bench.distillation.losses import (
     activation_loss,
     balance_loss,
     confidence_loss,

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.errors import BenchError, RunFailed
 from bench.nets.vae import VAE
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods._manifold import jacobian_gram, spread, tangent_basis, tangent_normal
-from methods._votes import Aggregation, VotePlan
-from methods.dgd import Dgd
+from methods.dgd.dgd import Dgd
+from methods.dgd.tangent_space import jacobian_gram, spread, tangent_basis, tangent_normal
 
 FREE = Budget(math.inf, solve="none")
 

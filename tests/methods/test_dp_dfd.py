@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.generator_training import BatchStatistics, fixed, l1_activation_loss, pretrain
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods._generator import BatchStatistics, fixed, l1_activation_loss, pretrain
-from methods.dp_dfd import DpDfd, Plan, candidates, kl_loss, likelihood, likelihood_loss
+from methods.dp_dfd.dp_dfd import DpDfd, Plan, candidates, kl_loss, likelihood, likelihood_loss
 
 PLAYS = 60_000
 FREE = Budget(None, solve="none")
@@ -529,7 +529,7 @@ def test_soft_answers_as_printed_are_refuted(epsilon: float) -> None:
 
 def test_the_k_of_before_the_top_two_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the answer is drawn with the k = 1 that line 5 sets, which keeps the label always."""
-    from methods import dp_dfd
+    from methods.dp_dfd import dp_dfd
 
     def planted(labels: Tensor, allowed: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
         odds = math.inf if int(allowed[0].sum()) == 2 else epsilon

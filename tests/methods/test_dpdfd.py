@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.noisy_labels import Plan
 from bench.errors import BenchError
 from bench.nets import Classifier, Ensemble, SmallNet
 from bench.privacy import Budget, Unit
@@ -24,8 +25,7 @@ from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
-from methods._annotation import Plan
-from methods.dpdfd import Dpdfd
+from methods.dpdfd.dpdfd import Dpdfd
 
 P_T, P_S = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]
 PLAN = Plan(k=3, beta=0.5, sigma=0.0, answer_epsilon=1.0, iterations=1)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.losses import dkd_loss, gradient_at_output
+from bench.distillation.noisy_labels import Plan
+from bench.distillation.replay import balanced
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods._annotation import Plan
-from methods._datafree import balanced, dkd_loss, gradient_at_output
-from methods.dpsd import Dpsd
+from methods.dpsd.dpsd import Dpsd
 
 PLAN = Plan(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 

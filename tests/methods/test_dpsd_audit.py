@@ -11,7 +11,7 @@ import torch
 
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game, audit
-from methods.dpsd import Dpsd
+from methods.dpsd.dpsd import Dpsd
 
 PLAYS = 60_000
 QUERY_1 = Budget(1.0, account="accounted", unit=Unit.QUERY)

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from bench.api import Release, Shards, Teacher
 from bench.config import configure
+from bench.distillation.noisy_labels import Plan
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods._annotation import Plan
-from methods.fed_dpsd import FedDpsd
+from methods.fed_dpsd.fed_dpsd import FedDpsd
 
 PLAN = Plan(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 FREE = Budget(None, solve="none")

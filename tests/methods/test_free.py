@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from bench import nets
+from bench.distillation.data_free_kd import FreeSettings, _Work, distil
+from bench.distillation.generator_training import make_generator
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
+from bench.nets.stroke_generator import StrokeGenerator
 from bench.nets.students import SmallNet
 from bench.testing import context
-from methods._free import FreeSettings, _Work, distil
-from methods._generator import make_generator
 
 SHAPE, CLASSES = (1, 16, 16), 4
 SMALL = FreeSettings(

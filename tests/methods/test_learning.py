@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from bench import runner
+from bench.pipeline import run
 from bench.privacy import Budget
-from bench.records import Record
+from bench.storage.records import Record
 
 GAP = 0.10
 
 
 def record(out: Path, method: str, **options: str) -> Record:
-    settings = runner.Settings(
+    settings = run.Settings(
         method=method,
         attack=None,
         out=out,
         budget=Budget(float("inf"), solve="none"),
         method_options=tuple(sorted(options.items())),
     )
-    return runner.run(runner.prepare(settings), 0).record
+    return run.run(run.prepare(settings), 0).record
 
 
 @pytest.mark.slow

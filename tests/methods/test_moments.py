@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from methods._moments import (
+from bench.distillation.class_moments import (
     SENSITIVITY,
     Gaussians,
     Moments,
@@ -351,7 +351,7 @@ def test_another_seed_turns_the_stroke_basis_a_little() -> None:
 
 
 def test_a_stroke_basis_holds_strokes_better_than_random_directions() -> None:
-    from bench.nets.strokes import StrokeGenerator
+    from bench.nets.stroke_generator import StrokeGenerator
 
     torch.manual_seed(3)
     pen = StrokeGenerator((1, 7, 7), 6)

@@ -19,19 +19,19 @@ from torch import Tensor, nn
 
 from bench.api import Context, Release, Teacher
 from bench.config import configure
+from bench.distillation import ensemble_mode
+from bench.distillation.distinguishing_games import ensemble_game
+from bench.distillation.ensemble_mode import AGREEMENT, noisy_sum
+from bench.distillation.losses import dkd_loss, gradient_at_output
+from bench.distillation.noisy_labels import Plan
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import Game, audit
 from bench.privacy.counts import noisy_counts
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
-from methods import _sound
-from methods._annotation import Plan
-from methods._datafree import dkd_loss, gradient_at_output
-from methods._game import ensemble_game
-from methods._sound import AGREEMENT, noisy_sum
-from methods.dpdfd import Dpdfd
-from methods.dpsd import Dpsd
+from methods.dpdfd.dpdfd import Dpdfd
+from methods.dpsd.dpsd import Dpsd
 
 TEACHERS, BATCH, BATCHES = 3, 6, 3
 EIGHT, FREE = Budget(8.0, account="accounted"), Budget(math.inf)
@@ -145,13 +145,13 @@ def test_the_moments_are_released_with_the_noise_that_the_ledger_names(
 ) -> None:
     """And the control's with what all of the budget buys; from a basis that knows nothing of the private images."""
     calls: list[dict[str, Any]] = []
-    real = _sound.release
+    real = ensemble_mode.release
 
     def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
         calls.append({"images": images, "labels": labels, "basis": basis, "multiplier": multiplier})
         return real(images, labels, classes, basis, multiplier, *rest)
 
-    monkeypatch.setattr(_sound, "release", noted)
+    monkeypatch.setattr(ensemble_mode, "release", noted)
     private = toy_private()
     release = convert(method, teacher=many(private), prior="moments", prior_share=0.3, aggregate=aggregate)
     mu_squared = [e.count / e.event.noise_multiplier**2 for e in release.ledger.entries(Unit.EXAMPLE)]

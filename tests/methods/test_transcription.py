@@ -19,17 +19,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.api import Teacher
 from bench.config import configure
+from bench.distillation.generator_training import make_generator
+from bench.distillation.loop import SHARPEST, Players, Transcription, updates
+from bench.distillation.losses import gradient_at_output, kd_loss
+from bench.distillation.noisy_labels import Plan, posterior_of_response
 from bench.nets import Ensemble
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.strokes import StrokeGenerator
+from bench.nets.stroke_generator import StrokeGenerator
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods._annotation import Plan, posterior_of_response
-from methods._datafree import gradient_at_output, kd_loss
-from methods._generator import make_generator
-from methods._transcription import SHARPEST, Players, Transcription, updates
-from methods.dpdfd import Dpdfd
-from methods.dpsd import Dpsd
-from methods.fed_dpsd import FedDpsd
+from methods.dpdfd.dpdfd import Dpdfd
+from methods.dpsd.dpsd import Dpsd
+from methods.fed_dpsd.fed_dpsd import FedDpsd
 
 SMALL = Transcription(batch=8, latent=6, width=4, gamma_s=1e-2, replay_batch=5)
 aten = torch.ops.aten

@@ -10,12 +10,12 @@ import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 
+from bench.distillation.noisy_votes import AGREEMENTS, Aggregation, VotePlan, ask, posterior, solve, vote_game
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
 from bench.privacy.claims import dgd_composition
-from methods._votes import AGREEMENTS, Aggregation, VotePlan, ask, posterior, solve, vote_game
 
 LAPLACE, GAUSSIAN = Aggregation("laplace", 5.0), Aggregation("gaussian", 5.0)
 PLAN = VotePlan(LAPLACE, 100, 100, 50)

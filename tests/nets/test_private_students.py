@@ -6,7 +6,7 @@ from torch import nn
 
 from bench import nets
 from bench.errors import BenchError
-from bench.nets.private_students import NETWORKS, PrivateNet, PrivateVgg, TemperedSigmoid
+from bench.nets.dp_sgd_nets import NETWORKS, PrivateNet, PrivateVgg, TemperedSigmoid
 
 
 def parameters(module: nn.Module) -> int:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bench.errors import BenchError
-from bench.nets.strokes import StrokeGenerator, catmull_rom
+from bench.nets.stroke_generator import StrokeGenerator, catmull_rom
 
 
 def test_the_curve_passes_through_its_points_and_keeps_straight_lines() -> None:

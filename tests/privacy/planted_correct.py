@@ -11,9 +11,9 @@ from planted_counts import candidates, labels, noisy, votes
 from scipy import optimize, stats
 from torch import Tensor
 
+from bench.distillation.noisy_votes import Aggregation, VotePlan, vote_game
 from bench.privacy.audit import Game, Play
 from bench.privacy.mechanisms import randomised_response
-from methods._votes import Aggregation, VotePlan, vote_game
 
 TEACHERS = 50
 CONFIDENT = Aggregation("gaussian", VOTE_STD, threshold=26.0, threshold_scale=3 * VOTE_STD)

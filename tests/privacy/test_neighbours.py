@@ -29,16 +29,18 @@ from neighbours import (
 )
 from torch import Tensor, nn
 
-from baselines import _dp_sgd, gs_wgan, p3gm
+from baselines.gs_wgan import gs_wgan
+from baselines.p3gm import p3gm
 from bench import registry
 from bench.api import Shards
 from bench.config import configure
+from bench.distillation import class_moments
+from bench.dp_training import dp_sgd
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Diverged, Trace, Witness
 from bench.teachers import ensemble as training
 from bench.testing import CLASSES, weights
-from methods import _moments
 
 Options = dict[str, Any]
 SOUND = {"teachers": 6, "teacher_nets": "shard-cnn", "teacher_steps": 2, "asks": 1}
@@ -152,9 +154,9 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_class_moments(pooled: bool) -> None:
-    trace, basis = Trace(MISSING), _moments.cosine_basis((1, 16, 16), 12)
+    trace, basis = Trace(MISSING), class_moments.cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
-        _moments.release(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
+        class_moments.release(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
         trace.again()
     (step,) = trace.steps
     assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
@@ -186,18 +188,18 @@ def by_place_in_the_batch(model: nn.Module, *_: object) -> None:
 @pytest.mark.parametrize("gradients", ["opacus", "func"])
 def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
     case = ("dp-sgd", {"batch": 40, "network": "student", "gradients": gradients})
-    with planted(_dp_sgd, "without_chance", by_place_in_the_batch):
+    with planted(dp_sgd, "without_chance", by_place_in_the_batch):
         trace, first, _ = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
     assert violations(trace, first.ledger, twice=True)
 
 
 def test_found_views_drawn_by_a_records_place() -> None:
-    honest = _dp_sgd.views
+    honest = dp_sgd.views
 
     def by_place(images: Tensor, count: int, chosen: Tensor, drawn: Tensor | None) -> Tensor:
         return honest(images, count, torch.arange(len(chosen)), drawn)
 
-    with planted(_dp_sgd, "views", by_place):
+    with planted(dp_sgd, "views", by_place):
         trace, first, _ = two_runs(
             method("dp-sgd", {"batch": 40, "views": 2}),
             OWN,

@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import Any
 
-from bench.records import Record, digest
+from bench.storage.records import Record, digest
 
 NASTY = "</script><img src=x onerror=alert(1)>"
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from bench import cli
 from bench.errors import BenchError
-from bench.records import Record
 from bench.report.picture import compose, draw
+from bench.storage.records import Record
 
 MADE = [
     record("dpsd", seed=0, accuracy=0.4, accounted=100.0, attack="gmi", success=0.7),

@@ -17,17 +17,18 @@ import pytest
 from conftest import write_toy
 from made import NASTY, png, record
 
-from bench import cli, leaderboard, runner
+from bench import cli, leaderboard
 from bench.cli import report as report_command
 from bench.cli import run as run_command
 from bench.errors import BenchError
-from bench.job import setting
-from bench.records import Record
+from bench.pipeline import run
+from bench.pipeline.job import setting
 from bench.report import Sources, boards, charts, command, gather, meanings, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.page import content, embedded
 from bench.report.points import Point
+from bench.storage.records import Record
 
 SMOKE = "run --method dpsd --tier smoke --teacher datalens"
 
@@ -35,8 +36,8 @@ SMOKE = "run --method dpsd --tier smoke --teacher datalens"
 def made_by(line: str, out: Path) -> Record:
     """The record that a command line would write, without its results."""
     settings, seeds = run_command.settle(cli.read([*shlex.split(line), "--out", str(out)]))
-    job = runner.prepare(settings)
-    spec = runner.run_spec(job, seeds[0])
+    job = run.prepare(settings)
+    spec = run.run_spec(job, seeds[0])
     return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), setting(job))
 
 

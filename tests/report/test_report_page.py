@@ -11,8 +11,8 @@ import pytest
 from browser import Browser, find
 from made import NASTY, png, record
 
-from bench.records import Record
 from bench.report import Sources, command, render
+from bench.storage.records import Record
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get install chromium")
 

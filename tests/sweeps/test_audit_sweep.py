@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from conftest import write_toy
 
-from bench.audit import CanaryGame
 from bench.cli import main
 from bench.cli.sweep import settle
-from bench.records import AUDIT, Audit
+from bench.pipeline.canary_audit import CanaryGame
+from bench.storage.records import AUDIT, Audit
 from bench.sweeps import Cell, conduct, plan, read
 
 HEAD = """

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import stage
-from bench.audit import teachers_of
-from bench.records import (
+from bench.pipeline import attack_targets
+from bench.pipeline.canary_audit import teachers_of
+from bench.storage.records import (
     AUDIT,
     RECORD,
     AttackSpec,
@@ -24,7 +24,7 @@ from bench.records import (
     TeacherSpec,
     digest,
 )
-from bench.store import Store
+from bench.storage.store import Store
 from bench.sweeps.estimate import BESIDES, Estimate
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
@@ -61,7 +61,7 @@ def test_a_step_counts_for_the_first_run_that_needs_it(tmp_path: Path) -> None:
 def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7, attack="gmi"), SPENT | PLAYED)
     store, spec = Store(tmp_path), run(attack="gmi")
-    there = {"teacher": asdict(spec.release.teacher), "attack": asdict(stage.targets(spec)["random"])}
+    there = {"teacher": asdict(spec.release.teacher), "attack": asdict(attack_targets.targets(spec)["random"])}
     for kind, plain in there.items():
         (tmp_path / "steps" / kind / digest(plain)).mkdir(parents=True)
     assert Estimate(tmp_path).seconds(store, spec, "inversion") == BESIDES + 30 + 20 + 1 + 2

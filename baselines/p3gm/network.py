@@ -1,0 +1,120 @@
+"""P3GM's second phase: decoder and variance network, and the clipped gradients of single records.
+
+The networks are chains of dense layers: a record's gradient of a layer is the outer product of delta, the gradient of
+its loss by the layer's output, and a, the layer's input; its norm is ||delta|| sqrt(||a||^2 + 1), bias included. Norms
+of all records come from one backward pass, and no record's gradient is ever formed (Goodfellow 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from baselines.p3gm.mixture import Mixture
+from bench.dp_training.dp_sgd import ROOM
+
+START = 0.1
+"""The variance network starts at this share of the mixture's mean variance."""
+
+
+class Chain(nn.Module):
+    """Dense, ReLU, dense."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
+
+    def traced(self, x: Tensor) -> tuple[Tensor, list[tuple[nn.Linear, Tensor, Tensor]]]:
+        """The outputs, and (layer, its input, its output) of both layers."""
+        middle = self.first(x)
+        active = middle.relu()
+        out = self.last(active)
+        return out, [(self.first, x, middle), (self.last, active, out)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs) to (n, outputs)."""
+        return self.last(self.first(x).relu())
+
+
+class Decoder(nn.Module):
+    """Codes to records: pixels and scores of the classes, linear at the end.
+
+    Args:
+        latent: k.
+        hidden: width.
+        shape: (c, h, w).
+        classes: number of classes.
+    """
+
+    def __init__(self, latent: int, hidden: int, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        c, h, w = shape
+        self.shape, self.pixels = shape, c * h * w
+        self.body = Chain(latent, hidden, self.pixels + classes)
+
+    def forward(self, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, k) to images (n, c, h, w) cut to [0, 1] and labels (n,) of the highest scores."""
+        records = self.body(codes)
+        pixels, scores = records[:, : self.pixels], records[:, self.pixels :]
+        return pixels.clamp(0, 1).unflatten(1, self.shape), scores.argmax(1)
+
+
+class PhasedVae(nn.Module):
+    """The autoencoder whose encoder's mean is fixed: what is trained privately.
+
+    Args:
+        latent, hidden, shape, classes: of the decoder; the variance network has the same width.
+        mixture: the prior, where the variance network starts from.
+    """
+
+    def __init__(self, latent: int, hidden: int, shape: tuple[int, int, int], classes: int, mixture: Mixture) -> None:
+        super().__init__()
+        self.decoder = Decoder(latent, hidden, shape, classes)
+        self.variance = Chain(self.decoder.pixels + classes, hidden, latent)
+        self.mixture = mixture
+        with torch.no_grad():
+            self.variance.last.bias.copy_((START * mixture.variances.mean(0)).log())
+
+    def losses(
+        self, records: Tensor, means: Tensor, noise: Tensor
+    ) -> tuple[Tensor, list[tuple[nn.Linear, Tensor, Tensor]]]:
+        """(n,) ||x - x^||^2 + KL(N(mean, s^2) || mixture), and the layers as `Chain.traced` has them.
+
+        Args:
+            records: (n, d) x.
+            means: (n, k) their codes.
+            noise: (n, k) of N(0, I).
+        """
+        log_variance, below = self.variance.traced(records)
+        made, above = self.decoder.body.traced(means + (log_variance / 2).exp() * noise)
+        loss = (records - made).square().sum(1) + self.mixture.divergence(means, log_variance)
+        return loss, below + above
+
+    def clipped_sum(self, records: Tensor, means: Tensor, noise: Tensor, clip: float) -> dict[str, Tensor]:
+        """Parameter name to the float64 sum of the records' gradients, each clipped to norm `clip` over all parameters.
+
+        A record whose gradient holds NaN or infinity counts as zero. No records, zeros.
+        """
+        loss, layers = self.losses(records, means, noise)
+        deltas = torch.autograd.grad(loss.sum(), [out for _, _, out in layers])
+        factor = _factors(layers, deltas, clip)
+        names = {id(layer): name for name, layer in self.named_modules()}
+        total = {}
+        for (layer, inputs, _), delta in zip(layers, deltas, strict=True):
+            rows = torch.where(factor[:, None] > 0, delta * factor[:, None], 0.0).double()
+            clean = torch.where(factor[:, None] > 0, inputs.detach(), 0.0).double()
+            total[f"{names[id(layer)]}.weight"] = rows.T @ clean
+            total[f"{names[id(layer)]}.bias"] = rows.sum(0)
+        return total
+
+
+def _factors(layers: Sequence[tuple[nn.Linear, Tensor, Tensor]], deltas: Sequence[Tensor], clip: float) -> Tensor:
+    """(n,) min(1, clip / ||g_i||), 0 where the norm is not finite."""
+    squares = [
+        delta.square().sum(1) * (inputs.detach().square().sum(1) + 1)
+        for (_, inputs, _), delta in zip(layers, deltas, strict=True)
+    ]
+    norms = torch.stack(squares).sum(0).sqrt()
+    return (ROOM * clip / norms.clamp_min(1e-30)).clamp(max=1.0).masked_fill(~norms.isfinite(), 0.0)

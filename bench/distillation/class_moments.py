@@ -1,0 +1,202 @@
+"""Class-conditional images from one private release: the mean and second moment of every class, in a data-free basis.
+
+For a record x of class y let u = x / ||x||, pixels in [0, 1]. Released are, with Gaussian noise, S_y1 = sum a u and
+S_y2 = sum b u u^T over the records of each class (or of all together: `pooled`), a^2 + b^2 = 1, in a basis U of
+orthonormal columns chosen without data. Everything after that is post-processing: a Gaussian per class, and images
+drawn from it.
+
+Sensitivity. A record adds a unit vector (a u in its class's block, b u u^T with the Frobenius norm) to the release;
+left out it moves the release by 1, which is what the noise is for. The number of records n is public: neighbours leave
+one record out of everything but n. The noise is isotropic in pixel space; only its projection on U is drawn, which is
+post-processing. One record replaced by another moves the release by at most sqrt(2), as pixels are not negative.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.nets.stroke_generator import StrokeGenerator
+from bench.privacy.noise import Noise, Source
+
+SENSITIVITY = 1.0
+STROKES, POINTS = 4000, (4, 5, 6, 8)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Noisy sums of one release.
+
+    Attributes:
+        first: (classes, d) sums of U^T u with noise of standard deviation noise / a.
+        second: (classes, d, d) sums of U^T u u^T U, symmetric, with noise / b on the diagonal and 1 / sqrt(2) of that
+            elsewhere; (1, d, d) if pooled.
+        noise: standard deviation of the noise before the division by a and b.
+        weight: a^2.
+        records: how many private records there are; public.
+        basis: (pixels, d) orthonormal columns U.
+    """
+
+    first: Tensor
+    second: Tensor
+    noise: float
+    weight: float
+    records: int
+    basis: Tensor
+
+
+def release(
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    basis: Tensor,
+    multiplier: float,
+    source: Source,
+    weight: float = 0.5,
+    pooled: bool = False,
+) -> Moments:
+    """The noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one record left out.
+
+    Args:
+        images: (n, c, h, w) uint8, private.
+        labels: (n,) int64, private.
+        basis: (c h w, d) orthonormal columns, chosen without data; on the generator's device.
+        multiplier: noise over `SENSITIVITY`; 0 = no noise.
+        source: of the privacy noise.
+        weight: a^2 in (0, 1), the first moments' share.
+        pooled: one second moment of all records, for small data sets.
+    """
+    d, std = basis.shape[1], multiplier * SENSITIVITY
+    wide = basis.double()
+    first, second = wide.new_zeros(classes, d), wide.new_zeros(1 if pooled else classes, d, d)
+    for part, of in zip(images.split(4096), labels.split(4096), strict=True):
+        u = F.normalize(part.to(basis.device).double().flatten(1), dim=1) @ wide
+        member = F.one_hot(of, classes).to(u)
+        first += member.T @ u
+        second += _sums_of_squares(u, member[:, :1].new_ones(len(u), 1) if pooled else member)
+    # One vector, which a record moves by a (a u, b u u^T) of norm 1: entries off the diagonal stand twice in u u^T.
+    a, b = math.sqrt(weight), math.sqrt(1 - weight)
+    row, column = torch.triu_indices(d, d, device=basis.device)
+    twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
+    sums = torch.cat([a * first.flatten(), (b * twice * second[:, row, column]).flatten()])
+    noisy = Noise.of(source).gaussian(sums, std)
+    first = noisy[: classes * d].view(classes, d) / a
+    second[:, row, column] = noisy[classes * d :].view(len(second), -1) / (b * twice)
+    second[:, column, row] = second[:, row, column]
+    return Moments(first.float(), second.float(), std, weight, len(images), basis)
+
+
+def _sums_of_squares(u: Tensor, member: Tensor) -> Tensor:
+    """(k, d, d): sum over n of member_nk u_n u_n^T."""
+    return torch.stack([(u * of[:, None]).T @ u for of in member.unbind(1)])
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """A Gaussian of u per class: means (classes, d), factors (classes, d, d) with covariance L L^T, and the basis."""
+
+    means: Tensor
+    factors: Tensor
+    basis: Tensor
+
+    def draw(self, count: int, rng: torch.Generator, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        """(count, c, h, w) projections, of no particular scale, and their classes, which take turns."""
+        classes = torch.arange(count, device=self.means.device) % len(self.means)
+        normal = torch.randn(count, self.means.shape[1], generator=rng, device=self.means.device)
+        u = torch.empty_like(normal)
+        for k in range(len(self.means)):
+            u[k :: len(self.means)] = self.means[k] + normal[k :: len(self.means)] @ self.factors[k].T
+        return (F.normalize(u, dim=1) @ self.basis.T).view(count, *shape), classes
+
+
+def gaussians(released: Moments) -> Gaussians:
+    """Post-processing: a mean and a positive semidefinite covariance per class from noisy moments.
+
+    A class's size is its share of the traces of all second moments, or an equal share if they were pooled. Pooled,
+    class means are shrunk to their mean by the share that noise has in how they differ, and the classes share the
+    covariance around them; otherwise each class's covariance is shrunk so to the classes' mean covariance. Eigenvalues
+    inside the noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become 0, and larger ones lose
+    what the noise added to them.
+    """
+    classes, d = released.first.shape
+    on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
+    if len(released.second) == 1:
+        size = released.records / classes
+        means = _shrunk_means(released.first / size, (on_first / size) ** 2 * d)
+        own = released.second / released.records - means.T @ means / classes
+        covariance, entry = own, torch.full((1,), on_second / released.records / 2**0.5, device=own.device)
+    else:
+        traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
+        size = released.records * traces / traces.sum()
+        means = released.first / size[:, None]
+        own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
+        pooled = (own * size[:, None, None]).sum(0) / size.sum()
+        variance = (on_second / size).square() / 2
+        trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
+        covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
+        entry = (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
+    factors = _without_noise(covariance, 2 * d**0.5 * entry)
+    return Gaussians(means, factors.expand(classes, d, d), released.basis)
+
+
+def _shrunk_means(means: Tensor, noise: float) -> Tensor:
+    """(classes, d): means drawn to their mean; `noise` is the expected squared length of the noise on one of them."""
+    centre = means.mean(0)
+    away = means - centre
+    return centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
+
+
+def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
+    """(k, d, d) factors L with L L^T the covariance (k, d, d) without noise whose eigenvalues reach `edge` (k,)."""
+    values, vectors = torch.linalg.eigh(covariance)
+    edge = edge[:, None]
+    kept = (values + (values.square() - edge.square()).clamp_min(0).sqrt()) / 2
+    spread = torch.where(values > edge, kept, torch.zeros_like(values)).clamp_min(1e-7).sqrt()
+    return vectors * spread[:, None, :]
+
+
+def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
+    """(c h w, d): principal directions of random pen strokes, one or two to an image; no data."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        drawn = []
+        for points in POINTS:
+            pen = StrokeGenerator(shape, points)
+            drawn.append(pen(torch.randn(STROKES // len(POINTS), pen.latent)))
+        one = torch.cat(drawn)
+        other = one[torch.randperm(len(one))] * (torch.rand(len(one), 1, 1, 1) < 0.5)
+        flat = torch.maximum(one, other).flatten(1)
+    _, vectors = torch.linalg.eigh(flat.T @ flat / len(flat))
+    return vectors[:, -d:].flip(1).contiguous()
+
+
+def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
+    """(c h w, d or a little more): cosines of the lowest frequencies, in every channel alike; no data."""
+    channels, h, w = shape
+    rows, columns = _cosines(h), _cosines(w)
+    order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]
+    planes = torch.stack([torch.outer(rows[i], columns[j]).flatten() for _, i, j in order], 1)
+    return torch.block_diag(*[planes] * channels).contiguous()
+
+
+def _cosines(size: int) -> Tensor:
+    """(size, size): orthonormal cosines (DCT-II), by frequency."""
+    at = (torch.arange(size) + 0.5) * math.pi / size
+    waves = torch.cos(torch.arange(size)[:, None] * at)
+    return waves / waves.norm(dim=1, keepdim=True)
+
+
+def ink(projections: Tensor) -> Tensor:
+    """Projections to images of pen strokes: each scaled to its own brightest ink, dim ground cut off; in [0, 1]."""
+    bright = projections.flatten(1).quantile(0.97, dim=1).clamp_min(1e-3)[:, None, None, None]
+    return ((projections / bright - 0.15) / 0.7).clamp(0, 1)
+
+
+def light(projections: Tensor) -> Tensor:
+    """Projections to images in [0, 1]: each scaled to its own brightest pixels."""
+    bright = projections.flatten(1).quantile(0.99, dim=1).clamp_min(1e-3)[:, None, None, None]
+    return (projections / bright).clamp(0, 1)

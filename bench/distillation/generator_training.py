@@ -1,0 +1,163 @@
+"""Data-free generators, and how they are trained against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
+
+What the judge's gradients and statistics teach the generator is a use of the private data if the judge is a teacher
+that was trained on them: whoever calls this with a teacher writes a `NonPrivateDpEvent` into the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from bench.api import Advance
+from bench.errors import BenchError
+from bench.nets.generators import UpsampleGenerator
+from bench.nets.initialise import xavier
+from bench.nets.stroke_generator import StrokeGenerator
+
+ImageLoss = Callable[[Tensor], Tensor]
+GLYPHS = ("digits", "mnist")
+"""Data sets of light pen strokes on a dark ground, for which `StrokeGenerator` is a prior."""
+
+
+def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
+    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes on `GLYPHS` alone.
+
+    Raises:
+        BenchError: an image size it cannot make.
+    """
+    if not (kind == "strokes" or (kind == "auto" and dataset in GLYPHS)):
+        return xavier(UpsampleGenerator(shape, latent, width))
+    generator = StrokeGenerator(shape)
+    xavier(generator).start_at_identity()
+    return generator
+
+
+def pretrain(
+    generator: nn.Module,
+    teacher_model: nn.Module,
+    steps: int,
+    batch: int,
+    lr: float,
+    loss: ImageLoss,
+    rng: torch.Generator,
+    advance: Advance,
+    *,
+    decay_every: int = 0,
+    decay_factor: float = 0.1,
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> None:
+    """Train `generator` with Adam on `loss` of its images, fresh Gaussian vectors z in every step.
+
+    The judge keeps its weights, statistics and gradients; the generator is left in training mode.
+
+    Args:
+        generator: (n, generator.latent) to (n, c, h, w) in [0, 1], on the device of `rng`.
+        teacher_model: the judge that `loss` asks; held in evaluation mode with fixed parameters meanwhile.
+        steps: Adam steps; 0 trains nothing.
+        batch: images per step, at least 2 (the loss terms are statistics of a batch).
+        lr: of Adam.
+        loss: (batch, c, h, w) images to a scalar, differentiable in the images.
+        rng: draws z.
+        advance: told 1 after every step.
+        decay_every: the learning rate is multiplied by `decay_factor` every so many steps; 0 = never.
+        precision: opens a context for the forward pass, such as `ctx.precision`.
+    """
+    optimizer = torch.optim.Adam(generator.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, decay_every or max(steps, 1) + 1, decay_factor)
+    generator.train()
+    with fixed(teacher_model):
+        for _ in range(steps):
+            z = torch.randn(batch, generator.latent, generator=rng, device=rng.device)  # type: ignore[call-overload]
+            with precision():
+                value = loss(generator(z))
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            optimizer.step()
+            schedule.step()
+            advance(1)
+
+
+@contextmanager
+def fixed(model: nn.Module) -> Iterator[nn.Module]:
+    """Evaluation mode and no gradients for the parameters of `model`; every module's state comes back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    needed = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        yield model.eval().requires_grad_(False)
+    finally:
+        for module, training in modes:
+            module.training = training
+        for parameter, needs in needed:
+            parameter.requires_grad_(needs)
+
+
+class BatchStatistics:
+    """N(phi, x) of DP-DFD's Eq. 2: how far a batch is from what the BatchNorm layers of phi remember of their data.
+
+    `with BatchStatistics(phi) as statistics:` watches the layers; after a forward pass of phi, `distance()` is
+
+        sum over the layers of ||mean(a) - running mean||_2 + ||var(a) - running variance||_2,
+
+    a being the layer's input and mean and (biased) variance its statistics per channel over the batch. Leaving the
+    block removes the hooks.
+
+    Args:
+        model: phi, in evaluation mode.
+
+    Raises:
+        BenchError: phi has no BatchNorm layer with running statistics.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+        if not self._layers:
+            raise BenchError(
+                "the judging network has no BatchNorm layer with running statistics, which the norm term needs: "
+                "switch the term off (weight 0) or take a network that has them, such as --teacher resnet18"
+            )
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._terms: list[Tensor] = []
+
+    def __enter__(self) -> BatchStatistics:
+        self._hooks = [layer.register_forward_pre_hook(self._look) for layer in self._layers]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._terms = [], []
+
+    def distance(self) -> Tensor:
+        """The scalar N of the forward passes since the last call, differentiable in the images."""
+        if not self._terms:
+            raise RuntimeError("no forward pass was watched: ask the network inside the `with` block first")
+        total = torch.stack(self._terms).sum()
+        self._terms = []
+        return total
+
+    def _look(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(layer, _BatchNorm) and layer.running_mean is not None and layer.running_var is not None
+        seen = inputs[0].float()
+        over = [axis for axis in range(seen.ndim) if axis != 1]
+        variance, mean = torch.var_mean(seen, over, correction=0)
+        self._terms.append((mean - layer.running_mean).norm() + (variance - layer.running_var).norm())
+
+
+def l1_activation_loss(features: Tensor, up: bool) -> Tensor:
+    """Third generator term of DGD's Eq. 2: plus or minus the mean magnitude of the features.
+
+    Args:
+        features: (n, d).
+        up: rewards large activations, as real images have (the paper's text); False is the printed sign.
+    """
+    size = features.abs().mean()
+    return -size if up else size

@@ -1,0 +1,59 @@
+"""Answered images, kept to be used again, and images chosen for the balance of their classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Answers:
+    """Answered batches, kept to be used again: post-processing, which costs no privacy.
+
+    Args:
+        keep: whether anything will be used again; otherwise batches are only counted.
+    """
+
+    def __init__(self, keep: bool = True) -> None:
+        self.keep = keep
+        self.images: list[Tensor] = []
+        self.targets: list[Tensor] = []
+        self.batches = 0
+        """How often something was added."""
+
+    def add(self, images: Tensor, targets: Tensor) -> None:
+        """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
+        self.batches += 1
+        if not self.keep:
+            return
+        self.images.append(images.detach())
+        self.targets.append(targets.detach())
+
+    def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`count` images with their targets, drawn with replacement from all that were kept."""
+        images, targets = self._joined()
+        flat = torch.randint(len(images), (count,), generator=rng, device=images.device)
+        return images[flat], targets[flat]
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        """Everything in one tensor each, joined when it is first asked for after an addition."""
+        if len(self.images) > 1:
+            self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
+        return self.images[0], self.targets[0]
+
+
+def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
+    """`count` of the images, drawn so that the classes the student sees in them are about equally frequent.
+
+    Weighted drawing without replacement by the largest log(u) / weight (Efraimidis and Spirakis, 2006).
+
+    Args:
+        images: (n, c, h, w), n >= count.
+        student: asked in evaluation mode, `count` images at a time, without gradients.
+        rng: on the images' device.
+    """
+    student.eval()
+    with torch.no_grad():
+        probability = torch.cat([student(part).softmax(1) for part in images.split(count)])
+    weight = 1 / probability.mean(0)[probability.argmax(1)]
+    uniform = torch.rand(len(images), generator=rng, device=images.device).clamp_min(1e-30)
+    return images[(uniform.log() / weight).topk(count).indices]

@@ -1,0 +1,74 @@
+"""One DP-SGD gradient of any network and any loss of one record: what private critics, decoders and gradient matching
+share. Training a classifier by DP-SGD is `dp_sgd.py`.
+
+Every call is one Poisson-sampled Gaussian of multiplier z, for one added or removed record:
+(sum over the sampled records of clip(g_i, C) + N(0, z^2 C^2)) / (q n), the batch's expected size, whatever was drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bench.dp_training.dp_sgd import Group, add_clipped, add_noise, poisson_sample
+from bench.privacy.noise import Source
+
+Parameters = dict[str, Tensor]
+RecordLoss = Callable[..., Tensor]
+"""(parameters, *what belongs to one record) to a scalar; the network is called by torch.func.functional_call."""
+
+
+@dataclass(frozen=True)
+class PrivateGradient:
+    """The mechanism; its randomness must come from the context's source of privacy noise.
+
+    Attributes:
+        sampling: q in (0, 1].
+        multiplier: z >= 0; 0 = no noise.
+        clip: C > 0, the bound on the norm of one record's gradient over all parameters jointly.
+        chunk: records whose gradients are held in memory at once.
+    """
+
+    sampling: float
+    multiplier: float
+    clip: float
+    chunk: int = 256
+
+    def sample(self, records: int, source: Source) -> Tensor:
+        """(m,) int64: the records of a step; m is binomial and may be 0."""
+        return poisson_sample(records, self.sampling, source)
+
+    def __call__(
+        self,
+        parameters: Parameters,
+        loss: RecordLoss,
+        rows: tuple[Tensor, ...],
+        records: int,
+        source: Source,
+    ) -> Parameters:
+        """Parameter name to the noisy mean gradient.
+
+        Args:
+            parameters: of the network, by name; what the gradient is taken of.
+            loss: of one record: loss(parameters, *(row[i] for row in rows)).
+            rows: tensors of (m, ...), one row for each record of `sample`; m = 0 gives noise alone.
+            records: n, how many there are in all.
+            source: of the noise.
+        """
+        plain = {name: value.detach() for name, value in parameters.items()}
+        groups = [Group(tuple(plain), self.clip, 1.0)]
+        total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in plain.items()}
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)), randomness="different")
+        for start in range(0, len(rows[0]), self.chunk):
+            add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups)
+        add_noise(total, groups, self.multiplier, source)
+        return {name: (total[name] / (self.sampling * records)).to(value.dtype) for name, value in plain.items()}
+
+
+def assign(network: nn.Module, gradients: Parameters) -> None:
+    """Put gradients where an optimiser looks for them."""
+    for name, parameter in network.named_parameters():
+        parameter.grad = gradients[name]

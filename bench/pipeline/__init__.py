@@ -1,0 +1,1 @@
+"""A run from its settings to its record: its steps, its stages, what judges them."""

@@ -1,0 +1,170 @@
+"""A content-addressed store of finished steps: one directory a step, named by its spec's hash, published by renaming.
+
+There is no half-done state: a step's directory exists only when it is complete, with `step.json` listing its files and
+their SHA-256. A lock per step makes a second process wait for the first and then take its result; the operating system
+drops the lock of a process that was killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import AcquireReturnProxy, FileLock, Timeout
+from safetensors.torch import load_file, save_file
+
+from bench.errors import BenchError
+from bench.storage.atomic_write import write_through
+from bench.storage.records import canonical, digest
+
+MANIFEST = "step.json"
+Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A published step: its directory, whether it was there already, and the seconds that making it took."""
+
+    path: Path
+    cached: bool
+    seconds: float
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the step."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+
+class Store:
+    """Finished steps below `root`; safe for several processes at once.
+
+    Args:
+        root: the output directory; made if missing.
+        fresh: make every step anew, once, and replace what was there.
+        notify: called with a line when something unusual happens (waiting for another process, a damaged step).
+
+    Raises:
+        BenchError: `root` cannot be written.
+    """
+
+    def __init__(self, root: Path, fresh: bool = False, notify: Callable[[str], None] = print) -> None:
+        self.root = root
+        self._fresh = fresh
+        self._notify = notify
+        self._made: set[Path] = set()
+        probe = root / f".probe-{os.getpid()}"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise BenchError(
+                f"--out {root}: cannot write there ({error.strerror}); give a directory you may write to"
+            ) from None
+
+    def step(self, kind: str, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
+        """The step of `spec`, made by `make(directory)` unless it is there. A step that fails leaves nothing behind."""
+        final = self.root / "steps" / kind / digest(spec)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(final):
+            if final.exists() and not (self._fresh and final not in self._made):
+                found = self._read(final)
+                if found is not None:
+                    return found
+            return self._make(final, spec, make)
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether a step of that hash is there, whole or damaged."""
+        return (self.root / "steps" / kind / name).exists()
+
+    def _locked(self, final: Path) -> AcquireReturnProxy:
+        lock = FileLock(final.with_name(f".{final.name}.lock"))
+        try:
+            return lock.acquire(timeout=0)
+        except Timeout:
+            self._notify(f"waiting for another process that is making {final.parent.name} {final.name}")
+            return lock.acquire()
+
+    def _read(self, final: Path) -> Step | None:
+        """The step if its files are what its manifest says; otherwise move it aside and say so."""
+        damaged, seconds = inspect(final)
+        if not damaged:
+            return Step(final, cached=True, seconds=seconds)
+        aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
+        final.rename(aside)
+        self._notify(f"{final} is damaged ({', '.join(damaged)}); moved to {aside.name}, making it again")
+        return None
+
+    def _make(self, final: Path, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
+        with self._workplace(final) as work:
+            start = time.perf_counter()
+            make(work)
+            seconds = round(time.perf_counter() - start, 3)
+            write_through(work / "spec.json", canonical(spec))
+            files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
+            write_through(work / MANIFEST, canonical({"files": files, "seconds": seconds}))
+            publish(work, final)
+        self._made.add(final)
+        return Step(final, cached=False, seconds=seconds)
+
+    @staticmethod
+    @contextmanager
+    def _workplace(final: Path) -> Iterator[Path]:
+        """An empty directory beside `final`, after clearing what killed processes left. Enter it with the lock held."""
+        for stale in [*final.parent.glob(f".making-{final.name}-*"), *final.parent.glob(f".old-{final.name}-*")]:
+            shutil.rmtree(stale)
+        work = final.with_name(f".making-{final.name}-{os.getpid()}")
+        work.mkdir()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    @contextmanager
+    def exclusive(self, final: Path) -> Iterator[Path]:
+        """A work directory for `final` under its lock; the caller ends with `publish(work, final)`."""
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(final), self._workplace(final) as work:
+            yield work
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
+        """Tensors made once for a key (the `Artifacts` of a Context), such as an attacker's GAN."""
+
+        def save(path: Path) -> None:
+            save_file({name: t.detach().cpu().contiguous() for name, t in make().items()}, path / "tensors.safetensors")
+
+        step = self.step(kind, {"kind": kind, **key}, save)
+        return load_file(step.path / "tensors.safetensors")
+
+
+def inspect(final: Path) -> tuple[list[str], float]:
+    """What of a step is not as its manifest says, nothing for a whole step, and the seconds that making it took."""
+    try:
+        manifest = json.loads((final / MANIFEST).read_text(encoding="utf-8"))
+        damaged = [name for name, sha in manifest["files"].items() if _sha256(final / name) != sha]
+        return damaged, manifest["seconds"]
+    except (OSError, ValueError, KeyError) as error:
+        return [f"{MANIFEST}: {error}"], 0.0
+
+
+def publish(work: Path, final: Path) -> None:
+    """Rename a finished directory into place, replacing an older one; never leaves `final` half written."""
+    old = None
+    if final.exists():
+        old = final.with_name(f".old-{final.name}-{os.getpid()}")
+        final.rename(old)
+    work.rename(final)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,205 @@
+"""What FedAvg and FedDF share: simulated clients, their training from a common model, and the average of models.
+
+K clients hold disjoint parts P_k of the private split, of n_k records. A model is its `state_dict`, written w.
+
+ClientUpdate(k, w): E epochs of SGD with momentum on P_k from w, by cross-entropy, in batches of at most B.
+Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; the statistics of BatchNorm are averaged as weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor
+
+from bench import nets
+from bench.api import Advance, Context, Teacher
+from bench.data import to_float
+from bench.data.partition import partition
+from bench.errors import BenchError, RunFailed
+from bench.nets import Classifier
+from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.unprotected import refuse_proof
+from bench.seeds import derive
+
+UNITS = (Unit.EXAMPLE, Unit.CLIENT)
+FEWEST_RECORDS = 2
+SMOKE: dict[str, Any] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
+QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Options of the clients and of their rounds, with DENSE's settings, and what is promised: nothing."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    unit: ClassVar[str] = str(Unit.NONE)
+
+    clients: int = 5
+    """K, clients; all take part in every round."""
+    partition: Literal["dirichlet-balanced", "dirichlet", "hash"] = "dirichlet-balanced"
+    """Who holds which record: each class by Dirichlet shares, none for who has an equal part of all records already
+    (dirichlet-balanced, DENSE's), the same without that rule, or the hash of the pixels (parts alike)."""
+    alpha: float = 0.5
+    """Concentration of the Dirichlet shares in which the clients hold each class."""
+    rounds: int = 1
+    """Rounds of local training and averaging; 1 = one-shot."""
+    local_epochs: int = 200
+    """E, passes of a client over its records in a round."""
+    local_limit: int = 0
+    """Steps after which a client's round ends even if passes remain; 0 = no limit."""
+    local_batch: int = 128
+    """B, most images per step of a client (one more where an image would be left alone); at least 2."""
+    local_lr: float = 0.01
+    """eta, learning rate of the clients' SGD."""
+    local_momentum: float = 0.9
+    """Momentum of the clients' SGD, from 0 in every round."""
+    weighting: Literal["size", "uniform"] = "size"
+    """Weight of a client's model in the average: n_k / n, or 1 / K."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("clients", 1), ("rounds", 1), ("local_epochs", 1), ("local_limit", 0), ("local_batch", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        for name in ("alpha", "local_lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        if not 0 <= self.local_momentum < 1:
+            raise ValueError(f"local_momentum is {self.local_momentum}; expected at least 0 and less than 1")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        refuse_proof(budget, UNITS, "the clients' models are trained and released without noise")
+
+    def ledger(self) -> Ledger:
+        """No protection, for one record and for one client."""
+        ledger = Ledger()
+        for unit in UNITS:
+            ledger.spend(NonPrivateDpEvent(), unit=unit, why="models trained on the private records, without noise")
+        return ledger
+
+
+class Clients:
+    """The clients of one federation, and one network that they and the server load their weights into in turn.
+
+    Attributes:
+        network: on the context's device; its weights are those of whoever worked last.
+        parts: for each client, (n_k, c, h, w) uint8 images and (n_k,) int64 labels on the context's device.
+        shares: (K,) float64, p_k.
+        steps: for each client, steps in a round.
+
+    Raises:
+        BenchError: an unknown network, or a client with fewer than 2 records.
+    """
+
+    def __init__(self, settings: Federation, teacher: Teacher, student: str, ctx: Context) -> None:
+        self.settings, self.ctx = settings, ctx
+        self.rng = ctx.generator("clients")
+        self.network: Classifier = ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
+        self.call = ctx.compiled(self.network)
+        self.parts = self._share_out(teacher)
+        sizes = [len(labels) for _, labels in self.parts]
+        weights = torch.tensor(sizes if settings.weighting == "size" else [1] * len(sizes), dtype=torch.float64)
+        self.shares = (weights / weights.sum()).to(ctx.device)
+        self.steps = [self._steps(size) for size in sizes]
+
+    def _share_out(self, teacher: Teacher) -> list[tuple[Tensor, Tensor]]:
+        if teacher.private is None:
+            raise RuntimeError('the clients hold the private images; the method\'s `needs` must name "private_data"')
+        (images, labels), s = teacher.private, self.settings
+        seed = derive(self.ctx.seed, "partition") % 2**32
+        parts = [torch.from_numpy(p) for p in partition(images, labels, s.clients, s.partition, s.alpha, seed)]
+        fewest = min(len(part) for part in parts)
+        if fewest < FEWEST_RECORDS:
+            raise BenchError(
+                f"--method.clients {s.clients}: one would hold {fewest} of {len(labels)} private records, expected at "
+                f"least {FEWEST_RECORDS}; use fewer clients"
+            )
+        return [(images[part].to(self.ctx.device), labels[part].to(self.ctx.device)) for part in parts]
+
+    def _steps(self, size: int) -> int:
+        s = self.settings
+        every = s.local_epochs * batches(size, s.local_batch)
+        return min(every, s.local_limit or every)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Steps of all clients together."""
+        return sum(self.steps)
+
+    def initial(self) -> State:
+        """w_0, the fresh network that all clients start from."""
+        return snapshot(self.network)
+
+    def update(self, k: int, w: State, advance: Advance) -> State:
+        """ClientUpdate(k, w): what client k makes of w."""
+        s, (images, labels) = self.settings, self.parts[k]
+        self.network.load_state_dict(w)
+        self.network.train()
+        optimizer = torch.optim.SGD(self.network.parameters(), lr=s.local_lr, momentum=s.local_momentum)
+        for chosen in self._batches(len(labels), self.steps[k]):
+            with self.ctx.precision():
+                logits = self.call(to_float(images[chosen]))
+            loss = F.cross_entropy(logits.float(), labels[chosen])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            advance(1)
+        return snapshot(self.network)
+
+    def _batches(self, size: int, steps: int) -> Iterator[Tensor]:
+        """Indices of the records of each step; every pass is shuffled anew and cut into batches of equal length."""
+        s, device = self.settings, self.ctx.device
+        passes = (
+            torch.randperm(size, generator=self.rng, device=device).tensor_split(batches(size, s.local_batch))
+            for _ in range(s.local_epochs)
+        )
+        return islice(chain.from_iterable(passes), steps)
+
+    def average(self, models: Sequence[State]) -> State:
+        """sum_k p_k w_k. Raises RunFailed if a client's training diverged."""
+        mean = weighted_mean(models, self.shares)
+        require_finite(mean, "the clients' training diverged; lower --method.local_lr")
+        return mean
+
+
+def batches(size: int, most: int) -> int:
+    """How many batches of at most `most` of `size` records; fewer where one record would be left alone.
+
+    >>> [batches(size, 2) for size in (2, 3, 4, 5)], batches(129, 128)
+    ([1, 1, 2, 2], 2)
+    """
+    return min(-(-size // most), size // 2)
+
+
+def snapshot(network: Classifier) -> State:
+    """A copy of all parameters and buffers."""
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def weighted_mean(models: Sequence[State], shares: Tensor) -> State:
+    """Entry by entry, sum_k p_k w_k, computed in float64; whole numbers (BatchNorm's counters) are rounded and stay so.
+
+    Args:
+        models: K states of the same names and shapes.
+        shares: (K,) float64 with sum 1, on their device.
+    """
+    mean: State = {}
+    for name, first in models[0].items():
+        value = torch.tensordot(shares, torch.stack([model[name] for model in models]).double(), dims=1)
+        mean[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)
+    return mean
+
+
+def require_finite(w: State, why: str) -> None:
+    """Raise RunFailed with `why` if a number of the state is NaN or infinite."""
+    if not all(bool(value.isfinite().all()) for value in w.values()):
+        raise RunFailed(why)
