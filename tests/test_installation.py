@@ -1,0 +1,116 @@
+"""What is installed from a wheel or an sdist is the whole bench, and runs outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files that git knows, so that a build leaves nothing behind and finds nothing by chance."""
+    copy = tmp_path_factory.mktemp("checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+    return copy
+
+
+def build(kind: str, checkout: Path) -> Path:
+    """The wheel or sdist of the checkout, built by the installed setuptools."""
+    made = checkout / f"made-{kind}"
+    made.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", BUILD.format(f"build_{kind}"), str(made)]
+    run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    (found,) = made.iterdir()
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path) -> Path:
+    return build("wheel", checkout)
+
+
+def tracked(*folders: str) -> set[str]:
+    """The modules below the folders, as git knows them."""
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in listed.stdout.split() if name.endswith(".py") and (ROOT / name).is_file()}
+
+
+def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert tracked("bench", "methods", "attacks", "baselines") <= names
+    data = {"leaderboards/reported.csv", "recipes/board.toml", "bench/report/page.html", "bench/report/page.js"}
+    assert data <= names
+    assert not [name for name in names if name.startswith(("tests/", "docs/", "leaderboards/records/"))]
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_holds_what_it_is_tested_with(checkout: Path) -> None:
+    sdist = build("sdist", checkout)
+    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    wanted = tracked("bench", "methods", "attacks", "baselines", "tests", "benchmarks")
+    assert wanted <= names
+    assert {"LICENSE", "CITATION.cff", "README.md", "Makefile", "docs/privacy.md", "recipes/board.toml"} <= names
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bench` of a fresh venv with the wheel; what it depends on is borrowed from the running environment.
+
+    A line of a .pth file puts the borrowed directory last on the path, where .pth files of its own (such as an editable
+    install of this checkout) are not read.
+    """
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    python = home / "bin" / "python"
+    command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(command, check=True)
+    asked = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+    )
+    (Path(asked.stdout.strip()) / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return home / "bin" / "bench"
+
+
+def bench(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "BENCH_DATA")}
+    return subprocess.run([command, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path) -> None:
+    where = subprocess.run(
+        [installed.with_name("python"), "-c", "import bench; print(bench.__file__)"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert str(installed.parent.parent) in where.stdout, "the checkout, not the wheel, is imported"
+    run = bench(installed, tmp_path, "run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke")
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "runs" / "leaderboards" / "digits.csv").exists()
+    assert list((tmp_path / "runs" / "records").glob("*/record.json"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["show", "dpsd"], ["doctor"], ["compare", "--paper", "dpsd", "--table", "Table I"]],
+    ids=" ".join,
+)
+def test_other_commands_find_their_data(installed: Path, tmp_path: Path, arguments: list[str]) -> None:
+    run = bench(installed, tmp_path, *arguments)
+    assert run.returncode == 0, run.stderr
