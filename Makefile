@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint install clean
+.PHONY: demo test test-all lowest lint install clean
 
 .venv/.user: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -23,10 +23,22 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+PYTEST := PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --durations=20
+
 test: lint
 	$(BIN)/bench leaderboard --check
 	$(BIN)/python docs/tables.py --check
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow"
+
+# The slow tests too: whole trainings, many seeds of statistical tests, real data.
+test-all: lint
+	$(PYTEST)
+
+# The fast tests with the lowest versions that pyproject.toml allows.
+lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint tests/lowest.txt --editable '.[dev]'
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --dist loadfile -m "not slow"
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-lowest build *.egg-info
