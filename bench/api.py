@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger
 from bench.privacy.noise import Noise
 from bench.seeds import derive
+
+if TYPE_CHECKING:
+    from bench.privacy.audit import Game
 
 Access = Literal["label", "scores", "weights"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
@@ -45,7 +48,7 @@ class Shards:
         lr: first learning rate.
         weight_decay: decoupled, >= 0.
         shift: images are moved by up to so many pixels at random.
-        ridge: penalty of the regression that networks of fixed features are solved by, in the place of Adam.
+        ridge: penalty of the regression that networks of fixed features are solved by, instead of Adam.
     """
 
     count: int
@@ -303,7 +306,7 @@ class Method(Protocol):
         version: bumped when results move; part of the hash.
         reference: paper, algorithm number.
         needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
-            With "teacher_ensemble" the method has `shards(teacher_arch, dataset) -> Shards`.
+            With "teacher_ensemble" the method is an `EnsembleMethod`.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
     """
@@ -322,6 +325,24 @@ class Method(Protocol):
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Make a release within `budget`; `student` is a network name for `bench.nets.build`."""
+        ...
+
+
+@runtime_checkable
+class EnsembleMethod(Method, Protocol):
+    """A method that can ask for an ensemble: it is given one where its `needs` name "teacher_ensemble"."""
+
+    def shards(self, teacher_arch: str, dataset: str) -> Shards:
+        """The ensemble that it asks for at its settings; `teacher_arch` is the network of the teacher."""
+        ...
+
+
+@runtime_checkable
+class AuditableMethod(Method, Protocol):
+    """A method whose mechanism `bench audit mechanism` can play against."""
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+        """The distinguishing game of one of its mechanisms, at the noise that the budget allows."""
         ...
 
 
@@ -380,6 +401,16 @@ class Attack(Protocol):
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Attack `target` with the help of `aux`, (n, c, h, w) unlabelled images in [0, 1] on the context's device."""
+        ...
+
+
+@runtime_checkable
+class GenerativeAttack(Attack, Protocol):
+    """An inversion attack with a generator whose images of random latents, made without any target, are reference
+    images beside its row."""
+
+    def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
+        """(count, c, h, w) images in [0, 1] of random latents, with the help of `aux` as in `run`."""
         ...
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from _timing import Clock, above_zero, device_named, machine, positive, run, shape_of, spread, table
 
+from bench.api import Shards
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.teachers import fit_ensemble
@@ -52,6 +53,7 @@ class Training:
         self.images = torch.from_numpy(rng.integers(0, 256, (n, *shape), dtype=np.uint8))
         self.labels = torch.arange(n) % classes
         self.parts = np.split(rng.permutation(n).astype(np.int64), count)
+        self.net = net
         self.ensemble = Ensemble.build([net], count, shape, classes, range(count))
         if self.ensemble.fixed_features:
             raise BenchError(f"--net {net}: it is solved in closed form, without steps to time; name another network")
@@ -75,11 +77,7 @@ class Training:
             self.images,
             self.labels,
             self.parts,
-            steps=steps + 1,
-            batch=self.batch,
-            lr=1e-3,
-            weight_decay=0.0,
-            shift=0,
+            Shards(len(self.parts), (self.net,), steps=steps + 1, batch=self.batch),
             device=self.device,
             seed=0,
             advance=advance,

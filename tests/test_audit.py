@@ -16,10 +16,15 @@ from conftest import write_toy
 
 from bench import data, leaderboard, registry
 from bench.errors import BenchError
-from bench.pipeline import canary_audit, run, steps
-from bench.pipeline.canary_audit import Canaries, CanaryGame
+from bench.pipeline import canary_audit, canary_scores, run, teacher_steps
+from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
+from bench.pipeline.canary_scores import scores
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
 from bench.privacy import Budget
-from bench.storage.records import AUDIT, Audit, Record, digest
+from bench.storage.records import AUDIT, Audit, Record
+from bench.storage.specs import digest
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +33,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 360)
 
 
-def job(place: Path, method: str = "no-defence", **changes: Any) -> run.Job:
-    settings = run.Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
-    return run.prepare(replace(settings, **{"out": place / "runs", **changes}))
+def job(place: Path, method: str = "no-defence", **changes: Any) -> Job:
+    settings = Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
+    return load_job(replace(settings, **{"out": place / "runs", **changes}))
 
 
 def test_canaries_are_mislabelled_fair_and_outside_the_private_part(place: Path) -> None:
     given = job(place)
-    drawn = canary_audit.draw(given, CanaryGame(60), 0)
+    drawn = draw(given, CanaryGame(60), 0)
     images = data.load(given.settings.dataset, None, False)
     private = {image.numpy().tobytes() for image in given.material.private[0]}
     true = {
@@ -46,14 +51,14 @@ def test_canaries_are_mislabelled_fair_and_outside_the_private_part(place: Path)
     assert len(set(keys)) == 60 and not private & set(keys)
     assert all(true[key] != int(label) for key, label in zip(keys, drawn.labels, strict=True))
     assert drawn.labels.unique().tolist() == [0, 1, 2, 3]
-    tosses = torch.stack([canary_audit.draw(given, CanaryGame(60), seed).coins for seed in range(40)]).double()
+    tosses = torch.stack([draw(given, CanaryGame(60), seed).coins for seed in range(40)]).double()
     assert abs(float(tosses.mean()) - 0.5) < 4 * 0.5 / (60 * 40) ** 0.5
     assert float(tosses.mean(0).max()) < 0.9 and float(tosses.sum(1).std()) > 1, "coins, not a fixed half"
 
 
 def test_only_the_coins_change_with_the_seed_and_fewer_canaries_are_the_first(place: Path) -> None:
     given = job(place)
-    a, b, few = (canary_audit.draw(given, CanaryGame(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
+    a, b, few = (draw(given, CanaryGame(m), seed) for m, seed in ((60, 0), (60, 1), (20, 0)))
     assert torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and not torch.equal(a.coins, b.coins)
     assert torch.equal(few.images, a.images[:20]) and torch.equal(few.labels, a.labels[:20])
 
@@ -67,13 +72,13 @@ def test_inserted_are_those_whose_coin_says_so() -> None:
 
 def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    true_fit = steps.teachers.fit
+    true_fit = teacher_steps.teachers.fit
 
     def spy(model: Any, images: torch.Tensor, *rest: Any, **more: Any) -> None:
         sizes.append(len(images))
         true_fit(model, images, *rest, **more)
 
-    monkeypatch.setattr(steps.teachers, "fit", spy)
+    monkeypatch.setattr(teacher_steps.teachers, "fit", spy)
     given = job(place, out=place / "sizes")
     found = canary_audit.run(given, CanaryGame(40, 20, "rmia"), 3).audit
     n = len(given.material.private[0])
@@ -141,28 +146,28 @@ def test_impossible_games_are_refused_in_one_line(place: Path, game: CanaryGame,
 
 def test_other_splits_and_foreign_teachers_are_refused(place: Path) -> None:
     with pytest.raises(BenchError, match="split iid"):
-        canary_audit.check(job(place, split="disjoint-low"), CanaryGame(40))
+        check(job(place, split="disjoint-low"), CanaryGame(40))
     weights = place / "w.safetensors"
     weights.write_bytes(b"")
     with pytest.raises(BenchError, match="trains its own teacher"):
-        canary_audit.check(job(place, teacher_weights=weights), CanaryGame(40))
+        check(job(place, teacher_weights=weights), CanaryGame(40))
 
 
 def test_rmia_puts_canaries_that_anybody_would_know_lower() -> None:
     target, outside = np.log([0.9, 0.9, 0.1]), np.log([0.9, 0.1, 0.1])
-    found = canary_audit.scores(target, outside)
+    found = scores(target, outside)
     assert found[1] > found[0] > found[2]
     assert found[0] == pytest.approx(np.log(0.9 / ((1.3 * 0.9 + 0.7) / 2)))
-    assert np.array_equal(canary_audit.scores(target, None), target)
+    assert np.array_equal(scores(target, None), target)
 
 
-CLAIM = {"epsilon": 1.0, "finite": True, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
+CLAIM = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
 PROVED = CLAIM | {"epsilon": 3.0, "relation": "add-or-remove"}
 
 
 def test_verdicts() -> None:
     def verdict(bound: float, claim: Any = None, units: Any = None) -> tuple[str, str]:
-        word, reasons = canary_audit.judge(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
+        word, reasons = canary_scores.verdict(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
         return word, " ".join(reasons)
 
     assert verdict(2.0, CLAIM, {"example": PROVED})[0] == "refuted"
@@ -295,6 +300,6 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
 def test_the_plain_release_and_the_audited_one_share_nothing(place: Path) -> None:
     given = job(place)
     spec = canary_audit.audit_spec(given, CanaryGame(40), 0)
-    assert asdict(spec.release) == asdict(run.run_spec(given, 0).release)
+    assert asdict(spec.release) == asdict(run_spec(given, 0).release)
     assert spec.teacher != spec.release.teacher and spec.teacher.kind == "audit-teacher"
     assert "no-defence" in registry.entries("method")

@@ -9,6 +9,8 @@ from conftest import write_toy
 
 from bench import registry
 from bench.pipeline import run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +31,10 @@ PAIRS = [
 
 @pytest.mark.parametrize(("method", "attack"), PAIRS)
 def test_every_pair_gives_a_record(toy: Path, method: str, attack: str | None) -> None:
-    settings = run.Settings(
+    settings = Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
     )
-    outcome = run.run(run.prepare(settings), 0)
+    outcome = run.run(load_job(settings), 0)
     record = outcome.record
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
     assert (record.reason == "") == (record.status == "ok")

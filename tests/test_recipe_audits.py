@@ -15,9 +15,10 @@ from conftest import ROOT
 from bench.cli.sweep import settle
 from bench.data import ImageData
 from bench.leaderboard import audited_release
-from bench.pipeline import canary_audit, run
-from bench.pipeline.job import load_material
-from bench.pipeline.steps import Material
+from bench.pipeline import canary_audit
+from bench.pipeline.canary_game import check
+from bench.pipeline.job import load_job
+from bench.pipeline.material import Material, load_material
 from bench.storage.records import Record
 from bench.sweeps import plan, read
 
@@ -26,7 +27,7 @@ BOARDS = {"digits", "mnist"}
 
 
 def material(dataset: str, split: str, root: Path | None, download: bool) -> Material:
-    """Digits, which every machine has; blank images in the place of MNIST's."""
+    """Digits, which every machine has; blank images instead of MNIST's."""
     if dataset == "digits":
         return load_material(dataset, split, root, download)
     blank, labels = torch.zeros(3000, 1, 28, 28, dtype=torch.uint8), torch.arange(3000) % 10
@@ -53,8 +54,8 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
         settings, game = settle(["audit", "release", *wanted.arguments, *common])
         assert game is not None
-        job = run.prepare(settings, load)
-        canary_audit.check(job, game)
+        job = load_job(settings, load)
+        check(job, game)
         spec = json.loads(json.dumps(asdict(canary_audit.audit_spec(job, game, 0))))
         found.append(known_by(json.loads(audited_release(spec))))
     return found

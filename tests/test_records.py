@@ -11,20 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.pipeline.steps import budget_plain
 from bench.privacy import Budget
-from bench.storage.records import (
-    DataSpec,
-    EvaluatorSpec,
-    Record,
-    ReleaseSpec,
-    RunSpec,
-    TeacherSpec,
-    _digest_as_written,
-    canonical,
-    digest,
-    number,
-)
+from bench.storage.records import Record, _digest_as_written
+from bench.storage.specs import DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
@@ -58,12 +47,6 @@ def test_canonical_form_ignores_the_order_of_keys() -> None:
 def test_json_has_no_nan_and_no_infinity(bad: float) -> None:
     with pytest.raises(ValueError):
         canonical({"x": bad})
-
-
-def test_infinity_is_null_and_nan_is_refused() -> None:
-    assert number(math.inf) is None and number(None) is None and number(2) == 2.0
-    with pytest.raises(ValueError):
-        number(math.nan)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +110,26 @@ def digest_of(spec: Any) -> str:
 
 
 def test_no_budget_and_a_budget_without_noise_are_different_specs() -> None:
-    none, endless = Budget(None, solve="none"), Budget(math.inf, solve="none")
-    assert budget_plain(none) != budget_plain(endless)
-    assert digest(budget_plain(none)) != digest(budget_plain(endless))
-    assert "noiseless" not in budget_plain(Budget(10.0))
+    none, endless = Budget(None, solve="none").to_json(), Budget(math.inf, solve="none").to_json()
+    assert (none["epsilon"], endless["epsilon"]) == (None, "inf")
+    assert digest(none) != digest(endless)
+    assert set(none) == {"epsilon", "delta", "account", "solve", "unit"}
+
+
+OPTIONS = {
+    "method": {"teachers": 40, "secure": True},
+    "attack": {"steps": 9},
+    "teacher": {"lr": 0.01},
+    "budget": {"noise": "os", "account": "accounted", "epsilon": "inf"},
+}
+
+
+def test_options_are_data_and_a_line_for_people(tmp_path: Path) -> None:
+    record = Record(RUN.hash, "ok", "", asdict(RUN), OPTIONS)
+    said = "secure=true teachers=40 attack.steps=9 teacher.lr=0.01 epsilon=inf account=accounted noise=os"
+    assert record.setting == said
+    (tmp_path / "record.json").write_text(record.to_json())
+    kept = Record.read(tmp_path / "record.json")
+    assert kept.options == OPTIONS and kept.setting == said, "the order on the disk makes no difference"
+    assert Record(RUN.hash, "ok", "", asdict(RUN), {"budget": {"epsilon": None}}).setting == "epsilon=none"
+    assert Record(RUN.hash, "ok", "", asdict(RUN)).setting == ""

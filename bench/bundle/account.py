@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
@@ -10,11 +11,12 @@ from bench.bundle.solved import public
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit, accountant
 from bench.privacy.accountant import Accounted
+from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
 
 FILE = "privacy.json"
-FORMAT = 1
-CLAIMED = ("epsilon", "finite", "delta", "unit", "source")
+FORMAT = 2
+CLAIMED = ("epsilon", "delta", "unit", "source")
 AUDITED = ("epsilon_lower", "confidence", "unit", "delta", "ceiling", "canaries", "null_run")
 WEAK = 20.0
 """An epsilon above this changes probabilities by a factor of more than 10^8: no protection that means anything."""
@@ -97,7 +99,7 @@ def _of_noise(privacy: dict[str, Any]) -> list[str]:
 def _of_audit(privacy: dict[str, Any]) -> list[str]:
     audit = privacy["audited"]
     proved = None if audit is None else privacy["accounted"].get(audit["unit"])
-    if proved is None or not proved["finite"] or audit["epsilon_lower"] <= proved["epsilon"]:
+    if proved is None or audit["epsilon_lower"] <= epsilon_from_json(proved["epsilon"]):
         return []
     return [f"An audit refutes the accounted epsilon: it shows at least {audit['epsilon_lower']:.4g}."]
 
@@ -112,7 +114,7 @@ def _of_records(privacy: dict[str, Any]) -> list[str]:
         return [
             f"For a private record nothing is proved: the finite epsilon is per {units} only, and protects no record."
         ]
-    if record["epsilon"] > WEAK:
+    if epsilon_from_json(record["epsilon"]) > WEAK:
         return [f"An epsilon of {shown(record)} for a private record is finite and promises next to nothing."]
     return []
 
@@ -133,7 +135,8 @@ def _of_proof(privacy: dict[str, Any]) -> list[str]:
 
 
 def _finite(privacy: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {unit: found for unit, found in privacy["accounted"].items() if found["finite"]}
+    accounted = privacy["accounted"].items()
+    return {unit: found for unit, found in accounted if math.isfinite(epsilon_from_json(found["epsilon"]))}
 
 
 def _of_claim(privacy: dict[str, Any]) -> list[str]:
@@ -152,18 +155,19 @@ def _of_claim(privacy: dict[str, Any]) -> list[str]:
 
 def _at_most(proved: dict[str, Any], claim: dict[str, Any]) -> bool:
     """Whether what is proved is as good as what is claimed, to a millionth."""
-    return not claim["finite"] or (proved["finite"] and proved["epsilon"] <= claim["epsilon"] * (1 + 1e-6))
+    return epsilon_from_json(proved["epsilon"]) <= epsilon_from_json(claim["epsilon"]) * (1 + 1e-6)
 
 
 def shown(found: dict[str, Any]) -> str:
     """An epsilon for people: four digits, rounded up, since a promise must not shrink in print.
 
-    >>> [shown({"epsilon": epsilon, "finite": True}) for epsilon in (9.8521, 8.000000000001, 0.98104, 40959.2)]
-    ['9.853', '8', '0.9811', '40,960']
+    >>> [shown({"epsilon": epsilon}) for epsilon in (9.8521, 8.000000000001, 0.98104, 40959.2, "inf")]
+    ['9.853', '8', '0.9811', '40,960', 'infinite']
     """
-    if not found["finite"]:
+    epsilon = epsilon_from_json(found["epsilon"])
+    if math.isinf(epsilon):
         return "infinite"
-    near = Context(prec=9).create_decimal_from_float(found["epsilon"])
+    near = Context(prec=9).create_decimal_from_float(epsilon)
     if near >= 10_000:
         return f"{near.to_integral_value(ROUND_CEILING):,}"
     return f"{float(Context(prec=4, rounding=ROUND_CEILING).plus(near)):.4g}"

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from bench.bundle.account import WEAK, alarms, shown
+from bench.privacy.budget import INFINITE
 
 FILE = "README.md"
 PROTECTED = {
@@ -78,7 +79,7 @@ def _summary(privacy: dict[str, Any]) -> str:
     """One sentence: what is promised to whom."""
     unit = "example" if "example" in privacy["accounted"] else privacy["unit"]
     found = privacy["accounted"][unit]
-    if not found["finite"]:
+    if found["epsilon"] == INFINITE:
         return f"Accounted epsilon for {PROTECTED.get(unit, unit)}: infinite."
     return (
         f"Accounted epsilon for {PROTECTED.get(unit, unit)}: **{shown(found)}** at delta {found['delta']:g} "
@@ -88,7 +89,7 @@ def _summary(privacy: dict[str, Any]) -> str:
 
 def _in_words(unit: str, found: dict[str, Any]) -> str:
     change = CHANGED.get(unit, {}).get(found["relation"], f"the change of one {unit} ({found['relation']})")
-    if not found["finite"]:
+    if found["epsilon"] == INFINITE:
         return f"unit `{unit}`: nothing is proved about {change}."
     failure = f", but for a chance of {found['delta']:g}" if found["delta"] else ""
     return (

@@ -16,6 +16,7 @@ from bench.bundle import account, card, network
 from bench.errors import BenchError
 from bench.privacy import Ledger
 from bench.privacy.accountant import VERSION, Accounted, EmptyLedger
+from bench.privacy.budget import epsilon_from_json
 
 MANIFEST = "MANIFEST.json"
 CLOSE = 1e-6
@@ -125,7 +126,7 @@ def _check_account(privacy: dict[str, Any]) -> tuple[dict[str, Accounted], list[
 def _compare(unit: str, privacy: dict[str, Any], ours: Accounted) -> list[str]:
     """Nothing where the printed number is the recomputed one; a note where another accountant printed a larger one."""
     printed = privacy["accounted"][unit]
-    theirs = printed["epsilon"] if printed["finite"] else math.inf
+    theirs = epsilon_from_json(printed["epsilon"])
     if printed["unit"] != unit or printed["relation"] != ours.relation:
         raise Failed(f"unit {unit}: printed for {printed['unit']}, {printed['relation']}; proved {ours.relation}")
     if _alike(theirs, ours.epsilon) and _alike(printed["delta"], ours.delta):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.storage.records import AUDIT, RECORD, Record, digest
+from bench.storage.records import AUDIT, RECORD, Record
+from bench.storage.specs import digest
 from bench.storage.store import inspect
 
 AGAIN = "make it again with `bench run` and --fresh"

@@ -21,7 +21,7 @@ from bench.bundle.program import PROGRAM, write_program
 from bench.data.published import PUBLISHED
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.storage.records import canonical
+from bench.storage.specs import canonical
 
 FILE = "model.json"
 WEIGHTS = "student.safetensors"

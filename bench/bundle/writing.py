@@ -18,7 +18,7 @@ from bench.bundle.checking import MANIFEST, Failed, Verified, verify
 from bench.bundle.finding import Found
 from bench.bundle.network import write_network
 from bench.errors import BenchError
-from bench.storage.records import canonical
+from bench.storage.specs import canonical
 
 FORMAT = 1
 

@@ -9,8 +9,9 @@ from bench.cli import run as run_command
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.pipeline.canary_audit import CanaryGame, Finished
-    from bench.pipeline.run import Settings
+    from bench.pipeline.canary_audit import AuditOutcome
+    from bench.pipeline.canary_game import CanaryGame
+    from bench.pipeline.settings import Settings
     from bench.privacy.audit import Game, MechanismAudit
 
 HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
@@ -113,7 +114,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
     """The settings, the game and the seeds that the options of `bench audit release` ask for. Raises BenchError."""
     seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
-    from bench.pipeline.canary_audit import CanaryGame
+    from bench.pipeline.canary_game import CanaryGame
 
     game = CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
     return run_command.read_settings(given, attack=None), game, seeds
@@ -121,10 +122,11 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
 
 def _release(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
-    from bench.pipeline import canary_audit, run
+    from bench.pipeline import canary_audit, canary_game
+    from bench.pipeline.job import load_job
 
-    job = run.prepare(settings)
-    canary_audit.check(job, game)
+    job = load_job(settings)
+    canary_game.check(job, game)
     for seed in seeds:
         _show_release(canary_audit.run(job, game, seed))
     return 0
@@ -132,15 +134,16 @@ def _release(given: argparse.Namespace) -> int:
 
 def _prepare(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
-    from bench.pipeline import canary_audit, run
+    from bench.pipeline.canary_audit import prepare_shared
+    from bench.pipeline.job import load_job
 
-    job = run.prepare(settings)
+    job = load_job(settings)
     for seed in seeds:
-        canary_audit.begin(job, game, seed)
+        prepare_shared(job, game, seed)
     return 0
 
 
-def _show_release(finished: Finished) -> None:
+def _show_release(finished: AuditOutcome) -> None:
     from rich.table import Table
 
     from bench.progress import out
@@ -175,12 +178,13 @@ def _show_release(finished: Finished) -> None:
 def _mechanism(given: argparse.Namespace) -> int:
     plays, seed, budget = _whole("--plays", given.plays), _whole("--seed", given.seed), run_command.read_budget(given)
     from bench import data, registry
+    from bench.api import AuditableMethod
     from bench.config import configure
     from bench.privacy.audit import audit
 
     options = dict(run_command.read_options(given, "method"))
     method = configure(registry.load("method", given.method), given.tier, options, "method")
-    if not hasattr(method, "game"):
+    if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
     data.check(given.dataset)
     images = data.load(given.dataset, given.data_root, given.download)

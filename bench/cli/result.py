@@ -8,7 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from bench.leaderboard import dataset, flags, seed
-from bench.pipeline.run import Outcome, Settings
+from bench.pipeline.run import Outcome
+from bench.pipeline.settings import Settings
+from bench.privacy.budget import INFINITE
 from bench.progress import out
 from bench.storage.records import RECORD, Record
 
@@ -80,7 +82,7 @@ def _notes(privacy: dict[str, Any]) -> list[str]:
 
 
 def _epsilon(found: dict[str, Any]) -> str:
-    return f"{found['epsilon']:.4g}" if found["finite"] else "infinite"
+    return f"{found['epsilon']:.4g}" if found["epsilon"] != INFINITE else "infinite"
 
 
 REFERENCES = {

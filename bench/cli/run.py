@@ -13,7 +13,7 @@ from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
 
 if TYPE_CHECKING:
-    from bench.pipeline.run import Settings
+    from bench.pipeline.settings import Settings
 
 HELP = "convert a teacher with a method, attack the student, write record and board"
 DESCRIPTION = (
@@ -187,8 +187,9 @@ def execute(given: argparse.Namespace) -> int:
     settings, seeds = settle(given)
     from bench.cli import result
     from bench.pipeline import run
+    from bench.pipeline.job import load_job
 
-    job = run.prepare(settings)
+    job = load_job(settings)
     for seed in seeds:
         result.show(run.run(job, seed), settings)
     return 0
@@ -220,11 +221,12 @@ class PREPARE:
     def execute(given: argparse.Namespace) -> int:
         """Train teacher and evaluator of every seed, unless they are there."""
         settings, seeds = settle(given)
-        from bench.pipeline import run
+        from bench.pipeline.job import load_job
+        from bench.pipeline.run import prepare_shared
 
-        job = run.prepare(settings)
+        job = load_job(settings)
         for seed in seeds:
-            run.begin(job, seed)
+            prepare_shared(job, seed)
         return 0
 
 
@@ -251,7 +253,7 @@ COPIED = [
 def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
     budget = read_budget(given)
-    from bench.pipeline.run import Settings
+    from bench.pipeline.settings import Settings
 
     return Settings(
         method=given.method,

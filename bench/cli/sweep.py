@@ -13,11 +13,11 @@ from bench.errors import BenchError
 from bench.progress import out, say
 
 if TYPE_CHECKING:
-    from bench.pipeline.canary_audit import CanaryGame
-    from bench.pipeline.run import Settings
+    from bench.pipeline.canary_game import CanaryGame
+    from bench.pipeline.settings import Settings
     from bench.sweeps import Cell
-    from bench.sweeps.conduct import Summary
     from bench.sweeps.executors import Executor
+    from bench.sweeps.run_sweep import Summary
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
 DESCRIPTION = (
@@ -77,12 +77,12 @@ def execute(given: argparse.Namespace) -> int:
     if given.dry_run:
         _list(recipe.title, cells)
         return 0
-    from bench.sweeps import conduct
+    from bench.sweeps.run_sweep import run_sweep
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does
     by = _executor(given)
     path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
-    summary = conduct.conduct(given.recipe.stem, cells, by, path, say)
+    summary = run_sweep(given.recipe.stem, cells, by, path, say)
     _show(recipe.title, summary, path)
     return 1 if summary.failed else 0
 
@@ -156,7 +156,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bench.sweeps.conduct import duration
+    from bench.sweeps.run_sweep import duration
 
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
     for column in ("state", "cell", "about", "why"):
@@ -176,7 +176,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
 
 
 def _show(title: str, summary: Summary, path: Path) -> None:
-    from bench.sweeps.conduct import duration
+    from bench.sweeps.run_sweep import duration
 
     out.print(f"\n[bold]{title}[/bold]")
     counts = summary.counts()

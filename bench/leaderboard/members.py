@@ -11,6 +11,7 @@ import orjson
 
 from bench.leaderboard.columns import AVERAGED
 from bench.leaderboard.flagged import flags
+from bench.privacy.budget import epsilon_from_json
 from bench.storage.records import Audit, Record
 
 SEED = b'"seed":'
@@ -51,6 +52,12 @@ def row_key(spec: dict[str, Any]) -> bytes:
         else:
             kept = kept.removesuffix(b",") + part[value.end() :]
     return hashlib.sha256(kept).digest()[:16]
+
+
+def _finite(promise: dict[str, Any]) -> float | None:
+    """The epsilon of a claim or an account; None where it is infinite or nothing is promised."""
+    epsilon = epsilon_from_json(promise["epsilon"]) if promise else math.inf
+    return epsilon if math.isfinite(epsilon) else None
 
 
 class Member(NamedTuple):
@@ -99,9 +106,9 @@ class Member(NamedTuple):
             record.student,
             tuple([metrics.get(key) for key in NUMBERS]),
             "attack_accuracy" in metrics or "auc" in metrics,
-            claim.get("epsilon"),
+            _finite(claim),
             claim.get("unit"),
-            proved.get("epsilon"),
+            _finite(proved),
             proved.get("unit"),
             proved.get("relation"),
             proved.get("delta"),

@@ -171,7 +171,7 @@ def variant(method: str, setting: str) -> str:
         found.append(f"loss={'+'.join(kept)}")
     if given.get("data") == "private":
         found.append("data=private")
-    if given.get("epsilon") == "None" and "sigma" in given:
+    if given.get("epsilon") == "none" and "sigma" in given:
         found.append(f"sigma={float(given['sigma']):g}")
     return " ".join(found)
 

@@ -1,43 +1,46 @@
-"""What the attack stages of a run share: whom an attack is aimed at, and the pictures they leave."""
+"""Whom an attack is played on: what is released, what that was made of, and a network that knows nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from bench.nets import Classifier
-from bench.pipeline import steps
+from bench.pipeline import teacher_steps
 from bench.pipeline.job import Job
-from bench.storage.records import AttackSpec, RandomSpec, RunSpec
-
-Artist = Callable[[Path], None]
-Artists = dict[str, tuple[str, Artist]]
-"""Name of a picture to its file beside the record and what draws it."""
-Networks = dict[str, Classifier]
+from bench.pipeline.trained import Networks
+from bench.storage.specs import AttackSpec, RandomSpec, RunSpec
 
 PREFIXES = {"student": "", "teacher": "teacher_", "random": "random_"}
 """Target to the prefix of its metrics."""
 NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
 
 
-def targets(spec: RunSpec) -> dict[str, AttackSpec]:
-    """The attack on what is released, on what that was made of, and on a net that knows nothing."""
-    aim = spec.attack
-    assert aim is not None
-    random = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, aim.seed)
+@dataclass(frozen=True)
+class AttackTarget:
+    """One of the three: its key in PREFIXES, the attack on it as a spec, its network."""
+
+    name: str
+    spec: AttackSpec
+    network: Classifier
+
+
+def attack_specs(spec: RunSpec) -> dict[str, AttackSpec]:
+    """The attack of a run on each of its three targets."""
+    attack = spec.attack
+    assert attack is not None
+    random = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, attack.seed)
     return {
-        "student": aim,
-        "teacher": replace(aim, target=spec.release.teacher),
-        "random": replace(aim, target=random),
+        "student": attack,
+        "teacher": replace(attack, target=spec.release.teacher),
+        "random": replace(attack, target=random),
     }
 
 
-def aims(job: Job, spec: RunSpec, student: Classifier, teacher: Classifier) -> dict[str, tuple[AttackSpec, Classifier]]:
+def attack_targets(job: Job, spec: RunSpec, networks: Networks) -> list[AttackTarget]:
     """The three targets with their networks."""
-    found = targets(spec)
-    random = found["random"].target
+    specs = attack_specs(spec)
+    random = specs["random"].target
     assert isinstance(random, RandomSpec)
-    networks = {"student": student, "teacher": teacher}
-    networks["random"] = steps.random_network(random, job.material, job.device)
-    return {name: (aim, networks[name]) for name, aim in found.items()}
+    nets = {"student": networks.student.network, "teacher": networks.teacher.network}
+    nets["random"] = teacher_steps.random_network(job, random)
+    return [AttackTarget(name, attack, nets[name]) for name, attack in specs.items()]

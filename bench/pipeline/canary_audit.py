@@ -8,77 +8,35 @@ but the training data: canaries, labels, score, reference models and the number 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from bench import data, leaderboard, nets, registry, teachers
-from bench.api import Teacher
+from bench import leaderboard, registry, teachers
 from bench.config import plain
-from bench.errors import BenchError, RunFailed
-from bench.pipeline import steps
-from bench.pipeline.job import Job, run_spec, shards_of
+from bench.errors import RunFailed
+from bench.nets import Classifier
+from bench.pipeline import release_step, teacher_steps
+from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
+from bench.pipeline.canary_scores import log_probability, scores, verdict
+from bench.pipeline.job import Job
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.trained import Trained
 from bench.privacy.accountant import Overspent
-from bench.privacy.one_run import CONFIDENCE, ceiling, comparable, correct_guesses, one_run_epsilon, refutes
+from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
 from bench.storage import provenance
-from bench.storage.records import AUDIT, Audit, AuditSpec, AuditTeacherSpec, EnsembleSpec, ReleaseSpec
-from bench.storage.store import Step, publish
+from bench.storage.records import AUDIT, Audit
+from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
+from bench.storage.store import publish
 
-Score = Literal["loss", "rmia"]
-SCORES: tuple[Score, ...] = ("loss", "rmia")
-RMIA_A = 0.3
 OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
 
 
 @dataclass(frozen=True)
-class CanaryGame:
-    """What is played besides the settings of a run.
-
-    Attributes:
-        canaries: m, each inserted by its own fair coin.
-        guesses: r of 1 to m, half on the highest scores, half on the lowest; None: m // 2.
-        score: "loss", minus the loss at the canary's label; or "rmia", its probability over that of a reference model.
-        overfit: train the teachers longer and without augmentation or decay, so that they memorise.
-        confidence: of the bound.
-    """
-
-    canaries: int = 200
-    guesses: int | None = None
-    score: Score = "loss"
-    overfit: bool = False
-    confidence: float = CONFIDENCE
-
-    @property
-    def asked(self) -> int:
-        """The number of guesses."""
-        return self.canaries // 2 if self.guesses is None else self.guesses
-
-
-@dataclass(frozen=True)
-class Canaries:
-    """m canaries: images uint8 (m, c, h, w), wrong labels (m,), and the coins (m,), true = in the training data."""
-
-    images: Tensor
-    labels: Tensor
-    coins: Tensor
-
-    def inserted(self, private: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The private part with the canaries whose coin says so."""
-        images, labels = private
-        return torch.cat([images, self.images[self.coins]]), torch.cat([labels, self.labels[self.coins]])
-
-
-@dataclass(frozen=True)
-class Finished:
+class AuditOutcome:
     """An audit, the directory it was published in, and whether it was there already."""
 
     audit: Audit
@@ -86,56 +44,11 @@ class Finished:
     cached: bool
 
 
-def check(job: Job, game: CanaryGame) -> None:
-    """Raise BenchError, before anything is trained, if this game cannot be played."""
-    s = job.settings
-    if s.teacher_weights is not None:
-        raise BenchError("--teacher-weights: an audit trains its own teacher, with canaries; leave it out")
-    if s.split != "iid":
-        raise BenchError(f"--split {s.split}: canaries come from the attacker's part of split iid; use --split iid")
-    if not 2 <= game.canaries <= len(job.material.aux):
-        raise BenchError(
-            f"--canaries {game.canaries}: data set '{job.material.data.name}' has {len(job.material.aux)} images "
-            "outside the private part; give 2 to that many"
-        )
-    if not 1 <= game.asked <= game.canaries:
-        raise BenchError(f"--guesses {game.asked}: expected 1 to the number of canaries, {game.canaries}")
-    if not 0 < game.confidence < 1:
-        raise BenchError(f"--confidence {game.confidence}: expected a number between 0 and 1, such as 0.95")
-    if game.score not in SCORES:
-        raise BenchError(f"--score {game.score}: expected {' or '.join(SCORES)}")
-    if ceiling(game.asked, game.canaries, s.budget.delta, game.confidence) <= 0:
-        raise BenchError(
-            f"{game.asked} guesses on {game.canaries} canaries at delta {s.budget.delta:g}: even if all are right the "
-            "bound is 0; give more --canaries or --guesses, or a smaller --delta"
-        )
-
-
-def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
-    """The canaries: the first of the attacker's images in the order of split iid's hash, and this seed's coins.
-
-    Raises:
-        BenchError: the private part lacks a class that the attacker's part has.
-    """
-    s = job.settings
-    images = data.load(s.dataset, s.data_root, False)
-    if images.classes != job.material.data.classes:
-        raise BenchError(f"data set '{images.name}': split iid leaves a class without private images; give more images")
-    aux = data.split(images, "iid").aux.tolist()
-    order = sorted(aux, key=lambda index: hashlib.sha256(f"{images.name}:{index}".encode()).digest())
-    chosen = torch.tensor(order[: game.canaries])
-    fixed = torch.Generator().manual_seed(derive("audit-labels", images.name))
-    moved = torch.randint(1, images.classes, (len(order),), generator=fixed)[: game.canaries]
-    coins = torch.Generator().manual_seed(derive(seed, "audit-coins"))
-    inserted = torch.rand(game.canaries, generator=coins) < 0.5
-    return Canaries(images.train_images[chosen], (images.train_labels[chosen] + moved) % images.classes, inserted)
-
-
 def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     """The spec of an audit with one seed, which the coins and all trainings depend on."""
     release = run_spec(job, seed).release
     teacher = release.teacher
-    recipe = plain(_recipe(job, game))
+    recipe = plain(_overfitted(job, game).recipe)
     audited = AuditTeacherSpec(teacher.data, teacher.arch, None, recipe, seed, canaries=game.canaries, coins=seed)
     return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
 
@@ -157,11 +70,11 @@ def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
     return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind="audit-release")
 
 
-def _recipe(job: Job, game: CanaryGame) -> teachers.Recipe:
-    return replace(job.recipe, **OVERFIT) if game.overfit else job.recipe
+def _overfitted(job: Job, game: CanaryGame) -> Job:
+    return replace(job, recipe=replace(job.recipe, **OVERFIT)) if game.overfit else job
 
 
-def run(job: Job, game: CanaryGame, seed: int) -> Finished:
+def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     """Play the game once and publish `audits/HASH/audit.json`; trains nothing that is there already.
 
     Raises:
@@ -172,7 +85,7 @@ def run(job: Job, game: CanaryGame, seed: int) -> Finished:
     spec = audit_spec(job, game, seed)
     final = job.store.root / "audits" / spec.hash
     if not job.settings.fresh and (known := published(final)) is not None:
-        return Finished(known, final, cached=True)
+        return AuditOutcome(known, final, cached=True)
     with _failing():
         audit = _play(job, game, spec, draw(job, game, seed))
     with job.store.exclusive(final) as work:
@@ -181,10 +94,10 @@ def run(job: Job, game: CanaryGame, seed: int) -> Finished:
     board = job.material.data.name
     if (job.store.root / "leaderboards" / f"{board}.csv").exists():
         leaderboard.refresh(job.store.root, board)
-    return Finished(audit, final, cached=False)
+    return AuditOutcome(audit, final, cached=False)
 
 
-def begin(job: Job, game: CanaryGame, seed: int) -> None:
+def prepare_shared(job: Job, game: CanaryGame, seed: int) -> None:
     """Make what audits with the same canaries share, their teachers, unless it is there.
 
     Raises:
@@ -194,9 +107,9 @@ def begin(job: Job, game: CanaryGame, seed: int) -> None:
     check(job, game)
     spec = audit_spec(job, game, seed)
     with _failing():
-        pipeline = _Pipeline(job, game, spec, draw(job, game, seed))
-        for name in teachers_of(spec):
-            pipeline.teacher(name)
+        training = _Training(_overfitted(job, game), draw(job, game, seed))
+        for name, teacher in teachers_of(spec).items():
+            training.teacher(name, teacher)
 
 
 def published(final: Path) -> Audit | None:
@@ -216,138 +129,92 @@ def _failing() -> Iterator[None]:
         raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
 
-@dataclass(frozen=True)
-class Made:
-    """A network with the step it came from."""
+class _Training:
+    """Teachers and releases of one audit, with or without canaries; remembers the seconds of what it made."""
 
-    step: Step
-    network: nets.Classifier
-
-
-class _Pipeline:
-    """Teacher and release of one audit, with or without canaries; remembers the seconds of what it made."""
-
-    def __init__(self, job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> None:
-        self.job, self.spec, self.recipe, self.canaries = job, spec, _recipe(job, game), canaries
+    def __init__(self, job: Job, canaries: Canaries) -> None:
+        self._job, self._canaries = job, canaries
         self.seconds: dict[str, float] = {}
 
-    def teacher(self, name: str) -> tuple[Made, AuditTeacherSpec]:
+    def teacher(self, name: str, spec: AuditTeacherSpec) -> Trained[Classifier]:
         """A teacher of `teachers_of`, trained on the private part, with the inserted canaries or with none of them."""
-        spec, material = teachers_of(self.spec)[name], self.job.material
-        if spec.canaries:
-            material = replace(material, private=self.canaries.inserted(material.private))
-        step, network = steps.teacher(self.job.store, spec, self.recipe, material, None, self.job.context)
-        self.seconds[name] = step.seconds
-        return Made(step, network), spec
+        trained = teacher_steps.teacher(self._given(spec), spec)
+        self.seconds[name] = trained.step.seconds
+        return trained
 
-    def student(self, name: str, teacher: Made, of: AuditTeacherSpec) -> Made:
+    def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
         """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
-        job, m, spec = self.job, self.job.material, release_of(self.spec, of)
-        private = self.canaries.inserted(m.private) if of.canaries else m.private
-        given = private if "private_data" in job.method.needs else None
-        members = self._members(name, spec.ensemble, replace(m, private=private))
-        shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given, members)
-        step, network = steps.release(job.store, spec, job.method, job.settings.budget, shown, m, job.context)
-        self.seconds[name] = step.seconds
-        return Made(step, network)
+        assert isinstance(spec.teacher, AuditTeacherSpec)
+        job = self._given(spec.teacher)
+        ensemble = teacher_steps.ensemble(job, spec.ensemble)
+        if ensemble is not None:
+            self.seconds[f"{name}_ensemble"] = ensemble.step.seconds
+        student = release_step.release(job, spec, teacher.network, ensemble)
+        self.seconds[name] = student.step.seconds
+        return student
 
-    def _members(self, name: str, spec: EnsembleSpec | None, material: steps.Material) -> nets.Ensemble | None:
-        """The ensemble of a method that asks for one."""
-        shards = shards_of(self.job)
-        if spec is None or shards is None:
-            return None
-        step, members = steps.ensemble(self.job.store, spec, shards, material, self.job.context)
-        self.seconds[f"{name}_ensemble"] = step.seconds
-        return members
+    def _given(self, teacher: AuditTeacherSpec) -> Job:
+        """The job with the private part that a teacher is trained on."""
+        if not teacher.canaries:
+            return self._job
+        m = self._job.material
+        return replace(self._job, material=replace(m, private=self._canaries.inserted(m.private)))
 
 
 def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Audit:
-    pipeline = _Pipeline(job, game, spec, canaries)
-    teacher, taught = pipeline.teacher("teacher")
-    student = pipeline.student("release", teacher, taught)
-    null, _ = pipeline.teacher("null_teacher")
-    made = {"student": student, "teacher": teacher, "null": null}
-    references: dict[str, nn.Module | None] = dict.fromkeys(made)
+    training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
+    teacher = training.teacher("teacher", of["teacher"])
+    student = training.release("release", teacher, release_of(spec, of["teacher"]))
+    null = training.teacher("null_teacher", of["null_teacher"])
+    audited = {"student": student, "teacher": teacher, "null": null}
+    references: dict[str, Classifier | None] = dict.fromkeys(audited)
     if spec.score == "rmia":
-        reference, unaware = pipeline.teacher("reference_teacher")
-        of_student = pipeline.student("reference_release", reference, unaware)
+        reference = training.teacher("reference_teacher", of["reference_teacher"])
+        of_student = training.release("reference_release", reference, release_of(spec, of["reference_teacher"]))
         references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
-    delta = job.settings.budget.delta
-    lines = {name: _line(of, references[name], canaries, spec, delta, job.device) for name, of in made.items()}
-    privacy = student.step.json("result.json")["privacy"]
-    verdict, reasons = judge(lines["student"]["epsilon_lower"], delta, privacy)
-    return Audit(
-        spec.hash,
-        verdict,
-        reasons,
-        asdict(spec),
-        {"number": len(canaries.coins), "inserted": int(canaries.coins.sum()), "from": "aux of iid, in hash order"},
-        ceiling(spec.guesses, len(canaries.coins), delta, spec.confidence),
-        delta,
-        lines,
-        lines["teacher"]["epsilon_lower"] > 0,
-        {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
-        provenance.collect(registry.ROOT, job.device, job.settings.precision, pipeline.seconds),
-    )
+    lines = {name: _line(job, each, references[name], canaries, spec) for name, each in audited.items()}
+    return _audit(job, spec, canaries, lines, student.result["privacy"], training.seconds)
 
 
 def _line(
-    made: Made, reference: nn.Module | None, canaries: Canaries, spec: AuditSpec, delta: float, device: torch.device
+    job: Job, audited: Trained[Classifier], reference: Classifier | None, canaries: Canaries, spec: AuditSpec
 ) -> dict[str, Any]:
     """One target: guesses, bound, and how many canaries it answers with the label that was taught."""
-    likely = log_probability(made.network, canaries, device)
-    outside = None if reference is None else log_probability(reference, canaries, device)
+    likely = log_probability(audited.network, canaries, job.device)
+    outside = None if reference is None else log_probability(reference, canaries, job.device)
     coins = canaries.coins.numpy()
-    correct = correct_guesses(scores(likely, outside), coins, spec.guesses)
-    answers = teachers.predict(made.network, canaries.images, device).argmax(1) == canaries.labels
+    correct, delta = correct_guesses(scores(likely, outside), coins, spec.guesses), job.settings.budget.delta
+    answers = teachers.predict(audited.network, canaries.images, job.device).argmax(1) == canaries.labels
     return {
         "correct": correct,
         "guesses": spec.guesses,
         "epsilon_lower": one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
-        "accuracy": made.step.json("result.json")["accuracy"],
+        "accuracy": audited.result["accuracy"],
         "memorised_inserted": float(answers[canaries.coins].double().mean()),
         "memorised_left_out": float(answers[~canaries.coins].double().mean()),
     }
 
 
-def log_probability(network: nn.Module, canaries: Canaries, device: torch.device) -> NDArray[np.float64]:
-    """(m,) log of the probability that the network gives to each canary's label: minus its loss."""
-    logits = teachers.predict(network, canaries.images, device).double()
-    return logits.log_softmax(1).gather(1, canaries.labels[:, None]).squeeze(1).numpy()
-
-
-def scores(likely: NDArray[np.float64], outside: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(m,) membership scores from log-probabilities of the target and, for RMIA, of a reference that saw no canary.
-
-    RMIA (Zarifzadeh, Liu, Shokri, ICML 2024), offline with one reference: R(x) = p(x | target) / p(x) with p(x) = ((1 +
-    a) p(x | reference) + 1 - a) / 2, a = 0.3. Its score, the share of population images z with R(x) > gamma R(z), rises
-    with R(x) and with nothing else of x; guesses depend on ranks alone, so R(x) itself is returned.
-    """
-    if outside is None:
-        return likely
-    return likely - np.log(((1 + RMIA_A) * np.exp(outside) + 1 - RMIA_A) / 2)
-
-
-def judge(bound: float, delta: float, privacy: dict[str, Any]) -> tuple[Literal["refuted", "not refuted"], list[str]]:
-    """The verdict on a release's numbers, and a sentence for each.
-
-    The audit adds or removes one private example. A claim per query is therefore not refuted by a bound above it: only
-    the accounted number per example is held against the bound then.
-
-    Args:
-        bound: the student's lower bound, per example.
-        delta: at which it holds.
-        privacy: "claimed" and "accounted_units" as in a record.
-    """
-    numbers = {"claimed": privacy["claimed"], "accounted": privacy["accounted_units"].get("example")}
-    reasons = []
-    for name, found in numbers.items():
-        why = comparable(found, delta)
-        if found is None or why is not None:
-            reasons.append(f"{name}: not comparable, {why}; the bound {bound:.3g} is per example")
-        elif refutes(bound, delta, found):
-            reasons.append(f"{name}: REFUTED, the bound {bound:.3g} is above {found['epsilon']:.4g} per example")
-        else:
-            reasons.append(f"{name}: not refuted, the bound {bound:.3g} is at most {found['epsilon']:.4g} per example")
-    refuted = any(refutes(bound, delta, found) for found in numbers.values())
-    return "refuted" if refuted else "not refuted", reasons
+def _audit(
+    job: Job,
+    spec: AuditSpec,
+    canaries: Canaries,
+    lines: dict[str, dict[str, Any]],
+    privacy: dict[str, Any],
+    seconds: dict[str, float],
+) -> Audit:
+    delta, number = job.settings.budget.delta, len(canaries.coins)
+    found, reasons = verdict(lines["student"]["epsilon_lower"], delta, privacy)
+    return Audit(
+        spec.hash,
+        found,
+        reasons,
+        asdict(spec),
+        {"number": number, "inserted": int(canaries.coins.sum()), "from": "aux of iid, in hash order"},
+        ceiling(spec.guesses, number, delta, spec.confidence),
+        delta,
+        lines,
+        lines["teacher"]["epsilon_lower"] > 0,
+        {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
+        provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds),
+    )

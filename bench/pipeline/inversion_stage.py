@@ -1,4 +1,4 @@
-"""The stage of a run in which an inversion attack is played: on the student, the teacher and a random net."""
+"""The stage of a run in which an inversion attack is played, on student, teacher and a random net, and scored."""
 
 from __future__ import annotations
 
@@ -6,140 +6,92 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from bench import data
-from bench.api import AttackResult
-from bench.metrics.inversion import nearest_private
+from bench.api import Attack, AttackResult
 from bench.metrics.power import power
 from bench.nets import Classifier
-from bench.pipeline import evaluation, plots, steps
-from bench.pipeline.attack_targets import NAMES, PREFIXES, Artists, aims
-from bench.pipeline.evaluation import Judge, Scored
+from bench.pipeline import attack_steps, evaluation, reconstruction_plot
+from bench.pipeline.attack_targets import PREFIXES, AttackTarget, attack_targets
+from bench.pipeline.evaluation import FeatureCache, Judge, Metrics, Scored
 from bench.pipeline.job import Job
-from bench.pipeline.reference_images import references, some
-from bench.storage.records import Record, RunSpec
+from bench.pipeline.plots import Plot
+from bench.pipeline.reference_images import reference_metrics
+from bench.pipeline.stage_result import StageResult
+from bench.pipeline.trained import RESULT, Networks
+from bench.pipeline.victims import Victims, choose_victims
+from bench.storage.specs import RunSpec
 
-MOST_COLUMNS, VICTIMS = 20, 10
-"""Of a picture; images of each class that are victims, of either kind."""
-VIEWS = "views.safetensors"
-
-
-@dataclass(frozen=True)
-class Victims:
-    """Images that the target is seen to answer: private ones, and as many that it was never taught.
-
-    Attributes:
-        images: (m, c, h, w) uint8.
-        labels: (m,) int64.
-        private: (m,) bool.
-    """
-
-    images: Tensor
-    labels: Tensor
-    private: Tensor
+FEATURES = "features.safetensors"
 
 
-def victims(material: steps.Material) -> Victims:
-    """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
-    test = (material.data.test_images, material.data.test_labels)
-    count = min(VICTIMS, *(int(np.bincount(labels).min()) for _, labels in (material.private, test)))
-    inside, outside = (some(labels, count) for _, labels in (material.private, test))
-    return Victims(
-        torch.cat([material.private[0][inside], test[0][outside]]),
-        torch.cat([material.private[1][inside], test[1][outside]]),
-        torch.arange(len(inside) + len(outside)) < len(inside),
+def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
+    """Play the attack on every target, score what it brings back, and ask whether it has shown any power."""
+    assert spec.attack is not None
+    m, name = job.material, spec.attack.attack
+    reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux))
+    if reason is not None:
+        return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
+    victims = choose_victims(m) if getattr(attack, "observes", False) else None
+    judge = make_judge(job, spec, networks.evaluator.network)
+    played = {t.name: _play(job, attack, t, judge, victims) for t in attack_targets(job, spec, networks)}
+    metrics, missing = _metrics(played), _missing(played)
+    gate = power(played["teacher"].scored.confusion, played["random"].scored.confusion)
+    metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
+    metrics |= reference_metrics(job, attack, spec, judge)
+    title = f"{name} against {spec.release.method} on {m.data.name}"
+    found = {target: one.found for target, one in played.items()}
+    draw = partial(reconstruction_plot.draw, title=title, found=found, material=m, victims=victims)
+    return StageResult(
+        metrics,
+        missing,
+        status="ok" if gate.passed else "inconclusive",
+        reason="" if gate.passed else gate.reason,
+        plots={"reconstructions": Plot("reconstructions.png", draw)},
+        seconds={f"attack_{target}": one.seconds for target, one in played.items()},
     )
 
 
-def play(
-    job: Job,
-    spec: RunSpec,
-    record: Record,
-    student: Classifier,
-    teacher: Classifier,
-    evaluator: Classifier,
-    seconds: dict[str, float],
-) -> Artists:
-    """Fill the record's metrics and its power gate; returns the picture to draw."""
-    m, aim = job.material, spec.attack
-    assert aim is not None and job.attack is not None
-    reason = job.attack.applicable(m.data.shape, m.data.classes, len(m.aux))
-    if reason is not None:
-        record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
-        return {}
-    seen = victims(m) if getattr(job.attack, "observes", False) else None
-    by = _appoint(job, spec, evaluator)
-    found: dict[str, AttackResult] = {}
-    scored: dict[str, Scored] = {}
-    for name, (aimed, network) in aims(job, spec, student, teacher).items():
-        watched = None if seen is None else seen.images
-        step = steps.invert(job.store, aimed, job.attack, network, m, job.context, watched)
-        seconds[f"attack_{name}"] = step.seconds
-        found[name] = steps.reconstructions(step)
-        pairs = None if seen is None else evaluation.Pairs(seen.images, seen.labels, seen.private)
-        scored[name] = evaluation.judge(found[name], by, network, pairs)
-        record.metrics |= {f"{PREFIXES[name]}{key}": value for key, value in scored[name].metrics.items()}
-        record.missing |= {f"{PREFIXES[name]}{key}": text for key, text in scored[name].missing.items()}
-        result = step.json("result.json")
-        record.metrics |= {f"{PREFIXES[name]}{key}": value for key, value in result.get("facts", {}).items()}
-        if name == "student":
-            record.metrics["queries"] = result["queries"]
-    gate = power(scored["teacher"].confusion, scored["random"].confusion)
-    record.metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
-    if not gate.passed:
-        record.status, record.reason = "inconclusive", gate.reason
-    record.metrics |= references(job, spec, by)
-    title = f"{aim.attack} against {spec.release.method} on {m.data.name}"
-    draw = partial(_draw, title=title, found=found, material=m, seen=seen)
-    return {"reconstructions": ("reconstructions.png", draw)}
+@dataclass(frozen=True)
+class _Played:
+    """What came of the attack on one target."""
+
+    found: AttackResult
+    scored: Scored
+    queries: int
+    seconds: float
 
 
-def _appoint(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
-    """The judge; what it sees in private and held-out images is looked at once for all runs on the same data."""
+def _play(job: Job, attack: Attack, target: AttackTarget, judge: Judge, victims: Victims | None) -> _Played:
+    images = None if victims is None else victims.images
+    step = attack_steps.invert(job, attack, target.spec, target.network, images)
+    found = attack_steps.reconstructions(step)
+    scored = evaluation.score(found, judge, target.network, victims)
+    return _Played(found, scored, step.json(RESULT)["queries"], step.seconds)
+
+
+def _metrics(played: dict[str, _Played]) -> Metrics:
+    metrics: Metrics = {}
+    for name, one in played.items():
+        metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.scored.metrics.items()}
+        metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.found.facts.items()}
+    return metrics | {"queries": played["student"].queries}
+
+
+def _missing(played: dict[str, _Played]) -> dict[str, str]:
+    missing = {name: one.scored.missing for name, one in played.items()}
+    return {f"{PREFIXES[name]}{key}": reason for name, found in missing.items() for key, reason in found.items()}
+
+
+def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
+    """The judge; its features of private and held-out images are extracted once for all runs on the same data."""
     m, where = job.material, spec.release.teacher.data
 
     def make(path: Path) -> None:
-        views = evaluation.look(evaluator, m.private[0], m.data.test_images, job.device)
-        save_file({name: tensor.contiguous() for name, tensor in vars(views).items()}, path / VIEWS)
+        cache = evaluation.extract_features(evaluator, m.private[0], m.data.test_images, job.device)
+        save_file({name: tensor.contiguous() for name, tensor in vars(cache).items()}, path / FEATURES)
 
-    key = {"data": asdict(where), "evaluator": asdict(spec.evaluator), "kind": "views", "version": evaluation.VERSION}
-    step = job.store.step("views", key, make)
-    views = evaluation.Views(**load_file(step.path / VIEWS))
-    return evaluation.appoint(evaluator, m.private, (m.data.test_images, m.data.test_labels), views, job.device)
-
-
-def _draw(
-    path: Path, title: str, found: dict[str, AttackResult], material: steps.Material, seen: Victims | None
-) -> None:
-    if seen is not None:
-        _draw_victims(path, title, found, material, seen)
-        return
-    images, labels = data.to_float(material.private[0]), material.private[1]
-    classes = found["student"].targets.unique()[:MOST_COLUMNS]
-    rows = []
-    for name, result in found.items():
-        first = [int((result.targets == c).nonzero()[0]) for c in classes]
-        near = nearest_private(result.images[first], result.targets[first], images, labels)
-        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", images[near])]
-    title += " (first image of the first draw per class)"
-    plots.grid(path, title, [material.data.class_names[int(c)] for c in classes], rows)
-
-
-def _draw_victims(
-    path: Path, title: str, found: dict[str, AttackResult], material: steps.Material, seen: Victims
-) -> None:
-    """One victim of each class: a private one and one never seen, with what was made of the answers to it."""
-    columns = seen.labels.unique()[:MOST_COLUMNS]
-    rows = []
-    for private, what in ((True, "a private image"), (False, "an unseen image")):
-        numbers = [int(((seen.labels == c) & (seen.private == private)).nonzero()[0]) for c in columns]
-        rows.append((what, data.to_float(seen.images[numbers])))
-        for name, result in found.items():
-            assert result.victims is not None
-            made = [int((result.victims == number).nonzero()[0]) for number in numbers]
-            rows.append((f"from the {NAMES[name]}", result.images[made]))
-    plots.grid(path, title, [material.data.class_names[int(c)] for c in columns], rows)
+    key = {"data": asdict(where), "evaluator": asdict(spec.evaluator)}
+    step = job.store.step("features", key | {"kind": "features", "version": evaluation.VERSION}, make)
+    cache = FeatureCache(**load_file(step.path / FEATURES))
+    return evaluation.make_judge(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)

@@ -1,55 +1,22 @@
-"""What is to be run: the settings of a user, checked and loaded, and the spec that names the run."""
+"""What is to be run: the settings of a user, checked and loaded."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from bench import data, nets, progress, registry, teachers
-from bench.api import Context, Shards
-from bench.config import Variant, configure, plain
+from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, Shards
+from bench.config import Variant, configure
 from bench.errors import BenchError
-from bench.pipeline import steps
-from bench.privacy import Budget
-from bench.storage.records import AttackSpec, DataSpec, EnsembleSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec
+from bench.pipeline.material import Material, load_material
+from bench.pipeline.settings import Settings
 from bench.storage.store import Store
-
-EVALUATOR_SEED = 2020
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a user asks for; every field is an option of `bench run`."""
-
-    method: str
-    attack: str | None
-    dataset: str = "digits"
-    split: str = "iid"
-    data_root: Path | None = None
-    download: bool = False
-    teacher: str = "resnet18"
-    teacher_weights: Path | None = None
-    teacher_normalise: tuple[float, float] | None = None
-    student: str = "datalens"
-    tier: str = "quick"
-    variant: str | None = None
-    attack_variant: str | None = None
-    budget: Budget = field(default_factory=Budget)
-    device: str = "auto"
-    precision: Literal["fp32", "bf16"] = "fp32"
-    compile: bool = False
-    noise: Literal["seeded", "os"] = "seeded"
-    out: Path = Path("runs")
-    fresh: bool = False
-    method_options: tuple[tuple[str, str], ...] = ()
-    attack_options: tuple[tuple[str, str], ...] = ()
-    teacher_options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,25 +26,35 @@ class Job:
     settings: Settings
     device: torch.device
     store: Store
-    method: Any
+    method: Method
     variant: Variant
-    attack: Any | None
+    attack: Attack | MembershipAttack | None
     attack_variant: Variant
     recipe: teachers.Recipe
     evaluator_recipe: teachers.Recipe
     weights_sha256: str | None
-    material: steps.Material
+    material: Material
 
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
         s = self.settings
         return Context(self.device, seed, progress.track, self.store, s.noise, s.precision == "bf16", s.compile)
 
+    def shards(self) -> Shards | None:
+        """The ensemble that the method asks for at its settings, if any. Raises TypeError for a method without one."""
+        if "teacher_ensemble" not in self.method.needs:
+            return None
+        if not isinstance(self.method, EnsembleMethod):
+            raise TypeError(
+                f'{self.settings.method} needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`'
+            )
+        return self.method.shards(self.settings.teacher, self.material.data.name)
 
-Loader = Callable[[str, str, Path | None, bool], steps.Material]
+
+Loader = Callable[[str, str, Path | None, bool], Material]
 
 
-def prepare(settings: Settings, load: Loader | None = None) -> Job:
+def load_job(settings: Settings, load: Loader = load_material) -> Job:
     """Check all that a user can get wrong, then load the data.
 
     Args:
@@ -86,35 +63,25 @@ def prepare(settings: Settings, load: Loader | None = None) -> Job:
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
     """
-    data.check(settings.dataset)
-    for arch in (settings.teacher, settings.student):
+    s = settings
+    data.check(s.dataset)
+    for arch in (s.teacher, s.student):
         nets.check(arch)
-    method, variant = _plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
-    attack, attack_variant = _attack(settings)
-    recipe = configure(teachers.Recipe, settings.tier, dict(settings.teacher_options), "teacher")
-    sha = _weights_sha256(settings.teacher_weights)
-    device = pick_device(settings.device)
-    store = Store(settings.out, settings.fresh, progress.say)
-    material = (load or load_material)(settings.dataset, settings.split, settings.data_root, settings.download)
-    method.check(settings.budget, material.data.name, material.data.classes)
-    if "teacher_ensemble" in method.needs:
-        _check_shards(method.shards(settings.teacher, material.data.name), len(material.private[0]))
-    return Job(
-        settings,
-        device,
-        store,
-        method,
-        variant,
-        attack,
-        attack_variant,
-        recipe,
-        teachers.recipe_for(settings.tier),
-        sha,
-        material,
-    )
+    method, variant = _plugin("method", s.method, s.variant, s.tier, s.method_options)
+    attack, attack_variant = _attack(s)
+    recipe = configure(teachers.Recipe, s.tier, dict(s.teacher_options), "teacher")
+    sha, device = _weights_sha256(s.teacher_weights), pick_device(s.device)
+    store, evaluator_recipe = Store(s.out, s.fresh, progress.say), teachers.recipe_for(s.tier)
+    material = load(s.dataset, s.split, s.data_root, s.download)
+    method.check(s.budget, material.data.name, material.data.classes)
+    job = Job(s, device, store, method, variant, attack, attack_variant, recipe, evaluator_recipe, sha, material)
+    _check_shards(job.shards(), len(material.private[0]))
+    return job
 
 
-def _check_shards(shards: Shards, records: int) -> None:
+def _check_shards(shards: Shards | None, records: int) -> None:
+    if shards is None:
+        return
     for arch in shards.archs:
         nets.check(arch)
     if shards.count > records:
@@ -128,7 +95,7 @@ def _plugin(
     return configure(registry.load(kind, name, settled), tier, dict(given), kind, settled), settled
 
 
-def _attack(settings: Settings) -> tuple[Any | None, Variant]:
+def _attack(settings: Settings) -> tuple[Attack | MembershipAttack | None, Variant]:
     if settings.attack is None:
         if settings.attack_options:
             raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
@@ -143,7 +110,8 @@ def _weights_sha256(path: Path | None) -> str | None:
         return None
     if not path.is_file():
         raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
-    return steps.file_sha256(path)
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def pick_device(name: str) -> torch.device:
@@ -158,67 +126,3 @@ def pick_device(name: str) -> torch.device:
             f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu or auto"
         )
     return torch.device(name)
-
-
-def load_material(dataset: str, split: str, root: Path | None, download: bool) -> steps.Material:
-    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there."""
-    images = data.load(dataset, root, download)
-    shared = data.split(images, split)
-    load_other = partial(data.load, root=root, download=download)
-    aux, labels = data.aux_part(images, shared, load_other), data.aux_labels(images, shared)
-    return steps.Material(data.private_domain(images, shared), data.private_part(images, shared), aux, labels)
-
-
-def run_spec(job: Job, seed: int) -> RunSpec:
-    """The spec of the run that `job` asks for, with one seed."""
-    s, m = job.settings, job.material.data
-    where = DataSpec(m.name, m.fingerprint, s.split)
-    recipe = {} if job.weights_sha256 else plain(job.recipe)
-    teacher = TeacherSpec(
-        where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed, s.teacher_normalise
-    )
-    method = job.method
-    budget = steps.budget_plain(s.budget)
-    shards = shards_of(job)
-    ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
-    release = ReleaseSpec(
-        teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed, ensemble, job.variant
-    )
-    evaluator = EvaluatorSpec(
-        replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
-    )
-    return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
-
-
-def shards_of(job: Job) -> Shards | None:
-    """The ensemble that the method asks for at its settings, if any."""
-    if "teacher_ensemble" not in job.method.needs:
-        return None
-    return job.method.shards(job.settings.teacher, job.material.data.name)
-
-
-def setting(job: Job) -> str:
-    """What differs from the tier's defaults, as options in a line, such as "mode=label epsilon=1"."""
-    s, usual = job.settings, Budget()
-    parts = _changed(type(job.method), job.method, s.tier, "", job.variant)
-    if s.attack is not None:
-        parts += _changed(type(job.attack), job.attack, s.tier, "attack.", job.attack_variant)
-    if job.weights_sha256 is None:
-        parts += _changed(teachers.Recipe, job.recipe, s.tier, "teacher.", "printed")
-    for name in ("epsilon", "delta", "account", "solve", "unit"):
-        if getattr(s.budget, name) != getattr(usual, name):
-            parts.append(f"{name}={getattr(s.budget, name)}")
-    return " ".join(parts + ([f"noise={s.noise}"] if s.noise != "seeded" else []))
-
-
-def _changed(cls: type[Any], plugin: Any, tier: str, prefix: str, variant: Variant) -> list[str]:
-    default, now = plain(configure(cls, tier, {}, "plugin", variant)), plain(plugin)
-    return [f"{prefix}{name}={now[name]}" for name in now if now[name] != default[name]]
-
-
-def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None:
-    name, plugin = job.settings.attack, job.attack
-    if name is None or plugin is None:
-        return None
-    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
-    return AttackSpec(release, aux, name, plugin.version, plugin.access, plain(plugin), seed, job.attack_variant)

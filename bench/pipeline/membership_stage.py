@@ -1,70 +1,103 @@
-"""The stage of a run in which a membership attack is played: on the student, the teacher and a random net."""
+"""The stage of a run in which a membership attack is played, on student, teacher and a random net, and scored."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
 
+from bench.api import MembershipAttack
 from bench.metrics.membership import Membership, epsilon_lower, membership, membership_power
-from bench.nets import Classifier
-from bench.pipeline import membership_challenge, plots, steps
-from bench.pipeline.attack_targets import NAMES, PREFIXES, Artists, aims
+from bench.pipeline import attack_steps, plots
+from bench.pipeline.attack_targets import NAMES, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.job import Job
-from bench.storage.records import Record, RunSpec
+from bench.pipeline.membership_challenge import UNLABELLED, make_challenge
+from bench.pipeline.plots import Plot
+from bench.pipeline.reference_models import ReferenceModels, knowledge_fingerprint
+from bench.pipeline.stage_result import StageResult
+from bench.pipeline.trained import RESULT, Networks
+from bench.storage.specs import RunSpec
+
+Metrics = dict[str, float | None]
 
 
-def play(
-    job: Job, spec: RunSpec, record: Record, student: Classifier, teacher: Classifier, seconds: dict[str, float]
-) -> Artists:
-    """Fill the record's metrics and its power gate; returns the picture to draw."""
-    aim, m = spec.attack, job.material
-    assert aim is not None and job.attack is not None
-    reason = job.attack.applicable(m.data.shape, m.data.classes, len(m.aux) // 2)
+def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
+    """Play the attack on every target, score its guesses, and ask whether it has shown any power."""
+    assert spec.attack is not None
+    m, name = job.material, spec.attack.attack
+    reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux) // 2)
     if m.aux_labels is None:
-        reason = membership_challenge.UNLABELLED
+        reason = UNLABELLED
     if reason is not None:
-        record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
-        return {}
-    asked = membership_challenge.assemble(m)
-    held = membership_challenge.holdings(job, spec.release, asked)
-    scores: dict[str, Tensor] = {}
-    found: dict[str, Membership] = {}
-    for name, (aimed, network) in aims(job, spec, student, teacher).items():
-        of: membership_challenge.Kind = "student" if name == "student" else "teacher"
-        evidence = membership_challenge.evidence(job, spec.release, asked, of, seconds)
-        step, scores[name] = steps.infer(
-            job.store, replace(aimed, aux=held), job.attack, network, evidence, m, job.context
-        )
-        seconds[f"attack_{name}"] = step.seconds
-        found[name] = membership(scores[name], asked.members)
-        _fill(record, PREFIXES[name], found[name], scores[name], asked.members)
-        if name == "student":
-            record.metrics["queries"] = step.json("result.json")["queries"]
-    gate = membership_power(found["teacher"], found["random"])
-    if not gate.passed:
-        record.status, record.reason = "inconclusive", gate.reason
-    title = f"{aim.attack} against {spec.release.method} on {m.data.name}: who was in the private data"
-    lines = {NAMES[name]: (scores[name], asked.members) for name in scores}
-    return {"roc": ("roc.png", partial(plots.roc, title=title, lines=lines))}
+        return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
+    challenge = make_challenge(m)
+    models = ReferenceModels(job, spec.release, challenge, attack.access)
+    known = knowledge_fingerprint(job, spec.release, challenge)
+    played = {
+        target.name: _play(job, attack, target, models, known, challenge.members)
+        for target in attack_targets(job, spec, networks)
+    }
+    delta = networks.student.result["privacy"]["accounted"]["delta"]
+    metrics, missing = _metrics(played, challenge.members, delta), _missing(played)
+    gate = membership_power(played["teacher"].found, played["random"].found)
+    title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
+    lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}
+    return StageResult(
+        metrics,
+        missing,
+        status="ok" if gate.passed else "inconclusive",
+        reason="" if gate.passed else gate.reason,
+        plots={"roc": Plot("roc.png", partial(plots.roc, title=title, lines=lines))},
+        seconds={f"attack_{target}": one.seconds for target, one in played.items()} | models.seconds,
+    )
 
 
-def _fill(record: Record, prefix: str, found: Membership, scores: Tensor, members: Tensor) -> None:
-    """The numbers of one target, shares with their 95 % intervals; the last is an indication, no proof."""
+@dataclass(frozen=True)
+class _Played:
+    """What came of the attack on one target."""
+
+    scores: Tensor
+    found: Membership
+    queries: int
+    seconds: float
+
+
+def _play(
+    job: Job, attack: MembershipAttack, target: AttackTarget, models: ReferenceModels, known: str, members: Tensor
+) -> _Played:
+    """Args: known: fingerprint of what the attacker is given besides the target, instead of that of its images."""
+    knowledge = models.knowledge("student" if target.name == "student" else "teacher")
+    step = attack_steps.infer(job, attack, replace(target.spec, aux=known), target.network, knowledge)
+    scores = attack_steps.membership_scores(step)
+    return _Played(scores, membership(scores, members), step.json(RESULT)["queries"], step.seconds)
+
+
+def _metrics(played: dict[str, _Played], members: Tensor, delta: float) -> Metrics:
+    """The numbers of all targets, shares with their 95 % intervals; the epsilon is an indication, no proof."""
+    metrics: Metrics = {"queries": played["student"].queries}
+    for name, one in played.items():
+        prefix = PREFIXES[name]
+        for key, (value, low, high) in _shares(one.found).items():
+            metrics |= {f"{prefix}{key}": value, f"{prefix}{key}.lo": low, f"{prefix}{key}.hi": high}
+        metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(one.scores, members, delta)
+    return metrics
+
+
+def _shares(found: Membership) -> dict[str, tuple[float, float, float]]:
     one, tenth, balanced = found.at_1_percent, found.at_01_percent, found.balanced
-    shares = {
+    return {
         "auc": (found.auc, found.auc_low, found.auc_high),
         "tpr_at_1pct": (one.tpr, one.low, one.high),
         "tpr_at_01pct": (tenth.tpr, tenth.low, tenth.high),
         "balanced_accuracy": (balanced.accuracy, balanced.low, balanced.high),
     }
-    for name, (value, low, high) in shares.items():
-        record.metrics |= {f"{prefix}{name}": value, f"{prefix}{name}.lo": low, f"{prefix}{name}.hi": high}
-    delta = record.privacy["accounted"]["delta"]
-    record.metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(scores, members, delta)
-    if not tenth.resolved:
-        few = (
-            f"{found.non_members} non-members are too few for 0.1 %: the rate is at a measured false positive rate of 0"
-        )
-        record.missing[f"{prefix}tpr_at_01pct"] = few
+
+
+def _missing(played: dict[str, _Played]) -> dict[str, str]:
+    few = "{} non-members are too few for 0.1 %: the rate is at a measured false positive rate of 0"
+    return {
+        f"{PREFIXES[name]}tpr_at_01pct": few.format(one.found.non_members)
+        for name, one in played.items()
+        if not one.found.at_01_percent.resolved
+    }

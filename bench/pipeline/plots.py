@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,6 +15,17 @@ from torch import Tensor
 
 CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
 DPI = 150
+
+
+class Plot(NamedTuple):
+    """A picture of a record: the name of its file, and what draws it into a path."""
+
+    file: str
+    draw: Callable[[Path], None]
+
+
+Plots = dict[str, Plot]
+"""Name of a picture to the picture."""
 
 
 def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Tensor]]) -> None:

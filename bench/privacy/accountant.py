@@ -36,7 +36,7 @@ from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
 from bench.privacy._losses import composed_epsilon, why_not
 from bench.privacy._parts import Parts, take_apart
 from bench.privacy._renyi import renyi_epsilon
-from bench.privacy.budget import Budget, Claim, finite_or_null
+from bench.privacy.budget import Budget, Claim, epsilon_to_json
 from bench.privacy.ledger import Ledger
 from bench.privacy.units import Relation, Unit
 
@@ -81,9 +81,9 @@ class Accounted:
         return math.isfinite(self.epsilon)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; an infinite epsilon is null with "finite": false, and a note is there if there is one."""
+        """Plain data; a note is there if there is one."""
         plain = {
-            **finite_or_null(self.epsilon),
+            "epsilon": epsilon_to_json(self.epsilon),
             "delta": self.delta,
             "unit": self.unit.value,
             "relation": self.relation.value,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
 
 from bench.errors import BenchError, unknown
 from bench.privacy.units import Unit
@@ -56,6 +56,11 @@ class Budget:
             raise BenchError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; no budget is an epsilon of null."""
+        epsilon = None if self.epsilon is None else epsilon_to_json(self.epsilon)
+        return {**asdict(self), "epsilon": epsilon, "unit": self.unit.value}
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -89,16 +94,35 @@ class Claim:
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; an infinite epsilon is null with "finite": false."""
-        plain = {**finite_or_null(self.epsilon), "delta": self.delta, "unit": self.unit.value, "source": self.source}
+        """Plain data."""
+        plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
+        plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})
 
 
-def finite_or_null(epsilon: float) -> dict[str, Any]:
-    """How records write an epsilon: JSON has no infinity.
+INFINITE: Final = "inf"
+"""An infinite epsilon in JSON, which has no infinity of its own."""
 
-    >>> finite_or_null(2.0), finite_or_null(math.inf)
-    ({'epsilon': 2.0, 'finite': True}, {'epsilon': None, 'finite': False})
+
+def epsilon_to_json(epsilon: float) -> float | str:
+    """How specs, records and bundles write an epsilon: a number, or "inf". Raises ValueError for NaN.
+
+    >>> epsilon_to_json(2.0), epsilon_to_json(math.inf)
+    (2.0, 'inf')
     """
-    finite = math.isfinite(epsilon)
-    return {"epsilon": float(epsilon) if finite else None, "finite": finite}
+    if math.isnan(epsilon):
+        raise ValueError("NaN is no epsilon")
+    return INFINITE if math.isinf(epsilon) else float(epsilon)
+
+
+def epsilon_from_json(given: Any) -> float:
+    """What `epsilon_to_json` wrote. Raises ValueError for anything else: nothing in a file is believed.
+
+    >>> epsilon_from_json(2), epsilon_from_json("inf")
+    (2.0, inf)
+    """
+    if given == INFINITE:
+        return math.inf
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise ValueError(f"{given!r} is no epsilon; expected a number or {INFINITE!r}")
+    return float(given)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from bench.privacy.budget import epsilon_from_json
 from bench.privacy.units import Relation, Unit
 
 CONFIDENCE = 0.95
@@ -123,7 +124,7 @@ def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
         return f"it is per {found['unit']}, the audit is per example"
     if found.get("relation", Relation.ADD_OR_REMOVE_ONE) != Relation.ADD_OR_REMOVE_ONE:
         return f"its relation is {found['relation']}, the audit's is {Relation.ADD_OR_REMOVE_ONE}"
-    if found["epsilon"] is None:
+    if math.isinf(epsilon_from_json(found["epsilon"])):
         return "it is infinite"
     if found["delta"] > delta:
         return f"its delta {found['delta']:g} is above the audit's {delta:g}"
@@ -132,4 +133,4 @@ def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
 
 def refutes(bound: float, delta: float, found: Mapping[str, Any] | None) -> bool:
     """True where an example-level lower bound at `delta` is above a number that it can speak of."""
-    return comparable(found, delta) is None and found is not None and bound > found["epsilon"]
+    return comparable(found, delta) is None and found is not None and bound > epsilon_from_json(found["epsilon"])

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from bench import registry
-from bench.config import configure, plain
+from bench.config import Variant, configure, plain
 from bench.storage.records import Record
 
 LOCATED = {"cifar10-jpeg": "cifar10"}
@@ -24,24 +24,28 @@ def command(record: Record) -> str:
     spec, release = record.spec, record.spec["release"]
     attack, teacher, tier = spec["attack"], release["teacher"], spec["tier"]
     parts = ["bench", "run", "--method", release["method"]]
-    parts += [] if attack is None else ["--attack", attack["attack"]]
+    parts += _variant("--variant", "method", release["method"], release["variant"])
+    if attack is not None:
+        parts += ["--attack", attack["attack"]]
+        parts += _variant("--attack-variant", "attack", attack["attack"], attack["variant"])
     parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
     parts += _unless("--split", teacher["data"]["split"], "iid")
     parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], "datalens")]
-    parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(record)]
+    parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(release["budget"])]
     parts += _unless("--noise", release["noise"], "seeded")
-    parts += _options("method", release["method"], tier, release["options"])
-    parts += [] if attack is None else _options("attack", attack["attack"], tier, attack["options"])
-    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"])
+    parts += _options("method", release["method"], tier, release["options"], release["variant"])
+    if attack is not None:
+        parts += _options("attack", attack["attack"], tier, attack["options"], attack["variant"])
+    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"], "printed")
     return shlex.join(parts)
 
 
 def differences(spec: dict[str, Any]) -> str:
     """What an audit's release has beside its tier's defaults, as options."""
     release, tier = spec["release"], spec["tier"]
-    epsilon = release["budget"]["epsilon"]
-    parts = _options("method", release["method"], tier, release["options"])
-    return shlex.join([*parts, *([] if epsilon == 10.0 or epsilon is None else ["--epsilon", f"{epsilon:g}"])])
+    epsilon = _epsilon(release["budget"])
+    parts = _options("method", release["method"], tier, release["options"], release["variant"])
+    return shlex.join([*parts, *_unless("--epsilon", epsilon, "10")])
 
 
 def notes(record: Record) -> list[str]:
@@ -76,6 +80,11 @@ def _unless(flag: str, value: str, usual: str) -> list[str]:
     return [] if value == usual else [flag, value]
 
 
+def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
+    usual = registry.variants(kind, name)[-1] if name in installed(kind) else "printed"
+    return _unless(flag, variant, usual)
+
+
 def _dataset(slug: str) -> str:
     kind, _, rest = slug.partition("-")
     if kind == "npz":
@@ -92,27 +101,24 @@ def _weights(teacher: dict[str, Any]) -> list[str]:
     )
 
 
-def _budget(record: Record) -> list[str]:
-    budget = record.spec["release"]["budget"]
-    parts = ["--epsilon", _epsilon(record)]
+def _budget(budget: dict[str, Any]) -> list[str]:
+    parts = ["--epsilon", _epsilon(budget)]
     for name, usual in BUDGET.items():
         if (value := budget.get(name, usual)) != usual:
             parts += [f"--{name}", str(value)]
     return parts + (["--solve", "steps"] if budget.get("solve") == "steps" else [])
 
 
-def _epsilon(record: Record) -> str:
-    """In older records the spec of no noise and that of no budget are the same; the setting tells them apart."""
-    epsilon = record.spec["release"]["budget"]["epsilon"]
-    if epsilon is not None:
-        return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
-    if record.spec["release"]["budget"].get("noiseless"):
-        return "inf"
-    return "none" if "epsilon=None" in record.setting.split() else "inf"
+def _epsilon(budget: dict[str, Any]) -> str:
+    """As it is typed: a number, inf, or none for no budget."""
+    epsilon = budget["epsilon"]
+    if epsilon is None or isinstance(epsilon, str):
+        return epsilon or "none"
+    return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
 
 
-def _options(kind: str, name: str, tier: str, given: dict[str, Any]) -> list[str]:
-    usual = _defaults(kind, name, tier)
+def _options(kind: str, name: str, tier: str, given: dict[str, Any], variant: Variant) -> list[str]:
+    usual = _defaults(kind, name, tier, variant)
     parts: list[str] = []
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
@@ -135,10 +141,12 @@ def _version(kind: str, name: str) -> int:
 
 
 @cache
-def _defaults(kind: str, name: str, tier: str) -> dict[str, Any]:
-    """The options of a plug-in at a tier; none of one that is not installed."""
+def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, Any]:
+    """The options of a plug-in's variant at a tier; none of one that is not installed."""
     if kind == "teacher":
         from bench.teachers import Recipe
 
         return plain(configure(Recipe, tier, {}, "teacher"))
-    return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in installed(kind) else {}
+    if name not in installed(kind) or variant not in registry.variants(kind, name):
+        return {}
+    return plain(configure(registry.load(kind, name, variant), tier, {}, kind, variant))

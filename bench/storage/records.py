@@ -1,19 +1,16 @@
-"""What a run is (specs) and what came of it (records), as plain data with one canonical form.
-
-A step's spec contains the spec of what it consumes, so that its hash covers its whole history. Device and precision are
-not part of a spec.
-"""
+"""What came of a run (`Record`) or of an end-to-end audit (`Audit`), and how both are read back from their files."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import asdict, dataclass, field
-from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import orjson
+
+from bench.storage.options import Changed, described
+from bench.storage.specs import canonical, digest
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]
 RECORD = "record.json"
@@ -21,197 +18,6 @@ AUDIT = "audit.json"
 Verdict = Literal["refuted", "not refuted"]
 SPEC = b'\n "spec": {'
 Kept = TypeVar("Kept", "Record", "Audit")
-
-
-def canonical(data: Any) -> str:
-    """JSON with sorted keys, indented by 1, and no NaN or infinity.
-
-    The text of `json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False)`, which is several times slower.
-
-    Raises:
-        ValueError: a number that is NaN or infinite.
-        TypeError: a key that is no string, or a value that JSON does not have.
-    """
-    return _text(data, "\n") + "\n"
-
-
-def _text(value: Any, line: str) -> str:
-    """One value; `line` is a line break with the indentation of where the value stands."""
-    if isinstance(value, str):
-        return _quoted(value)
-    if value is None or value is True or value is False:
-        return "null" if value is None else "true" if value else "false"
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{value} has no place in JSON")
-        return float.__repr__(value)
-    inner = line + " "
-    if isinstance(value, dict):
-        parts = [f"{_quoted(key)}: {_text(value[key], inner)}" for key in sorted(value)]
-        return f"{{{inner}{f',{inner}'.join(parts)}{line}}}" if parts else "{}"
-    if isinstance(value, list | tuple):
-        parts = [_text(item, inner) for item in value]
-        return f"[{inner}{f',{inner}'.join(parts)}{line}]" if parts else "[]"
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
-
-
-def digest(spec: dict[str, Any]) -> str:
-    """The first 16 hex digits of the SHA-256 of a spec's canonical form."""
-    return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
-
-
-def number(value: float | None) -> float | None:
-    """A number that JSON can hold: infinity becomes None (the caller stores "finite" beside it).
-
-    Raises:
-        ValueError: NaN, which must be a stated reason, never a number.
-    """
-    if value is None or math.isinf(value):
-        return None
-    if math.isnan(value):
-        raise ValueError("NaN is not a result")
-    return float(value)
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """A data set by content: its slug, fingerprint and split."""
-
-    dataset: str
-    fingerprint: str
-    split: str
-
-
-@dataclass(frozen=True)
-class TeacherSpec:
-    """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run; `normalise`
-    the (mean, std) that the user's network expects, or None for the harness's (0.5, 0.5)."""
-
-    data: DataSpec
-    arch: str
-    weights: str | None
-    recipe: dict[str, Any]
-    seed: int
-    normalise: tuple[float, float] | None = None
-    kind: str = "teacher"
-    version: int = 1
-
-
-@dataclass(frozen=True)
-class EvaluatorSpec:
-    """The network that judges reconstructions; never shown to an attack."""
-
-    data: DataSpec
-    arch: str
-    recipe: dict[str, Any]
-    seed: int
-    kind: str = "evaluator"
-    version: int = 1
-
-
-@dataclass(frozen=True)
-class EnsembleSpec:
-    """Teachers on disjoint parts of the private split; `shards` are the method's `bench.api.Shards` as plain data.
-    `canaries` and `coins` as in an AuditTeacherSpec."""
-
-    data: DataSpec
-    shards: dict[str, Any]
-    seed: int
-    canaries: int = 0
-    coins: int = 0
-    kind: str = "ensemble"
-    version: int = 1
-
-
-@dataclass(frozen=True)
-class ReleaseSpec:
-    """A teacher converted by a variant of a method within a budget, through an ensemble if it asks for one."""
-
-    teacher: TeacherSpec
-    method: str
-    version: int
-    options: dict[str, Any]
-    student: str
-    budget: dict[str, Any]
-    noise: str
-    seed: int
-    ensemble: EnsembleSpec | None = None
-    variant: str = "printed"
-    kind: str = "release"
-
-
-@dataclass(frozen=True)
-class RandomSpec:
-    """The control that must not be attackable: the teacher's network with random weights."""
-
-    data: DataSpec
-    arch: str
-    seed: int
-    kind: str = "random"
-
-
-@dataclass(frozen=True)
-class AttackSpec:
-    """A variant of an attack on one target. `aux` is the fingerprint of the attacker's images."""
-
-    target: TeacherSpec | ReleaseSpec | RandomSpec
-    aux: str
-    attack: str
-    version: int
-    access: str
-    options: dict[str, Any]
-    seed: int
-    variant: str = "printed"
-    kind: str = "attack"
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """One row's worth of work: a release, optionally an attack with its two controls, and the evaluator."""
-
-    tier: str
-    release: ReleaseSpec
-    attack: AttackSpec | None
-    evaluator: EvaluatorSpec
-    kind: str = "run"
-    version: int = 1
-
-    @property
-    def hash(self) -> str:
-        """The name of the run's directory."""
-        return digest(asdict(self))
-
-
-@dataclass(frozen=True)
-class AuditTeacherSpec(TeacherSpec):
-    """A teacher trained on the private part and on those of `canaries` mislabelled images whose coin, of seed `coins`,
-    says so."""
-
-    canaries: int = 0
-    coins: int = 0
-    kind: str = "audit-teacher"
-
-
-@dataclass(frozen=True)
-class AuditSpec:
-    """An end-to-end audit. `release` is the release of a plain run at these settings, `teacher` what was converted
-    instead of its teacher; `guesses` of the canaries' coins are guessed from `score`."""
-
-    tier: str
-    release: ReleaseSpec
-    teacher: AuditTeacherSpec
-    score: str
-    guesses: int
-    confidence: float
-    kind: str = "audit"
-    version: int = 1
-
-    @property
-    def hash(self) -> str:
-        """The name of the audit's directory."""
-        return digest(asdict(self))
 
 
 @dataclass
@@ -263,7 +69,7 @@ class Record:
         status: ok, skipped (the attack does not apply), failed, inconclusive (the attack did not prove its power).
         reason: a sentence for every status but ok.
         spec: the RunSpec as plain data.
-        setting: what differs from the tier's defaults, for people.
+        options: what differs from the defaults of variant and tier, by group and name (`bench.storage.options`).
         student: the network that was released; "" where nothing was.
         metrics: name to number; None where a metric could not be computed, with the reason in `missing`.
         privacy: claimed, accounted, audited, events, noise, and what the account covers ("covers"): the student, and a
@@ -277,13 +83,18 @@ class Record:
     status: Status
     reason: str
     spec: dict[str, Any]
-    setting: str = ""
+    options: Changed = field(default_factory=dict)
     student: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     privacy: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> str:
+        """The options in a line, for people."""
+        return described(self.options)
 
     def to_json(self) -> str:
         """The canonical text of the record."""

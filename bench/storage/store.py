@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from bench.errors import BenchError
 from bench.storage.atomic_write import write_through
-from bench.storage.records import canonical, digest
+from bench.storage.specs import canonical, digest
 
 MANIFEST = "step.json"
 Tensors = dict[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.sweeps.executors import TAIL, Done, Main, Task, environment
+from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ray:
     retries: int = 3
     jobs: int = 0
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """As `Executor`. Raises BenchError without ray, or without a cluster at `address`."""
         ray = _ray()
         begun = not ray.is_initialized()
@@ -75,16 +75,16 @@ class Ray:
             ) from None
 
     @staticmethod
-    def _result(ray: Any, reference: Any, task: Task) -> Done:
+    def _result(ray: Any, reference: Any, task: Task) -> TaskResult:
         """A task's end, or that its worker died as often as it was begun."""
         try:
             return ray.get(reference)
         except ray.exceptions.RayError as error:
             line = str(error).strip().splitlines()[0]
-            return Done(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
+            return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
-def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) -> Done:
+def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) -> TaskResult:
     """Runs the command inside of a worker of its own, in the directory the sweep was started in; ends with the worker.
 
     No process is started from here: forking a worker, with the threads Ray has in it, may hang.
@@ -100,7 +100,7 @@ def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) ->
         except Exception as error:  # whatever it is, it is this cell's end alone, and its reason goes into the summary
             status = 1
             said.write(f"{type(error).__name__}: {error}")
-    return Done(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
+    return TaskResult(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
 
 
 def _ray() -> Any:

@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.pipeline import attack_targets
+from bench.pipeline.attack_targets import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
-from bench.storage.records import AUDIT, RECORD, Audit, AuditSpec, Record, RunSpec, digest
+from bench.storage.records import AUDIT, RECORD, Audit, Record
+from bench.storage.specs import AuditSpec, RunSpec, digest
 from bench.storage.store import Store
 
 BESIDES = 10.0
@@ -67,7 +68,7 @@ def _steps(spec: RunSpec, goal: str | None) -> Iterator[Named]:
     yield "release", "release", asdict(spec.release)
     if spec.attack is not None:
         kind = "membership" if goal == "membership" else "attack"
-        for target, aim in attack_targets.targets(spec).items():
+        for target, aim in attack_specs(spec).items():
             yield f"attack_{target}", kind, asdict(aim)
 
 
@@ -88,10 +89,10 @@ def _like(name: str, spec: dict[str, Any]) -> Like:
     """A step of a run or of an audit; the latter's teachers may be trained at length, so their recipe counts too."""
     release, where = spec["release"], (spec["release"]["teacher"]["data"]["dataset"], spec["tier"])
     if name.startswith("attack_"):
-        return name, *where, spec["attack"]["attack"]
+        return name, *where, spec["attack"]["attack"], spec["attack"]["variant"]
     step = name.rpartition("_")[2]
     if step != "teacher":
-        return step, *where, "" if step == "evaluator" else release["method"]
+        return (step, *where) if step == "evaluator" else (step, *where, release["method"], release["variant"])
     recipe = digest(spec["teacher"]["recipe"]) if spec["kind"] == "audit" else ""
     return step, *where, release["teacher"]["arch"] + recipe
 

@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Done:
+class TaskResult:
     """What came of a task: the exit status, the end of its stderr, seconds."""
 
     index: int
@@ -42,7 +42,7 @@ class Done:
 class Executor(Protocol):
     """Runs tasks, and yields each as it ends, in any order."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """Raises KeyboardInterrupt after having stopped whatever was running."""
         ...
 

@@ -27,7 +27,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from bench.sweeps.executors import TAIL, Done, Main, Task, cores, environment
+from bench.sweeps.executors import TAIL, Main, Task, TaskResult, cores, environment
 
 GRACE = 10.0
 IMPORTED = ["bench.pipeline.run", "timm"]
@@ -45,14 +45,14 @@ class Running:
     said: Path
     start: float
 
-    def ended(self) -> Done:
+    def ended(self) -> TaskResult:
         """How it ended; waits until it has. Its stderr is removed."""
         self.process.join()
         seconds, status = time.monotonic() - self.start, self.process.exitcode
         assert status is not None  # as it has been joined
         tail = self.said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if self.said.exists() else ""
         self.said.unlink(missing_ok=True)
-        return Done(self.task.index, status, tail, seconds)
+        return TaskResult(self.task.index, status, tail, seconds)
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Local:
     jobs: int
     devices: tuple[str, ...]
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """As `Executor`; to be used from one thread."""
         free = [self.devices[i % len(self.devices)] for i in range(self.jobs)]
-        waiting, running, ended = deque(tasks), dict[int, Running](), list[Done]()
+        waiting, running, ended = deque(tasks), dict[int, Running](), list[TaskResult]()
         threads = max(1, cores() // self.jobs)
         with _environment(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, _stopping(running):
             while waiting or running or ended:
@@ -82,7 +82,9 @@ class Local:
                         self._begin(task, free[-1], Path(folder), running)
                         free.pop()
                     except (OSError, EOFError) as error:
-                        ended.append(Done(task.index, 1, f"could not begin: {type(error).__name__}: {error}", 0.0))
+                        ended.append(
+                            TaskResult(task.index, 1, f"could not begin: {type(error).__name__}: {error}", 0.0)
+                        )
                 yield from ended
                 over = _over(running)
                 ended = [one.ended() for one in over]

@@ -10,12 +10,15 @@ from typing import Literal
 
 from bench import data, registry
 from bench.errors import BenchError
-from bench.pipeline import canary_audit, run
-from bench.pipeline.canary_audit import CanaryGame
-from bench.pipeline.job import Job, Loader, load_material
+from bench.pipeline import canary_audit
+from bench.pipeline.canary_game import CanaryGame, check
+from bench.pipeline.job import Job, Loader, load_job
+from bench.pipeline.material import load_material
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
 from bench.storage.records import RECORD, Record
 from bench.sweeps.estimate import Estimate
-from bench.sweeps.recipe import Recipe, Wanted
+from bench.sweeps.recipe import Recipe, RecipeCell
 
 State = Literal["cached", "ready", "planned", "refused"]
 
@@ -47,7 +50,7 @@ class Cell:
     command: str = "run"
 
 
-Settle = Callable[[Sequence[str]], tuple[run.Settings, CanaryGame | None]]
+Settle = Callable[[Sequence[str]], tuple[Settings, CanaryGame | None]]
 """What the command line makes of a command, and of its game if it is an audit; the caller's, as that is above here."""
 
 
@@ -61,24 +64,26 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
     """
     estimate, load = Estimate(out), lru_cache(maxsize=2)(load_material)
     cells: list[Cell] = []
-    for wanted in recipe.cells:
-        if datasets and wanted.get("dataset") not in datasets:
+    for written in recipe.cells:
+        if datasets and written.get("dataset") not in datasets:
             continue
-        for seed in wanted.seeds:
-            cells.append(_cell(wanted, seed, common, settle, estimate, load))
+        for seed in written.seeds:
+            cells.append(_cell(written, seed, common, settle, estimate, load))
     return cells
 
 
-def _cell(wanted: Wanted, seed: int, common: Sequence[str], settle: Settle, estimate: Estimate, load: Loader) -> Cell:
-    arguments = (*wanted.arguments, *common, "--seeds", str(seed))
-    cell = partial(Cell, f"{wanted.name} seed={seed}", arguments, seed, note=wanted.note, command=wanted.command)
-    missing = _absent(wanted)
+def _cell(
+    written: RecipeCell, seed: int, common: Sequence[str], settle: Settle, estimate: Estimate, load: Loader
+) -> Cell:
+    arguments = (*written.arguments, *common, "--seeds", str(seed))
+    cell = partial(Cell, f"{written.name} seed={seed}", arguments, seed, note=written.note, command=written.command)
+    missing = _absent(written)
     if missing:
         return cell("planned", missing)
     try:
-        settings, game = settle([*wanted.command.split(), *arguments])
+        settings, game = settle([*written.command.split(), *arguments])
         try:
-            job = run.prepare(settings, load)
+            job = load_job(settings, load)
         except BenchError as error:
             if not _is_there(settings):
                 return cell("planned", str(error))
@@ -101,7 +106,7 @@ class _Place:
 
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
-    spec = run.run_spec(job, seed)
+    spec = run_spec(job, seed)
     path = job.store.root / "records" / spec.hash
     goal = None if job.attack is None else job.attack.goal
     shared = f"{spec.release.teacher}{spec.evaluator}"
@@ -110,7 +115,7 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     """Raises BenchError if the game cannot be played."""
-    canary_audit.check(job, game)
+    check(job, game)
     spec = canary_audit.audit_spec(job, game, seed)
     path = job.store.root / "audits" / spec.hash
     shared = f"{canary_audit.teachers_of(spec)}"
@@ -127,20 +132,20 @@ def done(path: Path) -> bool:
         return False
 
 
-def _absent(wanted: Wanted) -> str:
+def _absent(written: RecipeCell) -> str:
     """Which plug-in or data set of a cell the bench does not have, in a sentence; or ""."""
     for kind in ("method", "attack"):
-        name = wanted.get(kind)
+        name = written.get(kind)
         if name and name != "none" and name not in registry.entries(kind):
             return f"no {kind} called '{name}' yet"
     try:
-        data.check(wanted.get("dataset") or "digits")
+        data.check(written.get("dataset") or "digits")
     except BenchError:
-        return f"no data set called '{wanted.get('dataset')}' yet"
+        return f"no data set called '{written.get('dataset')}' yet"
     return ""
 
 
-def _is_there(settings: run.Settings) -> bool:
+def _is_there(settings: Settings) -> bool:
     """Whether the data set can be read on this machine."""
     try:
         data.load(settings.dataset, settings.data_root, settings.download)

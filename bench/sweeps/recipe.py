@@ -50,7 +50,7 @@ COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecipeCell:
     """One cell of a recipe as it is written.
 
     Attributes:
@@ -78,7 +78,7 @@ class Wanted:
     def arguments(self) -> list[str]:
         """The options as the command takes them.
 
-        >>> Wanted((("method", "dpsd"), ("overfit", "true"), ("method.secure", "true")), (0,)).arguments
+        >>> RecipeCell((("method", "dpsd"), ("overfit", "true"), ("method.secure", "true")), (0,)).arguments
         ['--method', 'dpsd', '--overfit', '--method.secure', 'true']
         """
         typed: list[str] = []
@@ -96,7 +96,7 @@ class Recipe:
     title: str
     paper: str
     table: str
-    cells: tuple[Wanted, ...]
+    cells: tuple[RecipeCell, ...]
 
 
 def read(path: Path) -> Recipe:
@@ -136,7 +136,7 @@ def read(path: Path) -> Recipe:
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
 
 
-def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[Wanted]:
+def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[RecipeCell]:
     """Every combination of a grid's lists, with its data set's options and the defaults where it is silent."""
     if not isinstance(grid, dict):
         raise BenchError(f"recipe {path}: a [[grid]] is no table")
@@ -158,7 +158,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
         chosen = dict(zip(flat, combination, strict=True))
         besides = {key: value for key, value in own.get(str(chosen.get("dataset")), {}).items() if key not in grid}
         options = tuple((key, _typed(path, key, value)) for key, value in {**chosen, **besides}.items())
-        yield Wanted(options, tuple(seeds), str(grid.get("note", "")), command)
+        yield RecipeCell(options, tuple(seeds), str(grid.get("note", "")), command)
 
 
 def _typed(path: Path, key: str, value: Any) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bench.api import Shards
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
 from bench.seeds import derive
@@ -24,21 +25,16 @@ def fit_ensemble(
     images: Tensor,
     labels: Tensor,
     parts: Sequence[NDArray[np.int64]],
+    shards: Shards,
     *,
-    steps: int,
-    batch: int,
-    lr: float,
-    weight_decay: float,
-    shift: int,
     device: torch.device,
     seed: int,
-    ridge: float = 0.01,
     advance: Callable[[int], object] = lambda _steps: None,
     how: How = "auto",
 ) -> None:
     """Train every member in place by cross-entropy on its part; they end on `device`, in eval mode, frozen.
 
-    Adam with decoupled weight decay, the rate falling linearly to 0. A step draws `batch` images of each part with
+    Adam with decoupled weight decay, the rate falling linearly to 0. A step draws as many images of each part, with
     replacement, so that parts may differ in size and no member's training depends on another one's part. A member whose
     part is empty stays as it was, buffers included. Members with fixed features are solved by ridge regression instead.
 
@@ -46,8 +42,7 @@ def fit_ensemble(
         images: (n, c, h, w) uint8.
         labels: (n,) int64.
         parts: m arrays of indices into them, disjoint.
-        shift: images are moved by up to so many pixels at random, black at the border.
-        ridge: penalty of the regression, over the mean squared length of a part's features.
+        shards: how to train them; its `ridge` counts over the mean squared length of a part's features.
         how: "stacked" trains equal networks as one (for accelerators), "in turn" lets them answer one after the other;
             "auto" stacks on an accelerator where it can. Same result but for rounding, and dropout draws.
 
@@ -55,18 +50,18 @@ def fit_ensemble(
         RunFailed: a loss became NaN or infinite.
     """
     if ensemble.fixed_features:
-        _solve(ensemble.to(device), images, labels, parts, ridge, device)
-        advance(steps)
+        _solve(ensemble.to(device), images, labels, parts, shards.ridge, device)
+        advance(shards.steps)
         ensemble.eval().requires_grad_(False)
         return
     ensemble.to(device).train()
     members = [member for member in ensemble.members]
     stack = how == "stacked" or (how == "auto" and device.type != "cpu" and ensemble.alike())
-    draw = _Batches(images, labels, parts, batch, shift, seed, device)
+    draw = _Batches(images, labels, parts, shards, seed, device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(seed, "members"))
         train = _train_stacked if stack else _train_in_turn
-        train(members, draw, steps, lr, weight_decay, advance)
+        train(members, draw, shards, advance)
     ensemble.eval().requires_grad_(False)
 
 
@@ -112,12 +107,12 @@ class _Batches:
         images: Tensor,
         labels: Tensor,
         parts: Sequence[NDArray[np.int64]],
-        batch: int,
-        shift: int,
+        shards: Shards,
         seed: int,
         device: torch.device,
     ) -> None:
-        self.images, self.labels, self.batch, self.shift, self.device = images, labels, batch, shift, device
+        self.images, self.labels, self.device = images, labels, device
+        self.batch, self.shift = shards.batch, shards.shift
         self.sizes = torch.tensor([len(part) for part in parts])
         self.order = torch.cat([torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts])
         self.starts = self.sizes.cumsum(0) - self.sizes
@@ -143,27 +138,25 @@ class _Batches:
 
 
 def _optimizer(
-    parameters: Sequence[Tensor], steps: int, lr: float, weight_decay: float
+    parameters: Sequence[Tensor], shards: Shards
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    optimizer = torch.optim.AdamW(parameters, lr=shards.lr, weight_decay=shards.weight_decay)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / shards.steps)
 
 
 def _train_in_turn(
     members: Sequence[nn.Module],
     draw: _Batches,
-    steps: int,
-    lr: float,
-    weight_decay: float,
+    shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
     parameters = [
         p for member, size in zip(members, draw.sizes.tolist(), strict=True) if size for p in member.parameters()
     ]
-    optimizer, schedule = _optimizer(parameters, steps, lr, weight_decay)
+    optimizer, schedule = _optimizer(parameters, shards)
     empty = [member for member, size in zip(members, draw.sizes.tolist(), strict=True) if not size]
     before = [{name: value.clone() for name, value in member.state_dict().items()} for member in empty]
-    for _ in range(steps):
+    for _ in range(shards.steps):
         x, y = draw()
         loss = draw.loss(torch.stack([member(part) for member, part in zip(members, x, strict=True)]), y)
         _step(loss, optimizer, schedule)
@@ -176,14 +169,12 @@ def _train_in_turn(
 def _train_stacked(
     members: Sequence[nn.Module],
     draw: _Batches,
-    steps: int,
-    lr: float,
-    weight_decay: float,
+    shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
     parameters, buffers, call = stacked(members)
-    optimizer, schedule = _optimizer(list(parameters.values()), steps, lr, weight_decay)
-    for _ in range(steps):
+    optimizer, schedule = _optimizer(list(parameters.values()), shards)
+    for _ in range(shards.steps):
         x, y = draw()
         _step(draw.loss(call(parameters, buffers, x), y), optimizer, schedule)
         advance(1)

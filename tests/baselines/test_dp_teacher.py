@@ -18,6 +18,8 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.errors import BenchError
 from bench.pipeline import run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
@@ -182,8 +184,8 @@ def test_missing_private_records_are_a_defect_and_said() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("given", "least"), [((("conversion", "none"),), 0.80), ((), 0.70)])
 def test_digits_at_epsilon_10(tmp_path: Path, given: tuple[tuple[str, str], ...], least: float) -> None:
-    settings = run.Settings(method="dp-teacher", attack=None, out=tmp_path, method_options=given)
-    record = run.run(run.prepare(settings), 0).record
+    settings = Settings(method="dp-teacher", attack=None, out=tmp_path, method_options=given)
+    record = run.run(load_job(settings), 0).record
     assert record.metrics["accuracy"] >= least  # type: ignore[operator]
     assert record.privacy["accounted"]["epsilon"] <= 10.0
 
@@ -191,14 +193,14 @@ def test_digits_at_epsilon_10(tmp_path: Path, given: tuple[tuple[str, str], ...]
 @pytest.mark.slow
 def test_without_noise_the_student_comes_near_its_teacher(tmp_path: Path) -> None:
     def accuracy(conversion: str) -> float:
-        settings = run.Settings(
+        settings = Settings(
             method="dp-teacher",
             attack=None,
             out=tmp_path,
             budget=Budget(math.inf),
             method_options=(("conversion", conversion), ("steps", "200")),
         )
-        return run.run(run.prepare(settings), 0).record.metrics["accuracy"]  # type: ignore[return-value]
+        return run.run(load_job(settings), 0).record.metrics["accuracy"]  # type: ignore[return-value]
 
     teacher = accuracy("none")
     assert teacher > 0.9 and accuracy("distil") > teacher - 0.1

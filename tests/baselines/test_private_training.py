@@ -28,6 +28,8 @@ from bench.dp_training.dp_sgd import Plan
 from bench.errors import BenchError
 from bench.nets.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -603,6 +605,6 @@ def test_zcdps_release_claims_its_theorem_and_stays_within_either_number() -> No
 @every_method
 @pytest.mark.slow
 def test_without_noise_digits_are_learnt(tmp_path: Path, name: str) -> None:
-    settings = run.Settings(method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),))
-    record = run.run(run.prepare(settings), 0).record
+    settings = Settings(method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),))
+    record = run.run(load_job(settings), 0).record
     assert record.metrics["accuracy"] >= record.metrics["teacher_accuracy"] - 0.1  # type: ignore[operator]

@@ -16,7 +16,8 @@ from bundles import found, read, record_of
 from bench.bundle import export, find, writing
 from bench.cli import main
 from bench.errors import BenchError
-from bench.storage.records import Record, canonical, digest
+from bench.storage.records import Record
+from bench.storage.specs import canonical, digest
 
 Prepare = Callable[[Path], list[str]]
 

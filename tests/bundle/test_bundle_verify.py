@@ -115,9 +115,11 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
         ["unit label: epsilon 0.5", "the ledger gives 1 "],
     ),
     "finite in place of infinite": (
-        account(lambda p: p["accounted"]["example"].update(epsilon=1.0, finite=True)),
+        account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
         ["unit example: epsilon 1 ", "gives inf"],
     ),
+    "no number": (account(lambda p: p["accounted"]["label"].update(epsilon="1")), ["'1' is no epsilon"]),
+    "nothing": (account(lambda p: p["accounted"]["example"].update(epsilon=None)), ["None is no epsilon"]),
     "smaller delta": (account(lambda p: p["accounted"]["example"].update(delta=0.0)), ["unit example"]),
     "larger epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=2.0)), ["unit label"]),
     "other relation": (account(lambda p: p["accounted"]["label"].update(relation="add-or-remove")), ["add-or-remove"]),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.pipeline import run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.storage.records import Record
 
@@ -14,14 +16,14 @@ GAP = 0.10
 
 
 def record(out: Path, method: str, **options: str) -> Record:
-    settings = run.Settings(
+    settings = Settings(
         method=method,
         attack=None,
         out=out,
         budget=Budget(float("inf"), solve="none"),
         method_options=tuple(sorted(options.items())),
     )
-    return run.run(run.prepare(settings), 0).record
+    return run.run(load_job(settings), 0).record
 
 
 @pytest.mark.slow

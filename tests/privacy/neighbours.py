@@ -84,11 +84,7 @@ def teachers(shards: Shards, private: Pair, seed: int = 9, lacking: int | None =
         images,
         labels,
         parts,
-        steps=min(shards.steps, 2),
-        batch=8,
-        lr=shards.lr,
-        weight_decay=shards.weight_decay,
-        shift=shards.shift,
+        replace(shards, steps=min(shards.steps, 2), batch=8),
         device=torch.device("cpu"),
         seed=seed,
     )

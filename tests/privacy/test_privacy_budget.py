@@ -9,6 +9,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit
+from bench.privacy.budget import epsilon_from_json, epsilon_to_json
 
 
 def test_default_budget_is_the_documented_one():
@@ -49,10 +50,25 @@ def test_a_unit_given_by_name_becomes_a_unit():
 
 def test_claim_json_is_strict_json_even_when_infinite():
     finite = Claim(1.5, 1e-5, Unit.QUERY, "DPSD, Theorem 1").to_json()
-    assert finite == {"epsilon": 1.5, "finite": True, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
+    assert finite == {"epsilon": 1.5, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
     infinite = json.loads(json.dumps(Claim(math.inf, 0.0, Unit.NONE, "none").to_json(), allow_nan=False))
-    assert infinite["epsilon"] is None
-    assert infinite["finite"] is False
+    assert infinite["epsilon"] == "inf" and math.isinf(epsilon_from_json(infinite["epsilon"]))
+
+
+@pytest.mark.parametrize("given", [None, "1", "nan", "Inf", True, math.nan, math.inf, [1.0], {}])
+def test_nothing_but_a_number_or_inf_is_an_epsilon_in_a_file(given):
+    with pytest.raises(ValueError, match="is no epsilon"):
+        epsilon_from_json(given)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.5, 1e300, math.inf])
+def test_an_epsilon_survives_json(epsilon):
+    assert epsilon_from_json(json.loads(json.dumps(epsilon_to_json(epsilon), allow_nan=False))) == epsilon
+
+
+def test_nan_is_never_written_as_an_epsilon():
+    with pytest.raises(ValueError, match="NaN"):
+        epsilon_to_json(math.nan)
 
 
 @pytest.mark.parametrize("epsilon, delta", [(-0.1, 0.0), (math.nan, 0.0), (1.0, 1.0), (1.0, math.nan), (1.0, -0.1)])

@@ -130,7 +130,7 @@ def test_only_an_example_level_promise_can_be_refuted() -> None:
     for change, word in (
         ({"unit": "query"}, "per query"),
         ({"relation": "replace"}, "replace"),
-        ({"epsilon": None}, "infinite"),
+        ({"epsilon": "inf"}, "infinite"),
         ({"delta": 1e-3}, "delta"),
     ):
         assert not refutes(50.0, 1e-5, EXAMPLE | change)

@@ -6,33 +6,41 @@ import struct
 import zlib
 from typing import Any
 
-from bench.storage.records import Record, digest
+from bench.storage.records import Record
+from bench.storage.specs import digest
 
 NASTY = "</script><img src=x onerror=alert(1)>"
 
 
 def epsilon(value: float | None, unit: str, **more: Any) -> dict[str, Any]:
     """A claim or an account as records hold it."""
-    return {"epsilon": value, "finite": value is not None, "delta": 1e-5, "unit": unit, **more}
+    return {"epsilon": "inf" if value is None else value, "delta": 1e-5, "unit": unit, **more}
 
 
 def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes: Any) -> Record:
     """A record of a run on digits.
 
-    Changes: tier, status, setting, dataset, budget (epsilon), claim and claim_unit, accounted, query, attack, success.
+    Changes: tier, status, options, dataset, budget (epsilon), claim and claim_unit, accounted, query, attack, success.
     """
     data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
     budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
-    release = {"teacher": teacher, "method": method, "version": 1, "options": {}, "student": "datalens"}
-    release |= {"budget": budget | {"unit": "example", "bounded": True}, "noise": "os", "seed": seed}
+    release = {
+        "teacher": teacher,
+        "method": method,
+        "version": 1,
+        "options": {},
+        "student": "datalens",
+        "variant": "printed",
+    }
+    release |= {"budget": budget | {"unit": "example"}, "noise": "os", "seed": seed}
     attack, name = None, changes.get("attack")
     if name is not None:
         attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
-        attack |= {"options": {}, "seed": seed}
+        attack |= {"options": {}, "seed": seed, "variant": "printed"}
     spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": {"data": data}}
     status = changes.get("status", "ok")
-    found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("setting", ""))
+    found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("options", {}))
     if status == "failed":
         return found
     found.student = "datalens"

@@ -12,9 +12,9 @@ from conftest import write_toy
 
 from bench.cli import main
 from bench.cli.sweep import settle
-from bench.pipeline.canary_audit import CanaryGame
+from bench.pipeline.canary_game import CanaryGame
 from bench.storage.records import AUDIT, Audit
-from bench.sweeps import Cell, conduct, plan, read
+from bench.sweeps import Cell, plan, read, run_sweep
 
 HEAD = """
 [defaults]
@@ -82,7 +82,7 @@ def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
     assert [outcome["arguments"][:2] for outcome in outcomes] == [["audit", "release"]] * 2
     for outcome in outcomes:
         found = Audit.read(Path(outcome["record"]) / AUDIT)
-        assert (outcome["state"], outcome["reason"]) == conduct.shown(found), outcome
+        assert (outcome["state"], outcome["reason"]) == run_sweep.audit_state(found), outcome
         assert found.canaries["number"] == 60
     assert len(list((out / "steps" / "teacher").glob("[0-9a-f]*"))) == 2, "one with canaries and one without, for both"
     assert len(list((out / "audits").glob("[0-9a-f]*"))) == 2
@@ -95,7 +95,7 @@ def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
     cells = planned(
         tmp_path, 'method = ["no-defence", "label-smoothing"]\ncanaries = 40', 'method = "rr"\ncanaries = 41'
     )
-    (task,) = conduct._shared(cells, range(len(cells)))
+    (task,) = run_sweep._shared(cells, range(len(cells)))
     assert task.index == 0 and task.arguments == ("audit", "prepare", *cells[0].arguments)
     assert main(task.arguments) == 0
     made = {path.name for path in (tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*")}
@@ -124,8 +124,8 @@ def test_an_audit_without_power_is_inconclusive_unless_it_refutes(
 ) -> None:
     lines = {"student": {"epsilon_lower": student}, "teacher": {"epsilon_lower": teacher}}
     found = SimpleNamespace(verdict=verdict, lines=lines, ceiling=3.4913, powerful=teacher > 0)
-    assert conduct.shown(found)[0] == state  # type: ignore[arg-type]
-    assert conduct.shown(found)[1].startswith(said)  # type: ignore[arg-type]
+    assert run_sweep.audit_state(found)[0] == state  # type: ignore[arg-type]
+    assert run_sweep.audit_state(found)[1].startswith(said)  # type: ignore[arg-type]
 
 
 def test_preparing_an_impossible_game_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,19 +6,16 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.pipeline import attack_targets
+from bench.pipeline.attack_targets import attack_specs
 from bench.pipeline.canary_audit import teachers_of
-from bench.storage.records import (
-    AUDIT,
-    RECORD,
+from bench.storage.records import AUDIT, RECORD, Audit, Record
+from bench.storage.specs import (
     AttackSpec,
-    Audit,
     AuditSpec,
     AuditTeacherSpec,
     DataSpec,
     EnsembleSpec,
     EvaluatorSpec,
-    Record,
     ReleaseSpec,
     RunSpec,
     TeacherSpec,
@@ -61,7 +58,7 @@ def test_a_step_counts_for_the_first_run_that_needs_it(tmp_path: Path) -> None:
 def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7, attack="gmi"), SPENT | PLAYED)
     store, spec = Store(tmp_path), run(attack="gmi")
-    there = {"teacher": asdict(spec.release.teacher), "attack": asdict(attack_targets.targets(spec)["random"])}
+    there = {"teacher": asdict(spec.release.teacher), "attack": asdict(attack_specs(spec)["random"])}
     for kind, plain in there.items():
         (tmp_path / "steps" / kind / digest(plain)).mkdir(parents=True)
     assert Estimate(tmp_path).seconds(store, spec, "inversion") == BESIDES + 30 + 20 + 1 + 2

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.api import Shards
 from bench.errors import RunFailed
 from bench.nets import Ensemble
 from bench.teachers.ensemble import How, fit_ensemble
@@ -34,8 +35,8 @@ def trained(
     lr: float = 5e-3,
 ) -> Ensemble:
     ensemble = Ensemble.build(archs, len(parts), SHAPE, CLASSES, seeds=range(len(parts)))
-    settings = {"steps": steps, "batch": 16, "lr": lr, "weight_decay": 0.01, "shift": 1}
-    fit_ensemble(ensemble, images, labels, parts, **settings, device=torch.device("cpu"), seed=3, how=how)
+    shards = Shards(len(parts), archs, steps=steps, batch=16, lr=lr, weight_decay=0.01, shift=1)
+    fit_ensemble(ensemble, images, labels, parts, shards, device=torch.device("cpu"), seed=3, how=how)
     return ensemble
 
 
@@ -117,8 +118,8 @@ def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> 
     parts = [np.arange(0, rows // 2), np.arange(rows // 2, rows), np.arange(0, 0)]
     ensemble = Ensemble.build(("scatter-linear",), 3, (1, 16, 16), CLASSES, seeds=range(3))
     untouched = ensemble.members[2].body.head.weight.clone()
-    settings = {"steps": 1, "batch": 1, "lr": 1.0, "weight_decay": 0.0, "shift": 0, "ridge": 0.05}
-    fit_ensemble(ensemble, images, labels, parts, **settings, device=torch.device("cpu"), seed=0)
+    shards = Shards(3, ("scatter-linear",), steps=1, batch=1, lr=1.0, ridge=0.05)
+    fit_ensemble(ensemble, images, labels, parts, shards, device=torch.device("cpu"), seed=0)
     assert ensemble.fixed_features and ensemble.members[0].body.trunk is ensemble.members[1].body.trunk
     x = images.float() / 255
     a = ensemble.features(x).double()

@@ -11,7 +11,12 @@ import torch
 from conftest import write_toy
 
 from bench.api import Evidence, MembershipResult, Target
-from bench.pipeline import membership_challenge, run, steps
+from bench.pipeline import run, teacher_steps
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.membership_challenge import make_challenge
+from bench.pipeline.reference_models import ReferenceModels, halves
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +24,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
-def job(toy: Path, **changes: Any) -> run.Job:
-    settings = run.Settings(
+def job(toy: Path, **changes: Any) -> Job:
+    settings = Settings(
         method="no-defence", attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
     )
-    return run.prepare(replace(settings, **{"out": toy / "runs", **changes}))
+    return load_job(replace(settings, **{"out": toy / "runs", **changes}))
 
 
 def rows_of(images: torch.Tensor) -> set[bytes]:
@@ -32,7 +37,7 @@ def rows_of(images: torch.Tensor) -> set[bytes]:
 
 def test_half_of_the_suspects_are_private_and_half_are_test_images(toy: Path) -> None:
     m = job(toy).material
-    found = membership_challenge.assemble(m)
+    found = make_challenge(m)
     assert len(found.labels) == 80 and int(found.members.sum()) == 40
     assert rows_of(found.images[found.members]) <= rows_of(m.private[0])
     assert rows_of(found.images[~found.members]) == rows_of(m.data.test_images)
@@ -43,12 +48,12 @@ def test_half_of_the_suspects_are_private_and_half_are_test_images(toy: Path) ->
 
 
 def test_every_suspect_trains_exactly_half_of_the_references() -> None:
-    found = membership_challenge.halves(6, 500)
+    found = halves(6, 500)
     assert found.shape == (6, 500) and found.sum(0).eq(3).all()
     assert 200 < int(found[0].sum()) < 300
     for count in (0, 1, 3):
         with pytest.raises(ValueError, match="even number"):
-            membership_challenge.halves(count, 10)
+            halves(count, 10)
 
 
 def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
@@ -57,17 +62,17 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
     given = job(toy, out=toy / "seen")
     seen: list[torch.Tensor] = []
 
-    def teacher(store: Any, spec: Any, recipe: Any, material: steps.Material, *_: Any) -> Any:
-        seen.append(material.private[0])
+    def teacher(job: Job, spec: Any) -> Any:
+        seen.append(job.material.private[0])
         raise StopIteration
 
-    monkeypatch.setattr(steps, "teacher", teacher)
-    spec = run.run_spec(given, 0)
-    asked = membership_challenge.assemble(given.material)
-    held = membership_challenge.evidence(given, spec.release, asked, "teacher", {})
+    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    spec = run_spec(given, 0)
+    asked = make_challenge(given.material)
+    held = ReferenceModels(given, spec.release, asked, "scores").knowledge("teacher")
     with pytest.raises(StopIteration):
         held.references(2, "teacher")
-    mask = membership_challenge.halves(2, 80)[0]
+    mask = halves(2, 80)[0]
     assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0])
     assert not rows_of(seen[0]) & rows_of(asked.images[~mask])
     assert not rows_of(seen[0]) & rows_of(asked.population[0])
@@ -76,15 +81,17 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
 @pytest.mark.parametrize("method", ["no-defence", "label-smoothing", "pate"])
 def test_students_references_are_converted_like_the_student(toy: Path, method: str) -> None:
     given = job(toy, method=method, out=toy / "students")
-    spec = run.run_spec(given, 0)
-    asked, seconds = membership_challenge.assemble(given.material), dict[str, float]()
-    held = membership_challenge.evidence(given, spec.release, asked, "student", seconds)
+    spec = run_spec(given, 0)
+    models = ReferenceModels(given, spec.release, make_challenge(given.material), "scores")
+    assert models.seconds == {}, "nobody has asked for a model yet"
+    held = models.knowledge("student")
     first, second = held.references(2, "student")
     assert torch.equal(first.members, ~second.members) and first.target.access == "scores"
     assert not torch.equal(first.target.scores(held.images), second.target.scores(held.images))
     made = list((toy / "students" / "steps" / "release").glob("[0-9a-f]*"))
-    assert len(made) >= 2 and seconds["references"] > 0
-    again = held.references(2, "student")
+    assert len(made) >= 2 and models.seconds["references"] > 0
+    before, again = models.seconds, held.references(2, "student")
+    assert models.seconds == before, "a model that is there already is not counted twice"
     assert torch.equal(again[0].target.scores(held.images), first.target.scores(held.images))
 
 

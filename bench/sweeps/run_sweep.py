@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.storage.atomic_write import write_atomically
-from bench.storage.records import AUDIT, RECORD, Audit, Record, canonical
-from bench.sweeps.executors import Done, Executor, Task
+from bench.storage.records import AUDIT, RECORD, Audit, Record
+from bench.storage.specs import canonical
+from bench.sweeps.executors import Executor, Task, TaskResult
 from bench.sweeps.plan import Cell
 from bench.sweeps.recipe import COMMANDS
 
@@ -60,7 +61,7 @@ class Summary:
         return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]], content["seconds"])
 
 
-def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say) -> Summary:
+def run_sweep(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say) -> Summary:
     """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
 
     Args:
@@ -78,7 +79,7 @@ def conduct(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, 
     begun = time.monotonic()
     for count, done in enumerate(executor.run([_task(cells, i, cells[i].command) for i in ready]), 1):
         outcome = outcomes[done.index]
-        _settle(outcome, cells[done.index], done)
+        _finish(outcome, cells[done.index], done)
         now = time.monotonic()
         summary.seconds = round(now - start, 1)
         summary.write(path)
@@ -114,7 +115,7 @@ def _typed(cell: Cell, command: str) -> list[str]:
     return [*command.split(), *cell.arguments]
 
 
-def _settle(outcome: Outcome, cell: Cell, done: Done) -> None:
+def _finish(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
     """What the exit status of a run or an audit and its record say."""
     outcome.seconds = round(done.seconds, 1)
     if done.status != 0 or cell.record is None:
@@ -123,10 +124,10 @@ def _settle(outcome: Outcome, cell: Cell, done: Done) -> None:
         record = Record.read(cell.record / RECORD)
         outcome.state, outcome.reason = record.status, record.reason
     else:
-        outcome.state, outcome.reason = shown(Audit.read(cell.record / AUDIT))
+        outcome.state, outcome.reason = audit_state(Audit.read(cell.record / AUDIT))
 
 
-def shown(audit: Audit) -> tuple[str, str]:
+def audit_state(audit: Audit) -> tuple[str, str]:
     """An audit's state, and its numbers in a line. One that could have shown nothing, and has not, is inconclusive."""
     student, teacher = (audit.lines[name]["epsilon_lower"] for name in ("student", "teacher"))
     said = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
@@ -139,7 +140,7 @@ def _line(outcome: Outcome) -> str:
     return f"{outcome.state}: {outcome.name} ({outcome.seconds:.0f} s) {outcome.reason}".rstrip()
 
 
-def _reason(done: Done) -> str:
+def _reason(done: TaskResult) -> str:
     """The last line that `bench` said, or what killed it."""
     lines = [line for line in done.tail.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if line.startswith("bench:")), lines[-1] if lines else "")

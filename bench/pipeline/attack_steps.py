@@ -1,0 +1,85 @@
+"""The steps in which an attack is played on one target, and what it brought back is kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bench.api import Attack, AttackResult, Evidence, MembershipAttack, Target
+from bench.data import to_float
+from bench.errors import RunFailed
+from bench.pipeline.job import Job
+from bench.pipeline.material import quantised
+from bench.pipeline.trained import RESULT
+from bench.seeds import derive
+from bench.storage.specs import AttackSpec, canonical
+from bench.storage.store import Step
+
+IMAGES, SCORES = "images.safetensors", "scores.safetensors"
+
+
+def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims: Tensor | None) -> Step:
+    """The images an attack brings back from one target. The attack's randomness does not depend on the target.
+
+    Args:
+        model: the target's network.
+        victims: (m, c, h, w) uint8 images that the target is seen to answer, for attacks that watch.
+    """
+    ctx = job.context(derive(spec.seed, "attack", spec.attack))
+    shape, classes = job.material.data.shape, job.material.data.classes
+
+    def make(path: Path) -> None:
+        torch.manual_seed(ctx.seed)
+        watched = None if victims is None else to_float(victims).to(ctx.device)
+        target = Target(model, attack.access, shape, classes, watched)
+        found = attack.run(target, to_float(job.material.aux).to(ctx.device), ctx)
+        tensors = {"images": quantised(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
+        if found.victims is not None:
+            tensors["victims"] = found.victims.cpu()
+        result = {"queries": target.queries} | ({"facts": found.facts} if found.facts else {})
+        save_file({name: t.contiguous() for name, t in tensors.items()}, path / IMAGES)
+        (path / RESULT).write_text(canonical(result), encoding="utf-8")
+
+    return job.store.step("attack", asdict(spec), make)
+
+
+def reconstructions(step: Step) -> AttackResult:
+    """The images of an attack step, as every scorer sees them: quantised to 8 bits and back."""
+    tensors = load_file(step.path / IMAGES)
+    facts = step.json(RESULT).get("facts", {})
+    return AttackResult(
+        to_float(tensors["images"]), tensors["targets"], tensors["draws"], tensors.get("victims"), facts
+    )
+
+
+def infer(job: Job, attack: MembershipAttack, spec: AttackSpec, model: nn.Module, evidence: Evidence) -> Step:
+    """What a membership attack thinks of every suspect. Its randomness does not depend on the target.
+
+    Raises:
+        RunFailed: scores that are not one finite number for each suspect.
+    """
+    ctx = job.context(derive(spec.seed, "attack", spec.attack))
+
+    def make(path: Path) -> None:
+        torch.manual_seed(ctx.seed)
+        target = Target(model, attack.access, job.material.data.shape, job.material.data.classes)
+        found = attack.infer(target, evidence, ctx)
+        scores = found.scores.detach().double().cpu().contiguous()
+        if scores.shape != evidence.labels.shape or not bool(scores.isfinite().all()):
+            raise RunFailed(
+                f"{spec.attack} gave scores of shape {tuple(scores.shape)} for {len(evidence.labels)} suspects, or "
+                "some that are not finite"
+            )
+        save_file({"scores": scores}, path / SCORES)
+        (path / RESULT).write_text(canonical({"queries": target.queries}), encoding="utf-8")
+
+    return job.store.step("membership", asdict(spec), make)
+
+
+def membership_scores(step: Step) -> Tensor:
+    """(n,) float64, the scores of a membership step."""
+    return load_file(step.path / SCORES)["scores"]

@@ -1,0 +1,102 @@
+"""The game of an end-to-end audit: mislabelled canaries, and a fair coin for each that decides who trains on it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bench import data
+from bench.errors import BenchError
+from bench.pipeline.job import Job
+from bench.privacy.one_run import CONFIDENCE, ceiling
+from bench.seeds import derive
+
+Score = Literal["loss", "rmia"]
+SCORES: tuple[Score, ...] = ("loss", "rmia")
+
+
+@dataclass(frozen=True)
+class CanaryGame:
+    """What is played besides the settings of a run.
+
+    Attributes:
+        canaries: m, each inserted by its own fair coin.
+        guesses: r of 1 to m, half on the highest scores, half on the lowest; None: m // 2.
+        score: "loss", minus the loss at the canary's label; or "rmia", its probability over that of a reference model.
+        overfit: train the teachers longer and without augmentation or decay, so that they memorise.
+        confidence: of the bound.
+    """
+
+    canaries: int = 200
+    guesses: int | None = None
+    score: Score = "loss"
+    overfit: bool = False
+    confidence: float = CONFIDENCE
+
+    @property
+    def asked(self) -> int:
+        """The number of guesses."""
+        return self.canaries // 2 if self.guesses is None else self.guesses
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """m canaries: images uint8 (m, c, h, w), wrong labels (m,), and the coins (m,), true = in the training data."""
+
+    images: Tensor
+    labels: Tensor
+    coins: Tensor
+
+    def inserted(self, private: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """The private part with the canaries whose coin says so."""
+        images, labels = private
+        return torch.cat([images, self.images[self.coins]]), torch.cat([labels, self.labels[self.coins]])
+
+
+def check(job: Job, game: CanaryGame) -> None:
+    """Raise BenchError, before anything is trained, if this game cannot be played."""
+    s = job.settings
+    if s.teacher_weights is not None:
+        raise BenchError("--teacher-weights: an audit trains its own teacher, with canaries; leave it out")
+    if s.split != "iid":
+        raise BenchError(f"--split {s.split}: canaries come from the attacker's part of split iid; use --split iid")
+    if not 2 <= game.canaries <= len(job.material.aux):
+        raise BenchError(
+            f"--canaries {game.canaries}: data set '{job.material.data.name}' has {len(job.material.aux)} images "
+            "outside the private part; give 2 to that many"
+        )
+    if not 1 <= game.asked <= game.canaries:
+        raise BenchError(f"--guesses {game.asked}: expected 1 to the number of canaries, {game.canaries}")
+    if not 0 < game.confidence < 1:
+        raise BenchError(f"--confidence {game.confidence}: expected a number between 0 and 1, such as 0.95")
+    if game.score not in SCORES:
+        raise BenchError(f"--score {game.score}: expected {' or '.join(SCORES)}")
+    if ceiling(game.asked, game.canaries, s.budget.delta, game.confidence) <= 0:
+        raise BenchError(
+            f"{game.asked} guesses on {game.canaries} canaries at delta {s.budget.delta:g}: even if all are right the "
+            "bound is 0; give more --canaries or --guesses, or a smaller --delta"
+        )
+
+
+def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
+    """The canaries: the first of the attacker's images in the order of split iid's hash, and this seed's coins.
+
+    Raises:
+        BenchError: the private part lacks a class that the attacker's part has.
+    """
+    s = job.settings
+    images = data.load(s.dataset, s.data_root, False)
+    if images.classes != job.material.data.classes:
+        raise BenchError(f"data set '{images.name}': split iid leaves a class without private images; give more images")
+    aux = data.split(images, "iid").aux.tolist()
+    order = sorted(aux, key=lambda index: hashlib.sha256(f"{images.name}:{index}".encode()).digest())
+    chosen = torch.tensor(order[: game.canaries])
+    fixed = torch.Generator().manual_seed(derive("audit-labels", images.name))
+    moved = torch.randint(1, images.classes, (len(order),), generator=fixed)[: game.canaries]
+    coins = torch.Generator().manual_seed(derive(seed, "audit-coins"))
+    inserted = torch.rand(game.canaries, generator=coins) < 0.5
+    return Canaries(images.train_images[chosen], (images.train_labels[chosen] + moved) % images.classes, inserted)

@@ -1,0 +1,102 @@
+"""Models made as the target of a membership attack was, on records that the attacker knows, for it to compare with."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench.api import Access, Evidence, Reference, Target
+from bench.config import plain
+from bench.data import to_float
+from bench.nets import Classifier
+from bench.pipeline import release_step, teacher_steps
+from bench.pipeline.job import Job
+from bench.pipeline.membership_challenge import SEED, Challenge
+from bench.storage.specs import ReleaseSpec, canonical
+
+Kind = Literal["teacher", "student"]
+
+
+def halves(count: int, suspects: int) -> Tensor:
+    """(count, suspects) bool: who trains which reference; every suspect is in exactly half of them, by chance.
+
+    Raises:
+        ValueError: a count that is odd, or less than 2.
+    """
+    if count < 2 or count % 2:
+        raise ValueError(f"{count} reference models; expected an even number, at least 2")
+    ranks = np.random.RandomState(SEED).rand(count, suspects).argsort(0)
+    return torch.from_numpy(ranks < count // 2)
+
+
+def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) -> str:
+    """Of all that a membership attack is given besides its target."""
+    made = {"suspects": challenge.fingerprint, "recipe": plain(job.recipe), "arch": release.teacher.arch}
+    return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
+
+
+class ReferenceModels:
+    """Trains the models that attacks ask for, each step made once and kept; remembers how long they took.
+
+    Args:
+        release: of the run.
+    """
+
+    def __init__(self, job: Job, release: ReleaseSpec, challenge: Challenge, access: Access) -> None:
+        self._job, self._release, self._challenge, self._access = job, release, challenge, access
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """As in a StageResult; nothing where no attack asked for a model."""
+        return {"references": sum(self._seconds.values())} if self._seconds else {}
+
+    def knowledge(self, of: Kind) -> Evidence:
+        """What the attacker of one target holds.
+
+        Args:
+            of: what the target is. A teacher's references are teachers, whatever kind the attack asks for.
+        """
+        asked, device = self._challenge, self._job.device
+        population = (to_float(asked.population[0]).to(device), asked.population[1].to(device))
+
+        def references(count: int, kind: Kind) -> list[Reference]:
+            return self._references(count, "teacher" if of == "teacher" else kind)
+
+        return Evidence(to_float(asked.images).to(device), asked.labels.to(device), population, references)
+
+    def _references(self, count: int, kind: Kind) -> list[Reference]:
+        data, found = self._job.material.data, []
+        for i, mask in enumerate(halves(count, len(self._challenge.labels))):
+            network = self._train(mask, f"{i}-of-{count}", kind)
+            target = Target(network, self._access, data.shape, data.classes)
+            found.append(Reference(target, mask.to(self._job.device)))
+        return found
+
+    def _train(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
+        """A network made as the target was, on the suspects of `mask` and the reserve."""
+        asked, release = self._challenge, self._release
+        images, labels = (
+            torch.cat([suspects[mask], reserve])
+            for suspects, reserve in zip((asked.images, asked.labels), asked.reserve, strict=True)
+        )
+        job = replace(self._job, material=replace(self._job.material, private=(images, labels)))
+        where = replace(release.teacher.data, split=f"{release.teacher.data.split}/reference-{name}")
+        recipe = plain(job.recipe)
+        spec = replace(release.teacher, data=where, weights=None, recipe=recipe, normalise=None, seed=release.seed)
+        teacher = teacher_steps.teacher(job, spec)
+        self._seconds[f"{name} teacher"] = teacher.step.seconds
+        if kind == "teacher":
+            return teacher.network
+        wanted = None if release.ensemble is None else replace(release.ensemble, data=where, seed=release.seed)
+        ensemble = teacher_steps.ensemble(job, wanted)
+        if ensemble is not None:
+            self._seconds[f"{name} ensemble"] = ensemble.step.seconds
+        student = release_step.release(job, replace(release, teacher=spec, ensemble=wanted), teacher.network, ensemble)
+        self._seconds[f"{name} student"] = student.step.seconds
+        return student.network

@@ -1,0 +1,99 @@
+"""The step in which a method makes a student of a teacher: converted, held against the budget, kept with account."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bench import nets, teachers
+from bench.api import Release, Teacher
+from bench.data import to_float
+from bench.errors import BenchError
+from bench.pipeline.job import Job
+from bench.pipeline.material import quantised
+from bench.pipeline.trained import Trained, load_network, save_network, test_accuracy
+from bench.privacy import Budget, Claim, Ledger, accountant, noise
+from bench.seeds import derive
+from bench.storage.specs import ReleaseSpec
+
+GENERATOR = "generator.safetensors"
+SYNTHETIC = "synthetic.safetensors"
+
+
+def release(
+    job: Job, spec: ReleaseSpec, teacher: nets.Classifier, ensemble: Trained[nets.Ensemble] | None
+) -> Trained[nets.Classifier]:
+    """The private student of a teacher; its result has the claim, the ledger and the accounted epsilons.
+
+    Args:
+        job: whose private part is what teacher and ensemble were trained on; a method that needs it gets it.
+
+    Raises:
+        Overspent: the method spent more than its budget.
+    """
+    ctx = job.context(derive(spec.seed, "method", spec.method))
+
+    def make(path: Path) -> None:
+        torch.manual_seed(ctx.seed)
+        made = job.method.convert(_shown(job, spec, teacher, ensemble), spec.student, job.settings.budget, ctx)
+        accountant.check_budget(made.ledger, made.claim, job.settings.budget)
+        if made.generator is not None:
+            teachers.save(path / GENERATOR, made.generator)
+        if made.synthetic is not None:
+            save_file({"images": quantised(made.synthetic)}, path / SYNTHETIC)
+        save_network(path, made.student, _result(job, made))
+
+    step = job.store.step("release", asdict(spec), make)
+    return load_network(job, step, step.json("result.json")["arch"])
+
+
+def _shown(job: Job, spec: ReleaseSpec, teacher: nets.Classifier, ensemble: Trained[nets.Ensemble] | None) -> Teacher:
+    """What the method is shown: the teacher, and of the rest what it says it needs."""
+    m = job.material
+    private = m.private if "private_data" in job.method.needs else None
+    members = None if ensemble is None else ensemble.network
+    return Teacher(teacher, spec.teacher.arch, m.data.shape, m.data.classes, m.data.name, private, members)
+
+
+def _result(job: Job, made: Release) -> dict[str, Any]:
+    """What is kept of a release besides its networks."""
+    data = job.material.data
+    result = test_accuracy(made.student, data, job.device)
+    if made.control is not None:
+        result["control"] = test_accuracy(made.control.to(job.device).eval(), data, job.device)
+    parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
+    account = privacy_account(made.ledger, made.claim, job.settings.budget)
+    account["covers"] = [name for name, part in parts.items() if part is not None]
+    result |= {"arch": made.arch, "solved": made.solved, "privacy": account}
+    return result | {"input": {"shape": list(data.shape), "class_names": list(data.class_names)}}
+
+
+def privacy_account(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict[str, Any]:
+    """The three numbers of a record with their units: claimed, accounted (for every unit in the ledger), audited.
+
+    Raises:
+        BenchError: the budget's unit is none of the ledger's.
+    """
+    units = sorted({entry.unit for entry in ledger.entries()})
+    accounted = {str(unit): accountant.epsilon(ledger, unit, budget.delta).to_json() for unit in units}
+    if str(budget.unit) not in accounted:
+        raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
+    return {
+        "claimed": None if claim is None else claim.to_json(),
+        "accounted": accounted[str(budget.unit)],
+        "accounted_units": accounted,
+        "audited": None,
+        "events": ledger.to_json(),
+        "noise_version": noise.VERSION,
+    }
+
+
+def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
+    """(n, c, h, w) in [0, 1], the synthetic images that were released with a student, if there are any."""
+    path = student.step.path / SYNTHETIC
+    return to_float(load_file(path)["images"]) if path.exists() else None

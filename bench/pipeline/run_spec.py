@@ -1,0 +1,61 @@
+"""A job as plain data: the spec that names a run, and what of it differs from the defaults."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+from typing import Any
+
+from bench import teachers
+from bench.config import Variant, configure, plain
+from bench.pipeline.job import Job
+from bench.privacy import Budget
+from bench.storage.options import Changed
+from bench.storage.specs import AttackSpec, DataSpec, EnsembleSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec
+
+EVALUATOR_SEED = 2020
+
+
+def run_spec(job: Job, seed: int) -> RunSpec:
+    """The spec of the run that `job` asks for, with one seed."""
+    s, m, method = job.settings, job.material.data, job.method
+    where = DataSpec(m.name, m.fingerprint, s.split)
+    # A user's own weights come from no recipe of ours, and are the same for all seeds.
+    recipe, teacher_seed = (plain(job.recipe), seed) if job.weights_sha256 is None else ({}, 0)
+    teacher = TeacherSpec(where, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
+    shards = job.shards()
+    ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
+    release = ReleaseSpec(
+        *(teacher, s.method, method.version, plain(method), s.student, s.budget.to_json(), s.noise, seed),
+        ensemble=ensemble,
+        variant=job.variant,
+    )
+    everything = replace(where, split="all")
+    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED)
+    return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
+
+
+def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None:
+    name, attack = job.settings.attack, job.attack
+    if name is None or attack is None:
+        return None
+    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
+    return AttackSpec(release, aux, name, attack.version, attack.access, plain(attack), seed, job.attack_variant)
+
+
+def changed_options(job: Job) -> Changed:
+    """What differs from the defaults of variant and tier, and of the budget."""
+    s = job.settings
+    budget = s.budget.to_json() | {"noise": s.noise}
+    usual = Budget().to_json() | {"noise": "seeded"}
+    return {
+        "method": _changed(job.method, s.tier, job.variant),
+        "attack": {} if job.attack is None else _changed(job.attack, s.tier, job.attack_variant),
+        "teacher": {} if job.weights_sha256 is not None else _changed(job.recipe, s.tier, "printed"),
+        "budget": {name: value for name, value in budget.items() if value != usual[name]},
+    }
+
+
+def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:
+    usual = plain(configure(type(plugin), tier, {}, "plugin", variant))
+    return {name: value for name, value in plain(plugin).items() if value != usual[name]}

@@ -1,0 +1,38 @@
+"""What a user asks for: the options of `bench run`, before anything is looked up or loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bench.privacy import Budget
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user asks for; every field is an option of `bench run`."""
+
+    method: str
+    attack: str | None
+    dataset: str = "digits"
+    split: str = "iid"
+    data_root: Path | None = None
+    download: bool = False
+    teacher: str = "resnet18"
+    teacher_weights: Path | None = None
+    teacher_normalise: tuple[float, float] | None = None
+    student: str = "datalens"
+    tier: str = "quick"
+    variant: str | None = None
+    attack_variant: str | None = None
+    budget: Budget = field(default_factory=Budget)
+    device: str = "auto"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    noise: Literal["seeded", "os"] = "seeded"
+    out: Path = Path("runs")
+    fresh: bool = False
+    method_options: tuple[tuple[str, str], ...] = ()
+    attack_options: tuple[tuple[str, str], ...] = ()
+    teacher_options: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,71 @@
+"""A network together with the finished step that it came from, and how networks are kept and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from bench import nets, teachers
+from bench.data import ImageData
+from bench.pipeline.job import Job
+from bench.pipeline.material import Material
+from bench.storage.specs import canonical
+from bench.storage.store import Step
+
+WEIGHTS = "model.safetensors"
+RESULT = "result.json"
+Network = TypeVar("Network", bound=nn.Module, covariant=True)
+
+
+@dataclass(frozen=True)
+class Trained(Generic[Network]):
+    """A network, frozen and in eval mode on the run's device, and the step that made it."""
+
+    step: Step
+    network: Network
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What was measured of it when it was made."""
+        found: dict[str, Any] = self.step.json(RESULT)
+        return found
+
+
+@dataclass(frozen=True)
+class Networks:
+    """All that is trained before anything is attacked."""
+
+    teacher: Trained[nets.Classifier]
+    evaluator: Trained[nets.Classifier]
+    ensemble: Trained[nets.Ensemble] | None
+    student: Trained[nets.Classifier]
+
+
+def new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
+    """An untrained network for the images of a run."""
+    torch.manual_seed(seed)
+    return nets.build(arch, material.data.shape, material.data.classes)
+
+
+def load_network(job: Job, step: Step, arch: str) -> Trained[nets.Classifier]:
+    """The network that a step keeps."""
+    model = new_network(arch, job.material, 0)
+    teachers.load(step.path / WEIGHTS, model)
+    return Trained(step, model.to(job.device).eval().requires_grad_(False))
+
+
+def save_network(path: Path, model: nn.Module, result: dict[str, Any]) -> None:
+    """Keep a network with what was measured of it in a step's directory."""
+    teachers.save(path / WEIGHTS, model)
+    (path / RESULT).write_text(canonical(result), encoding="utf-8")
+
+
+def test_accuracy(model: nn.Module, data: ImageData, device: torch.device) -> dict[str, Any]:
+    """Right answers on the test set: "correct" of "tested", and their share "accuracy"."""
+    logits = teachers.predict(model, data.test_images, device)
+    correct = int((logits.argmax(1) == data.test_labels).sum())
+    return {"correct": correct, "tested": len(logits), "accuracy": correct / len(logits)}

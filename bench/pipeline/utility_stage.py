@@ -1,0 +1,55 @@
+"""The stage of a run in which the trained networks are measured on the test set."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from bench.pipeline import plots
+from bench.pipeline.evaluation import with_interval
+from bench.pipeline.job import Job
+from bench.pipeline.plots import Plot, Plots
+from bench.pipeline.release_step import synthetic_images
+from bench.pipeline.stage_result import StageResult
+from bench.pipeline.trained import Networks
+
+COLUMNS, ROWS = 10, 6
+
+
+def measure(job: Job, networks: Networks) -> StageResult:
+    """The accuracies of a run, with their 95 % intervals, and a picture of synthetic images that were released."""
+    metrics: dict[str, float | None] = {}
+    results = {"teacher_accuracy": networks.teacher.result, "evaluator_accuracy": networks.evaluator.result}
+    results["accuracy"] = networks.student.result
+    if networks.ensemble is not None:
+        results["ensemble_accuracy"] = networks.ensemble.result
+        metrics["member_accuracy"] = networks.ensemble.result["member_accuracy"]
+    if (control := networks.student.result.get("control")) is not None:
+        results["control_accuracy"] = control
+    for name, result in results.items():
+        metrics |= with_interval(name, result["correct"], result["tested"])
+    return StageResult(metrics, plots=_plots(job, networks), seconds=_seconds(networks))
+
+
+def _seconds(networks: Networks) -> dict[str, float]:
+    found = {"teacher": networks.teacher.step, "evaluator": networks.evaluator.step, "release": networks.student.step}
+    if networks.ensemble is not None:
+        found["ensemble"] = networks.ensemble.step
+    return {name: step.seconds for name, step in found.items()}
+
+
+def _plots(job: Job, networks: Networks) -> Plots:
+    images = synthetic_images(networks.student)
+    if images is None or not len(images):
+        return {}
+    title = f"{job.settings.method}: synthetic images"
+    return {"synthetic": Plot("synthetic.png", partial(_draw, title=title, images=images))}
+
+
+def _draw(path: Path, title: str, images: torch.Tensor) -> None:
+    """At most six rows of ten, or one shorter row."""
+    columns = min(COLUMNS, len(images))
+    whole = images[: min(ROWS * COLUMNS, len(images) // columns * columns)]
+    plots.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
