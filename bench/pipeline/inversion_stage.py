@@ -71,7 +71,7 @@ def play(
     if reason is not None:
         record.status, record.reason = "skipped", f"{aim.attack} does not apply: {reason}"
         return {}
-    seen = victims(m) if getattr(job.attack, "observes", False) else None
+    seen = victims(m) if job.attack.observes else None
     by = _appoint(job, spec, evaluator)
     found: dict[str, AttackResult] = {}
     scored: dict[str, Scored] = {}

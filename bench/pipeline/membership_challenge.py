@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.api import Evidence, Reference, Target, Teacher
+from bench.api import AttackerKnowledge, Reference, Target, Teacher
 from bench.config import plain
 from bench.data import to_float
 from bench.nets import Classifier
@@ -93,7 +93,9 @@ def holdings(job: Job, release: ReleaseSpec, suspects: Suspects) -> str:
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
-def evidence(job: Job, release: ReleaseSpec, suspects: Suspects, of: Kind, seconds: dict[str, float]) -> Evidence:
+def evidence(
+    job: Job, release: ReleaseSpec, suspects: Suspects, of: Kind, seconds: dict[str, float]
+) -> AttackerKnowledge:
     """What the attacker of one target holds.
 
     Args:
@@ -115,7 +117,7 @@ def evidence(job: Job, release: ReleaseSpec, suspects: Suspects, of: Kind, secon
             Reference(Target(network, job.attack.access, shape, classes), mask.to(device)) for network, mask in made
         ]
 
-    return Evidence(images, suspects.labels.to(device), population, references)
+    return AttackerKnowledge(images, suspects.labels.to(device), population, references)
 
 
 def _reference(

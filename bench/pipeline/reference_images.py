@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench import data
-from bench.api import AttackResult
+from bench.api import AttackResult, GenerativeAttack
 from bench.pipeline import evaluation
 from bench.pipeline.evaluation import Judge, Metrics
 from bench.pipeline.job import Job
@@ -39,7 +39,7 @@ def references(job: Job, spec: RunSpec, by: Judge) -> Metrics:
     key: dict[str, Any] = {"data": asdict(spec.release.teacher.data), "evaluator": asdict(spec.evaluator)}
     key |= {"aux": spec.attack.aux, "images": IMAGES, "kind": "references", "version": evaluation.VERSION}
     found: Metrics = job.store.step("references", key, make).json(RESULT)
-    if hasattr(job.attack, "prior"):
+    if isinstance(job.attack, GenerativeAttack):
         ctx, targets = job.context(SEED), _targets(job)
         drawn = job.attack.prior(len(targets), data.to_float(job.material.aux).to(ctx.device), ctx)
         found |= _scored("prior", drawn.cpu(), targets, by)

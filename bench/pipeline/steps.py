@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bench import nets, teachers
-from bench.api import AttackResult, Context, Evidence, MembershipResult, Release, Shards, Target, Teacher
+from bench.api import AttackerKnowledge, AttackResult, Context, MembershipResult, Release, Shards, Target, Teacher
 from bench.data import ImageData, to_float
 from bench.data.partition import partition
 from bench.errors import BenchError, RunFailed
@@ -274,7 +274,7 @@ def infer(
     spec: AttackSpec,
     plugin: Any,
     model: nn.Module,
-    evidence: Evidence,
+    evidence: AttackerKnowledge,
     material: Material,
     make_ctx: ContextFor,
 ) -> tuple[Step, Tensor]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from attacks.vmi import Vmi, flow, gaussian, start_flow
+from attacks.vmi.distributions import flow, gaussian, start_flow
+from attacks.vmi.vmi import Vmi
 from bench import config
 from bench.api import AccessDenied, Context, Target, Tensors
 from bench.errors import BenchError
