@@ -49,7 +49,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Ami, "paper", {name: text}, "attack")
+        config.configure(Ami, "paper", {name: text}, "attack", "printed")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.Monke
     kept = float((decode(built, held[0]) - VICTIMS).square().mean())
     assert len(errors) == 12 and errors.index(min(errors)) < 11
     assert kept == pytest.approx(min(errors), abs=1e-7)
-    assert not decoder.training
+    assert not built.training
 
 
 def test_without_held_out_images_the_last_epoch_is_kept() -> None:

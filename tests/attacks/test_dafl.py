@@ -61,7 +61,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Dafl, "paper", {name: text}, "attack")
+        config.configure(Dafl, "paper", {name: text}, "attack", "printed")
 
 
 def test_applies_without_data_to_sizes_the_generator_can_make() -> None:

@@ -139,7 +139,7 @@ def test_says_why_it_does_not_apply(shape: tuple[int, int, int], aux: int, reaso
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Gmi, "paper", {name: text}, "attack")
+        config.configure(Gmi, "paper", {name: text}, "attack", "printed")
 
 
 def test_search_loss_by_hand() -> None:
@@ -160,7 +160,9 @@ def test_score_is_the_logit_of_the_images_own_class() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.arange(12.0).view(3, 4) - 100
 
-    _, scores = _images_and_scores(torch.zeros(3, 6), torch.tensor([2, 0, 3]), Linear(6), Target(Fixed(), "weights", SHAPE, 4))
+    _, scores = _images_and_scores(
+        torch.zeros(3, 6), torch.tensor([2, 0, 3]), Linear(6), Target(Fixed(), "weights", SHAPE, 4)
+    )
     assert scores.tolist() == [2 - 100, 4 - 100, 11 - 100]
 
 

@@ -19,6 +19,7 @@ from bench.testing import context
 SHAPE = (1, 8, 8)
 TINY: dict[str, Any] = {
     **KedMi.tiers["smoke"],
+    "n_critic": 2,
     "gan_steps": 2,
     "latent": 6,
     "width": 2,
@@ -82,7 +83,7 @@ def test_defaults_are_the_authors() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(KedMi, "paper", {name: text}, "attack")
+        config.configure(KedMi, "paper", {name: text}, "attack", "printed")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,9 @@ def test_discriminator_with_fixed_codes_sees_each_image_alone() -> None:
     together = discriminator(images, codes)
     apart = torch.cat([discriminator(image[None], codes) for image in images])
     torch.testing.assert_close(together, apart)
-    assert not torch.allclose(discriminator(images), torch.cat([discriminator(part) for part in images.split(2)]), atol=1e-3)
+    assert not torch.allclose(
+        discriminator(images), torch.cat([discriminator(part) for part in images.split(2)]), atol=1e-3
+    )
 
 
 def test_discriminator_with_the_codes_of_the_others_agrees_with_the_batch_itself() -> None:

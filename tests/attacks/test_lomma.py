@@ -115,7 +115,7 @@ def test_says_that_a_student_cannot_take_the_images() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Lomma, "paper", {name: text}, "attack")
+        config.configure(Lomma, "paper", {name: text}, "attack", "printed")
 
 
 def test_identity_loss_by_hand() -> None:

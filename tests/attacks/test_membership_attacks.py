@@ -19,9 +19,17 @@ from attacks.loss_threshold import LossThreshold
 from attacks.rmia import Rmia, area, dominated, marginal, tuned
 from attacks.shadow import Shadow, statistics
 from bench.api import AttackerKnowledge, MembershipResult, Reference, Target
-from bench.config import TIERS, configure
+from bench.config import TIERS, Variant, configure
 from bench.errors import BenchError, RunFailed
-from bench.membership.confidences import TINY, ReferenceAttack, ask, scaled_confidence, split_by_membership, true_class_probability, views
+from bench.membership.confidences import (
+    TINY,
+    ReferenceAttack,
+    ask,
+    scaled_confidence,
+    split_by_membership,
+    true_class_probability,
+    views,
+)
 from bench.testing import context, toy_private
 
 ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Shadow]
@@ -57,7 +65,7 @@ def split_in_half(count: int, n: int, seed: int = 0) -> Tensor:
 
 
 def world(known: Tensor, members: Tensor, population: int = 0) -> AttackerKnowledge:
-    """AttackerKnowledge of two classes, all of class 0, in which reference i is confident by `known[i]`, population last."""
+    """Suspects of two classes, all of class 0, in which reference i is confident by `known[i]`, population last."""
     n = members.shape[1]
 
     def references(count: int, kind: Literal["teacher", "student"]) -> list[Reference]:
@@ -134,20 +142,20 @@ def test_split_by_membership_by_hand() -> None:
 def test_a_suspect_that_is_not_in_half_of_the_references_is_refused(attack: type[ReferenceAttack]) -> None:
     members = split_in_half(4, 6)
     members[0, 2] = ~members[0, 2]
-    smoke = configure(attack, "smoke", {"references": "4"}, "attack")
+    smoke = configure(attack, "smoke", {}, "attack")
     with pytest.raises(RunFailed, match="half"):
         smoke.infer(table(binary(draw(9))), world(draw(4, 9), members, 3), context())
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_is_valid_and_asks_for_the_references_it_names(attack: type[Any], tier: str) -> None:
-    made = configure(attack, tier, {}, "attack")
+@pytest.mark.parametrize(("variant", "kind"), [("printed", "student"), ("working", "teacher")])
+def test_every_tier_asks_for_the_references_it_names(attack: type[Any], tier: str, variant: Variant, kind: str) -> None:
+    made = configure(attack, tier, {}, "attack", variant)
     if not isinstance(made, ReferenceAttack):
         return
-    kind = "student" if tier == "paper" else "teacher"
     assert made.reference_kind == kind
-    assert made.references == {"smoke": 2, "quick": 4}.get(tier, {Lira: 256, Shadow: 50, Rmia: 4}[attack])
+    assert made.references == {"paper": {Lira: 256, Shadow: 50, Rmia: 4}[attack]}.get(tier, 4)
     asked: list[tuple[int, str]] = []
     members = split_in_half(4, 5)
 
@@ -181,7 +189,7 @@ def test_every_tier_is_valid_and_asks_for_the_references_it_names(attack: type[A
 )
 def test_refuses_impossible_options(attack: type[Any], name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        configure(attack, "paper", {name: text}, "attack")
+        configure(attack, "paper", {name: text}, "attack", "printed")
 
 
 # Loss threshold

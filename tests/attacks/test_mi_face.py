@@ -61,7 +61,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(MiFace, "paper", {name: text}, "attack")
+        config.configure(MiFace, "paper", {name: text}, "attack", "printed")
 
 
 def test_copies_of_one_image_are_refused() -> None:

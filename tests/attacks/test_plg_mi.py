@@ -19,6 +19,7 @@ from bench.testing import context
 SHAPE = (1, 8, 8)
 TINY: dict[str, Any] = {
     **PlgMi.tiers["smoke"],
+    "n_critic": 2,
     "gan_steps": 2,
     "latent": 6,
     "width": 2,
@@ -64,7 +65,7 @@ def test_defaults_are_the_authors() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(PlgMi, "paper", {name: text}, "attack")
+        config.configure(PlgMi, "paper", {name: text}, "attack", "printed")
 
 
 def test_says_why_it_does_not_apply() -> None:
@@ -214,7 +215,7 @@ def test_networks_take_the_sizes_of_the_harness(shape: tuple[int, int, int]) -> 
 
 def test_discriminator_sees_images_as_they_are_and_target_sees_augmented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that A returns is 2 here: the target must see nothing else, the discriminator never."""
-    monkeypatch.setattr("attacks.plg_mi.augment", lambda images, *_: images * 0 + 2)
+    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", lambda images, *_: images * 0 + 2)
     seen: list[Tensor] = []
     forward = ProjectionDiscriminator.forward
 
@@ -242,7 +243,7 @@ def test_search_uses_two_different_views_of_each_image(monkeypatch: pytest.Monke
         used.append(draws)
         return augment(images, draws, *rest)
 
-    monkeypatch.setattr("attacks.plg_mi.augment", watch)
+    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", watch)
     attacked = target()
     PlgMi(**TINY).run(attacked, aux(), context())
     n = 2 * 4 * 3

@@ -114,7 +114,7 @@ def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Vmi, "paper", {name: text}, "attack")
+        config.configure(Vmi, "paper", {name: text}, "attack", "printed")
 
 
 def test_gaussian_by_hand() -> None:
