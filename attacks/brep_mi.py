@@ -31,7 +31,7 @@ Differs from the paper:
 - "More than 7/8" is the authors' code, a sum of +1 and -1 above 0.75 N; the paper's text asks for all N.
 - G is the plain GAN shared by the attacks here, trained without the target; it is in evaluation mode.
 - Several images per class and draw; the paper's own is one.
-- Tier `quick` has fewer points and steps.
+- Variant `working` trains G by larger steps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ import torch
 from torch import Tensor
 
 from bench.api import Access, Advance, AttackResult, Context, Target
-from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
+from bench.config import Departure, Size
+from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
+from bench.validate import at_least, below, inside, positive
 
 Ask = Callable[[Tensor], Tensor]
 
@@ -58,6 +60,8 @@ class BrepMi(GanPrior):
     reference: ClassVar[str] = "Kahla et al., CVPR 2022, arXiv 2203.01925"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "label"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {
             **SMOKE,
@@ -79,8 +83,9 @@ class BrepMi(GanPrior):
             "images_per_class": 4,
         },
     }
+    departures: ClassVar[tuple[Departure, ...]] = (SHORT_TRAINING,)
 
-    sphere_points: int = 32
+    sphere_points: Size[int] = 32
     """N, points asked about around z in each step."""
     radius: float = 2.0
     """R_0, the first radius of the sphere."""
@@ -92,40 +97,30 @@ class BrepMi(GanPrior):
     """Upper bound of the step size min(R/3, 3)."""
     latent_clip: float = 1.5
     """Bound on every coordinate of z, at the start and after every step."""
-    patience: int = 1000
+    patience: Size[int] = 1000
     """Steps without a growth of R after which a search stops."""
-    query_cap: int = 100_000
+    query_cap: Size[int] = 100_000
     """Most queries of one image's search, not counting those of the starts (the paper: no bound)."""
-    start_batch: int = 256
+    start_batch: Size[int] = 256
     """Latents drawn at once in search of the starts."""
-    start_cap: int = 25_600
+    start_cap: Size[int] = 25_600
     """Most latents, and so queries, in search of the starts in each draw (the paper: no bound)."""
-    draws: int = 5
+    draws: Size[int] = 5
     """Random seeds per class, each with starts of its own (the paper's own: 1)."""
-    images_per_class: int = 20
+    images_per_class: Size[int] = 20
     """Images aimed at each class in each draw (the paper's own: 1)."""
-    batch: int = 1000
+    batch: Size[int] = 1000
     """Images put to the target at once; changes rounding only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("sphere_points", "patience", "start_batch", "draws", "images_per_class", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        for name in ("radius", "max_step", "latent_clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
-        if not 1 < self.growth < math.inf:
-            raise ValueError(f"growth is {self.growth}; expected a number above 1")
-        if not 0 <= self.inside < 1:
-            raise ValueError(f"inside is {self.inside}; expected 0 or more and less than 1")
-        if self.query_cap < self.sphere_points + 1:
-            raise ValueError(
-                f"query_cap is {self.query_cap}; expected at least one step, sphere_points + 1 = "
-                f"{self.sphere_points + 1}"
-            )
-        if self.start_cap < self.start_batch:
-            raise ValueError(f"start_cap is {self.start_cap}; expected at least start_batch, {self.start_batch}")
+        at_least(self, 1, "sphere_points", "patience", "start_batch", "draws", "images_per_class", "batch")
+        positive(self, "radius", "max_step", "latent_clip")
+        inside(self, 1, math.inf, "growth")
+        at_least(self, 0, "inside")
+        below(self, 1, "inside")
+        at_least(self, self.sphere_points + 1, "query_cap")
+        at_least(self, self.start_batch, "start_cap")
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Bring back `draws` x `images_per_class` images of every class, random ones of a class without a start."""

@@ -9,15 +9,15 @@ CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the class aimed
    v' = mu v - lr g;  z <- z - mu v + (1 + mu) v'  (Nesterov);  clamp z to [-1, 1];  v <- v'.
 3. Do so for several random seeds and keep, for each target, the seed with the largest score T(G(z))_y.
 
-With `auxiliary` the attacker also holds a defaced picture of each victim, x~ = A(x), blurred or with its middle black,
-and the images are of victims: the class aimed at is the one the target answers the victim with, and
+With `auxiliary` the attacker also holds a corrupted auxiliary image of each victim, x~ = A(x), blurred or with its
+middle black, and the images are of victims: the class aimed at is the one the target answers the victim with, and
 L(z) = -D(G(z)) + lambda CE(T(G(z)), y) + mu ||A(G(z)) - x~||^2. With `diversity` stage 1 rewards G for
 ||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in what the target looks at.
 
 Differs from the paper:
 - `diversity` is 0 unless asked for: the GAN is then trained without the target and so serves every target; the authors'
   released training without masks has none either. The paper's weight is 0.5.
-- `auxiliary` enters stage 2 as a squared error. The paper trains a generator that has the defaced picture as an input.
+- `auxiliary` enters stage 2 as a squared error. The paper trains a generator that has the corrupted image as an input.
 - The losses of stage 2 are means over the batch in the authors' code, so the step of one image shrinks as the batch
   grows. Here they are sums divided by `ref_batch`, their batch on MNIST: the result does not depend on `batch`.
 - The starting z is clamped too, so G is never evaluated outside the clamp.
@@ -31,7 +31,6 @@ Differs from the paper:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -41,11 +40,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bench.api import Access, AttackResult, Context, Target
+from bench.config import Departure, Size
 from bench.data import corrupted
-from bench.gan.feature_hook import watched
-from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
-from bench.gan.latent_search import search
+from bench.gan.feature_hook import recorded_features
+from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
+from bench.gan.latent_search import search_latents
 from bench.gan.wasserstein import weights_fingerprint
+from bench.validate import at_least, below, positive
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,21 @@ class Gmi(GanPrior):
     reference: ClassVar[str] = "Zhang et al., CVPR 2020, arXiv 1911.07135"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
+    is_null: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "iterations": 3, "draws": 2, "images_per_class": 1},
-        "quick": {**QUICK, "iterations": 50, "lr": 0.05, "images_per_class": 4},
+        "quick": {**QUICK, "iterations": 50, "images_per_class": 4},
     }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        SHORT_TRAINING,
+        Departure(
+            what="the latent search has the step size 0.05 for 0.01",
+            why="tier quick makes 50 steps for the paper's 1,500, too few for a small step to leave the random start",
+            sets={"lr": 0.05},
+        ),
+    )
 
-    iterations: int = 1500
+    iterations: Size[int] = 1500
     """Steps of the latent search."""
     lr: float = 0.01
     """Step size lr of the latent search."""
@@ -71,36 +81,29 @@ class Gmi(GanPrior):
     """lambda, the weight of the cross-entropy (identity loss) against the critic (prior loss)."""
     latent_clip: float = 1.0
     """Bound on every coordinate of z, at the start and after every step."""
-    draws: int = 5
+    draws: Size[int] = 5
     """Random seeds per target."""
-    images_per_class: int = 20
+    images_per_class: Size[int] = 20
     """Images aimed at each class in each draw (the paper's own: 1)."""
     ref_batch: int = 5
     """Divisor of the summed losses: the batch over which the authors' code averages."""
-    batch: int = 200
+    batch: Size[int] = 200
     """Images searched at once; changes rounding only."""
     diversity: float = 0.0
     """lambda_d, weight of the diversity of G's images in the target's features; a GAN for each target if above 0."""
     auxiliary: Literal["none", "blur", "mask"] = "none"
-    """The attacker's picture of each victim: none (images are of classes), blurred, or its middle blacked out."""
+    """The corrupted image of each victim: none (images are of classes), blurred, or its middle blacked out."""
     auxiliary_weight: float = 100.0
-    """mu, weight of the squared distance to the defaced picture."""
+    """mu, weight of the squared distance to the corrupted auxiliary image."""
     keep_best: bool = False
     """Keep, per target, only the draw with the largest target score (the paper's step 5); false keeps all images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("iterations", "draws", "images_per_class", "ref_batch", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more")
-        for name in ("lr", "latent_clip"):
-            if not (0 < getattr(self, name) < math.inf):
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a number above 0")
-        for name in ("identity_weight", "diversity", "auxiliary_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 or more")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}, expected 0 or more and less than 1")
+        at_least(self, 1, "iterations", "draws", "images_per_class", "ref_batch", "batch")
+        positive(self, "lr", "latent_clip")
+        at_least(self, 0, "identity_weight", "diversity", "auxiliary_weight", "momentum")
+        below(self, 1, "momentum")
 
     @property
     def observes(self) -> bool:
@@ -114,13 +117,13 @@ class Gmi(GanPrior):
         only; it is trained once for all targets and seeds.
         """
         generator, critic = self._stage_1(target, aux, ctx)
-        pictures, victims = None, None
+        auxiliary_images, victims = None, None
         if self.auxiliary == "none":
             once = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
         else:
-            once = target.observed().argmax(1)
+            once = target.victim_scores().argmax(1)
             victims = torch.arange(len(once), device=ctx.device).repeat(self.draws)
-            pictures = target.glimpse(self.auxiliary).repeat(self.draws, 1, 1, 1)
+            auxiliary_images = target.corrupted_victims(self.auxiliary).repeat(self.draws, 1, 1, 1)
         targets = once.repeat(self.draws)
         draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(once))
         rng = ctx.generator("gmi/latents")
@@ -130,9 +133,9 @@ class Gmi(GanPrior):
         rows = torch.arange(len(targets), device=ctx.device).split(self.batch)
         with ctx.track("GMI: searching", self.iterations * len(rows)) as advance:
             for part in rows:
-                known = None if pictures is None else pictures[part]
+                known = None if auxiliary_images is None else auxiliary_images[part]
                 loss = self._loss(targets[part], known, generator, critic, target, ctx)
-                z = search(
+                z = search_latents(
                     starts[part],
                     loss,
                     iterations=self.iterations,
@@ -141,7 +144,7 @@ class Gmi(GanPrior):
                     clip=self.latent_clip,
                     advance=advance,
                 )
-                found.append(_look(z, targets[part], generator, target))
+                found.append(_images_and_scores(z, targets[part], generator, target))
         images, scores = (torch.cat(parts) for parts in zip(*found, strict=True))
         if self.keep_best:
             best = best_draws(scores.view(self.draws, -1))
@@ -153,42 +156,42 @@ class Gmi(GanPrior):
         """G and D."""
         if self.diversity == 0:
             return self.gan(aux, ctx)
-        taught_by = {"diversity": self.diversity, "target": weights_fingerprint(target.module())}
+        trained_with = {"diversity": self.diversity, "target": weights_fingerprint(target.module())}
 
         def reward(z: Tensor, other: Tensor, images: Tensor, others: Tensor) -> Tensor:
-            with watched(target.module()) as seen:
+            with recorded_features(target.module()) as features:
                 target.logits(images)
                 target.logits(others)
-            return self.diversity * diversity(z, other, *seen)
+            return self.diversity * diversity(z, other, *features)
 
-        return self.gan(aux, ctx, reward, taught_by)
+        return self.gan(aux, ctx, reward, trained_with)
 
     def _loss(
         self,
         labels: Tensor,
-        pictures: Tensor | None,
+        auxiliary_images: Tensor | None,
         generator: nn.Module,
         critic: nn.Module,
         target: Target,
         ctx: Context,
     ) -> Callable[[Tensor], Tensor]:
-        """Of latents, for the images aimed at (n,) `labels` with their defaced `pictures`."""
+        """Of latents, for the images aimed at (n,) `labels` with their `corrupted` auxiliary images."""
 
         def loss(z: Tensor) -> Tensor:
             with ctx.precision():
                 images = generator(z)
                 realism, logits = critic(images), target.logits(images)
             total = search_loss(realism.float(), logits.float(), labels, self.identity_weight)
-            if pictures is not None:
-                total = total + self.auxiliary_weight * mismatch(images.float(), pictures, self.auxiliary)
+            if auxiliary_images is not None:
+                total = total + self.auxiliary_weight * mismatch(images.float(), auxiliary_images, self.auxiliary)
             return total / self.ref_batch
 
         return loss
 
 
-def mismatch(images: Tensor, pictures: Tensor, how: str) -> Tensor:
-    """Sum over images of ||A(G(z)) - x~||^2; `pictures` are the x~."""
-    return (corrupted(images, how) - pictures).square().sum()
+def mismatch(images: Tensor, auxiliary_images: Tensor, how: str) -> Tensor:
+    """Sum over images of ||A(G(z)) - x~||^2; `auxiliary_images` are the x~."""
+    return (corrupted(images, how) - auxiliary_images).square().sum()
 
 
 def diversity(z: Tensor, other: Tensor, features: Tensor, others: Tensor) -> Tensor:
@@ -219,7 +222,7 @@ def best_draws(scores: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _look(z: Tensor, labels: Tensor, generator: nn.Module, target: Target) -> tuple[Tensor, Tensor]:
+def _images_and_scores(z: Tensor, labels: Tensor, generator: nn.Module, target: Target) -> tuple[Tensor, Tensor]:
     """The images of latents, in float32, and the target's logit of each image's own class."""
     images = generator(z)
     return images, target.logits(images).gather(1, labels.unsqueeze(1)).squeeze(1)

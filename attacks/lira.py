@@ -18,7 +18,7 @@ Differs from the paper:
   `tail=pdf`. The paper's one-sided test is the default.
 - With one variance for all suspects (`variance=fixed`), the authors' code takes s_out from the IN confidences. Here it
   comes from the OUT confidences. As theirs, it is that of all confidences about their common mean.
-- Tiers smoke and quick are offline with one variance: two IN models tell too little of mu_in.
+- Variant `working` is offline with one variance: two IN models tell too little of mu_in.
 - The authors' code centres the normals on medians: `centre=median`. The paper's Algorithm 1 has means.
 - A standard deviation is at least 1e-6; theirs has 1e-30 added, which makes infinite scores where models agree.
 - Models are asked in evaluation mode; the authors' released inference leaves BatchNorm in training mode.
@@ -37,11 +37,20 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bench.api import Access, Advance, Context, Evidence, MembershipResult, Target
-from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, Views, ask, confidence, halves, views
+from bench.api import Access, Advance, AttackerKnowledge, Context, MembershipResult, Target
+from bench.config import Departure, Size
+from bench.membership.confidences import (
+    FEW,
+    TEACHER_REFERENCES,
+    ReferenceAttack,
+    Views,
+    ask,
+    scaled_confidence,
+    split_by_membership,
+    views,
+)
 
 FLOOR = 1e-6
-FEW: dict[str, Any] = {"mode": "offline", "variance": "fixed"}
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,17 @@ class Lira(ReferenceAttack):
     reference: ClassVar[str] = "Carlini et al., S&P 2022, arXiv 2112.03570, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {**SMOKE, **FEW},
-        "quick": {**QUICK, **FEW},
-    }
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": FEW, "quick": FEW}
+    departures: ClassVar[tuple[Departure, ...]] = (
+        TEACHER_REFERENCES,
+        Departure(
+            what="offline, with one variance for all suspects",
+            why="tier quick has 4 references, 2 of them IN: too few for mu_in and for a variance of each suspect",
+            sets={"mode": "offline", "variance": "fixed"},
+        ),
+    )
 
-    references: int = 256
+    references: Size[int] = 256
     """N, reference models; even, each suspect is a training record of half of them."""
     mode: Literal["online", "offline"] = "online"
     """Whether IN models are used too."""
@@ -83,13 +97,13 @@ class Lira(ReferenceAttack):
             return f"images of {shape[1]}x{shape[2]} pixels cannot be shifted by one"
         return None
 
-    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+    def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """log Lambda (online), (phi - mu_out) / s_out or minus the log density of OUT (offline); float64."""
-        references, members = self.witnesses(evidence, ctx)
+        references, members = self.reference_models(knowledge, ctx)
         with ctx.track("LiRA: asking the models", 1 + len(references)) as advance:
-            observed = self._phi(target, evidence, advance)
-            known = torch.stack([self._phi(one, evidence, advance) for one in references])
-        inside, outside = halves(known, members)
+            observed = self._phi(target, knowledge, advance)
+            known = torch.stack([self._phi(one, knowledge, advance) for one in references])
+        inside, outside = split_by_membership(known, members)
         mu_out, s_out = self._normal(outside)
         if self.mode == "online":
             score = log_density(observed, *self._normal(inside)) - log_density(observed, mu_out, s_out)
@@ -99,10 +113,11 @@ class Lira(ReferenceAttack):
             score = -log_density(observed, mu_out, s_out)
         return MembershipResult(score.mean(1))
 
-    def _phi(self, model: Target, evidence: Evidence, advance: Advance) -> Tensor:
+    def _phi(self, model: Target, knowledge: AttackerKnowledge, advance: Advance) -> Tensor:
         """(n, views) phi of every view of every suspect."""
         seen = [
-            confidence(ask(model, view, self.batch), evidence.labels) for view in views(evidence.images, self.views)
+            scaled_confidence(ask(model, view, self.batch), knowledge.labels)
+            for view in views(knowledge.images, self.views)
         ]
         advance(1)
         return torch.stack(seen, 1)

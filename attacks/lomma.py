@@ -1,4 +1,4 @@
-"""LOMMA: GMI's search with logits for the identity, the usual features to hold on to, and students as further judges.
+"""LOMMA: GMI's search with logits for the identity, usual features to hold on to, students as further classifiers.
 
 Nguyen, Chandrasegaran, Abdollahzadeh, Cheung, "Re-thinking Model Inversion Attacks Against Deep Neural Networks",
 CVPR 2023 (arXiv 2304.01669). G generator, D critic, T target with logits t and penultimate features phi, M_1 .. M_K
@@ -24,13 +24,12 @@ Differs from the paper:
   of 64. Their step size is halved after 20 passes, that is never. The temperature of the distillation is theirs, 1.
 - G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
 - The starting z is clamped too. Several images per class and seed, all of them kept; see `attacks/gmi.py`.
-- The students depend on the target and are trained anew in every run of the attack.
-- Tier `quick` has narrower students and fewer steps of both kinds; the students' are larger.
+- The students depend on the target and are trained again in every run of the attack.
+- Variant `working` trains the GAN and the students by larger steps.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -41,11 +40,13 @@ from torch.nn.functional import kl_div
 
 from bench import nets
 from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.config import Departure, Size
 from bench.errors import BenchError
-from bench.gan.feature_hook import watched
-from bench.gan.gan_prior import QUICK, SMOKE, GanPrior
-from bench.gan.latent_search import search
+from bench.gan.feature_hook import recorded_features
+from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
+from bench.gan.latent_search import search_latents
 from bench.seeds import derive
+from bench.validate import at_least, below, positive
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
 """Of the SGD that trains the students."""
@@ -60,6 +61,8 @@ class Lomma(GanPrior):
     reference: ClassVar[str] = "Nguyen et al., CVPR 2023, arXiv 2304.01669"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {
             **SMOKE,
@@ -74,25 +77,32 @@ class Lomma(GanPrior):
             **QUICK,
             "students": "datalens,shard-cnn,shard-cnn",
             "student_steps": 200,
-            "student_lr": 0.05,
             "iterations": 50,
             "images_per_class": 4,
         },
     }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        SHORT_TRAINING,
+        Departure(
+            what="the students are distilled with the step size 0.05 for 0.01",
+            why="tier quick distils each for 200 steps, the authors for 9,400",
+            sets={"student_lr": 0.05},
+        ),
+    )
 
-    students: str = "datalens,dgd-cnn,shard-cnn"
+    students: Size[str] = "datalens,dgd-cnn,shard-cnn"
     """M_1 .. M_K: names of networks, with commas between (see `bench list`); "none" is no model augmentation."""
-    student_steps: int = 9400
+    student_steps: Size[int] = 9400
     """Steps of SGD (momentum 0.9, weight decay 1e-4) by which each student is distilled."""
-    student_batch: int = 64
+    student_batch: Size[int] = 64
     """Images per step of the distillation."""
     student_lr: float = 0.01
     """Step size of the distillation."""
-    reg_images: int = 5000
+    reg_images: Size[int] = 5000
     """Images that p_reg is the mean of (all if there are fewer)."""
     reg_weight: float = 1.0
     """lambda_reg, the weight of the feature regulariser in L_id."""
-    iterations: int = 2400
+    iterations: Size[int] = 2400
     """Steps of the latent search."""
     lr: float = 0.02
     """Step size of the latent search."""
@@ -102,31 +112,24 @@ class Lomma(GanPrior):
     """lambda, the weight of L_id against the critic (prior loss)."""
     latent_clip: float = 1.0
     """Bound on every coordinate of z, at the start and after every step."""
-    draws: int = 5
+    draws: Size[int] = 5
     """Random seeds per target."""
-    images_per_class: int = 20
+    images_per_class: Size[int] = 20
     """Images aimed at each class in each draw (the paper's own: 1)."""
     ref_batch: int = 60
     """Divisor of the summed losses: the batch over which the authors' code averages."""
-    batch: int = 200
+    batch: Size[int] = 200
     """Images searched at once; changes rounding only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        counts = ("student_steps", "reg_images", "iterations", "draws", "images_per_class", "ref_batch", "batch")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.student_batch < 2:
-            raise ValueError(f"student_batch is {self.student_batch}; expected 2 or more")
-        for name in ("student_lr", "lr", "latent_clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
-        for name in ("identity_weight", "reg_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}; expected 0 or more and less than 1")
+        at_least(
+            self, 1, "student_steps", "reg_images", "iterations", "draws", "images_per_class", "ref_batch", "batch"
+        )
+        at_least(self, 2, "student_batch")
+        positive(self, "student_lr", "lr", "latent_clip")
+        at_least(self, 0, "identity_weight", "reg_weight", "momentum")
+        below(self, 1, "momentum")
         try:
             for arch in self._archs():
                 nets.check(arch)
@@ -209,10 +212,10 @@ class Lomma(GanPrior):
     def _usual_features(self, target: Target, aux: Tensor, ctx: Context) -> Tensor:
         """Step 3: p_reg, (d,) float32."""
         order = torch.randperm(len(aux), generator=ctx.generator("lomma/p_reg"), device=aux.device)
-        with watched(target.module()) as seen:
+        with recorded_features(target.module()) as features:
             for part in aux[order[: self.reg_images]].split(CHUNK):
                 target.logits(part)
-        return torch.cat(seen).float().mean(0)
+        return torch.cat(features).float().mean(0)
 
     def _search(
         self,
@@ -227,17 +230,17 @@ class Lomma(GanPrior):
         advance: Advance,
     ) -> Tensor:
         """Step 4 from (n, latent) starts `z`, each row on its own."""
-        with watched(target.module()) as seen:
+        with recorded_features(target.module()) as features:
 
             def loss(z: Tensor) -> Tensor:
                 with ctx.precision():
                     images = generator(z)
                     logits = [target.logits(images), *(student(images) for student in students)]
                     realism = critic(images)
-                identity = identity_loss(logits, seen.pop().float(), p_reg, labels, self.reg_weight)
+                identity = identity_loss(logits, features.pop().float(), p_reg, labels, self.reg_weight)
                 return (self.identity_weight * identity.sum() - realism.float().sum()) / self.ref_batch
 
-            return search(
+            return search_latents(
                 z,
                 loss,
                 iterations=self.iterations,

@@ -21,8 +21,10 @@ from typing import Any, ClassVar, Literal
 
 from torch.nn.functional import logsigmoid
 
-from bench.api import Access, Context, Evidence, MembershipResult, Target
-from bench.membership.confidences import ask, confidence
+from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
+from bench.config import Size
+from bench.membership.confidences import ask, scaled_confidence
+from bench.validate import at_least
 
 
 @dataclass(frozen=True)
@@ -33,20 +35,19 @@ class LossThreshold:
     reference: ClassVar[str] = "Yeom et al., CSF 2018, arXiv 1709.01604, Adversary 2"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {}, "quick": {}}
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
-    batch: int = 512
+    batch: Size[int] = 512
     """Images put to the target at once; changes rounding only."""
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch is {self.batch}; expected 1 or more")
+        at_least(self, 1, "batch")
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: nothing but the target is needed."""
         return None
 
-    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+    def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """-l(f(x), y) of every suspect, float64, at most 0."""
-        phi = confidence(ask(target, evidence.images, self.batch), evidence.labels)
+        phi = scaled_confidence(ask(target, knowledge.images, self.batch), knowledge.labels)
         return MembershipResult(logsigmoid(phi))

@@ -19,9 +19,9 @@ Differs from the paper:
 - `loss cross-entropy` is not the paper's: the cost is -log f_y, whose gradient does not vanish where f_y is near 0. The
   threshold is the same confidence.
 - `start` other than `zero` is not the paper's. It is what makes several images of one class differ.
-- Tier `quick` starts from `noise`, uses the cross-entropy and `median-sharpen`, chosen with sight of the evaluator: of
-  100 images from the digits teacher, one seed, it recognises 37 % (in a trial 43 %, and 18 % with `clip`), the teacher
-  99 %. Of the ten images of the paper's own settings, ended at 300 steps, it recognises one, the teacher all.
+- Variant `working` starts from `noise`, uses the cross-entropy and `median-sharpen`, tuned on the evaluator that scores
+  the attack. At tier `quick`, of 100 images from the digits teacher, one seed, it recognises 37 %, the teacher 99 %. Of
+  the ten images of the paper's own settings, ended at 300 steps, it recognises one, the teacher all.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.config import Departure, Size
+from bench.validate import at_least, at_most, positive
 
-LOOK = 20
-"""Steps between two looks at which images are done: each look waits for the device."""
+CHECK_EVERY = 20
+"""Steps between two checks of which searches have stopped: each check waits for the device."""
 SIGMA = 0.5
 """Standard deviation of the Gaussian filter, in pixels."""
 
@@ -54,21 +56,34 @@ class MiFace:
     reference: ClassVar[str] = "Fredrikson et al., CCS 2015, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {"start": "noise", "iterations": 5, "patience": 3, "draws": 2, "images_per_class": 2},
-        "quick": {
-            "start": "noise",
-            "loss": "cross-entropy",
-            "process": "median-sharpen",
-            "iterations": 200,
-            "draws": 5,
-            "images_per_class": 2,
-        },
+        "smoke": {"iterations": 5, "patience": 3},
+        "quick": {"iterations": 200},
     }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="x_0 is uniform noise, drawn again for each of 5 draws and 2 images of a class",
+            why="from the black image there is one search, and so one image, for each class: too few to be judged by",
+            sets={"start": "noise", "draws": 5, "images_per_class": 2},
+        ),
+        Departure(
+            what="the cost is -log f_y, not 1 - f_y",
+            why="the gradient of 1 - f_y vanishes where f_y is near 0, as it is at a random start",
+            sets={"loss": "cross-entropy"},
+        ),
+        Departure(
+            what="Process is a median filter and sharpening after each step, not a clip",
+            why="without a filter the images end as noise that the target is sure of; tuned by the evaluator on digits",
+            sets={"process": "median-sharpen"},
+            worth="digits teacher, one seed, tier quick, 100 images, a trial: 43 % recognised, 18 % with the clip",
+        ),
+    )
 
-    iterations: int = 5000
+    iterations: Size[int] = 5000
     """alpha, the most steps of one search."""
-    patience: int = 100
+    patience: Size[int] = 100
     """beta, how many earlier costs a step must not all fail to undercut."""
     gamma: float = 0.99
     """Confidence f_y at which the search stops."""
@@ -80,21 +95,17 @@ class MiFace:
     """Process, what is done to the image after each step; the filters clip too."""
     start: Start = "zero"
     """x_0: black, the mean of the attacker's images, one of them at random for each image, or uniform noise."""
-    draws: int = 1
+    draws: Size[int] = 1
     """Independent draws of x_0; 1 where x_0 is not random."""
-    images_per_class: int = 1
+    images_per_class: Size[int] = 1
     """Images aimed at each class in each draw; 1 where x_0 is not random."""
-    batch: int = 1000
+    batch: Size[int] = 1000
     """Images searched at once; changes rounding only."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "patience", "draws", "images_per_class", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if not 0 < self.gamma <= 1:
-            raise ValueError(f"gamma is {self.gamma}; expected a confidence above 0, at most 1")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr is {self.lr}; expected a number above 0")
+        at_least(self, 1, "iterations", "patience", "draws", "images_per_class", "batch")
+        positive(self, "gamma", "lr")
+        at_most(self, 1, "gamma")
         copies = self.draws * self.images_per_class
         if self.start in ("zero", "aux-mean") and copies > 1:
             raise ValueError(
@@ -136,17 +147,17 @@ class MiFace:
         lowest = torch.full((len(x),), math.inf, device=x.device)
         rows, active = torch.arange(len(x), device=x.device), torch.ones_like(labels, dtype=torch.bool)
         earlier = torch.full((self.patience, len(x)), math.inf, device=x.device)
-        earlier[0], gradient = self._look(x, labels, target, ctx)
+        earlier[0], gradient = self._cost_and_gradient(x, labels, target, ctx)
         for i in range(1, self.iterations + 1):
             x = process(x - self.lr * gradient, self.process)
-            cost, gradient = self._look(x, labels, target, ctx)
+            cost, gradient = self._cost_and_gradient(x, labels, target, ctx)
             better = active & (cost < lowest[rows])
             best[rows] = torch.where(better.view(-1, 1, 1, 1), x, best[rows])
             lowest[rows] = torch.where(better, cost, lowest[rows])
             active = active & ~stops(cost, earlier, limit)
             earlier[i % self.patience] = cost
             advance(1)
-            if i % LOOK == 0:
+            if i % CHECK_EVERY == 0:
                 keep = active.nonzero().squeeze(1)
                 if not len(keep):
                     advance(self.iterations - i)
@@ -155,7 +166,7 @@ class MiFace:
                 active, earlier = active[keep], earlier[:, keep]
         return best
 
-    def _look(self, x: Tensor, labels: Tensor, target: Target, ctx: Context) -> tuple[Tensor, Tensor]:
+    def _cost_and_gradient(self, x: Tensor, labels: Tensor, target: Target, ctx: Context) -> tuple[Tensor, Tensor]:
         """(n,) c(x) and (n, c, h, w) its gradient, each image's own."""
         x = x.detach().requires_grad_()
         with ctx.precision():

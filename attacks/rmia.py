@@ -8,18 +8,17 @@ p(x | theta) is the true class's probability under the target, p_j(x) under refe
 2. The same for population records z, which are OUT of every model.
 3. ratio_x = p(x | theta) / p(x), ratio_z = p(z | theta) / p(z).
 4. Score = share of z with ratio_x / ratio_z >= gamma.
-5. a is chosen beforehand with a reference model in the target's place.
+5. a is chosen beforehand with a reference model instead of the target.
 
 Differs from the paper:
-- `tune` puts every reference in the target's place in turn, with the others as its references and equally many OUT
+- `tune` takes every reference for the target in turn, with the others as its references and equally many OUT
   models for each suspect, and takes the a of 0, 0.1, ..., 1 with the largest mean area under the curve (the smallest
   of equals). The authors' tool tries one paired model, and compares its suspects with the target's own answers on z.
 - a = 0 means 0. The authors' tool then falls back to 0.3 in its proxy for a single reference; no proxy is needed here,
   because every suspect is OUT of half the models.
 - p(z) has the mean of all references. The authors' tool takes the larger half of each z's answers.
 - Population records equal to a suspect, pixel by pixel, are left out: they would not be non-members.
-- gamma is the paper's 2 by default and 1 at tiers smoke and quick, since few suspects of a target that hardly overfits
-  dominate anybody twice. The authors' tool has 1 and counts strictly larger ratios.
+- gamma is 1 in variant `working`, as in the authors' tool, which counts strictly larger ratios.
 - Softmax probabilities only. The paper's Taylor softmax needs logits, which the released model does not give.
 - One query per record; the paper also lets 18 augmented queries vote.
 - References of kind "teacher" do not know the defence: for a student the attack then rests on transfer.
@@ -27,16 +26,24 @@ Differs from the paper:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from bench.api import Access, Advance, Context, Evidence, MembershipResult, Target
+from bench.api import Access, Advance, AttackerKnowledge, Context, MembershipResult, Target
+from bench.config import Departure
 from bench.errors import RunFailed
-from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, ask, halves, true_class
+from bench.membership.confidences import (
+    FEW,
+    TEACHER_REFERENCES,
+    ReferenceAttack,
+    ask,
+    split_by_membership,
+    true_class_probability,
+)
+from bench.validate import between, positive
 
 GRID = [step / 10 for step in range(11)]
 
@@ -49,10 +56,15 @@ class Rmia(ReferenceAttack):
     reference: ClassVar[str] = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {**SMOKE, "tune": False, "gamma": 1.0},
-        "quick": {**QUICK, "gamma": 1.0},
-    }
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": FEW, "quick": FEW}
+    departures: ClassVar[tuple[Departure, ...]] = (
+        TEACHER_REFERENCES,
+        Departure(
+            what="gamma is 1, not 2",
+            why="few suspects of a target that hardly overfits dominate any record twice",
+            sets={"gamma": 1.0},
+        ),
+    )
 
     mode: Literal["offline", "online"] = "offline"
     """Whether p(x) is made of models that were not trained on x, or of all models."""
@@ -65,49 +77,47 @@ class Rmia(ReferenceAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.gamma < math.inf:
-            raise ValueError(f"gamma is {self.gamma}; expected a number above 0")
-        if not 0 <= self.a <= 1:
-            raise ValueError(f"a is {self.a}; expected 0 to 1")
+        positive(self, "gamma")
+        between(self, 0, 1, "a")
         if self.tune and self.mode == "offline" and self.references < 4:
             raise ValueError(f"references is {self.references}; expected 4 or more to tune a, or tune=false")
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: no population."""
-        return None if aux > 0 else "0 labelled images that are nobody's training records; RMIA compares with them"
+        return None if aux > 0 else "0 labelled images that are no one's training records; RMIA compares with them"
 
-    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+    def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """The share of population records that each suspect dominates, float64 in [0, 1]."""
-        references, members = self.witnesses(evidence, ctx)
-        others = apart(evidence)
+        references, members = self.reference_models(knowledge, ctx)
+        others = without_suspects(knowledge)
         with ctx.track("RMIA: asking the models", 1 + len(references)) as advance:
-            px, pz = self._probabilities(target, evidence, others, advance)
-            answers = [self._probabilities(one, evidence, others, advance) for one in references]
+            px, pz = self._probabilities(target, knowledge, others, advance)
+            answers = [self._probabilities(one, knowledge, others, advance) for one in references]
         known_x, known_z = (torch.stack(part) for part in zip(*answers, strict=True))
         if self.mode == "online":
             return MembershipResult(dominated(px / known_x.mean(0), pz / known_z.mean(0), self.gamma))
         a = tuned(known_x, known_z, members, self.gamma) if self.tune else self.a
-        outside = halves(known_x, members)[1]
+        outside = split_by_membership(known_x, members)[1]
         return MembershipResult(offline(px, outside, pz, known_z, a, self.gamma))
 
     def _probabilities(
-        self, model: Target, evidence: Evidence, others: tuple[Tensor, Tensor], advance: Advance
+        self, model: Target, knowledge: AttackerKnowledge, others: tuple[Tensor, Tensor], advance: Advance
     ) -> tuple[Tensor, Tensor]:
         """True-class probabilities of the suspects and of the population."""
-        suspects = true_class(ask(model, evidence.images, self.batch), evidence.labels)
-        population = true_class(ask(model, others[0], self.batch), others[1])
+        suspects = true_class_probability(ask(model, knowledge.images, self.batch), knowledge.labels)
+        population = true_class_probability(ask(model, others[0], self.batch), others[1])
         advance(1)
         return suspects, population
 
 
-def apart(evidence: Evidence) -> tuple[Tensor, Tensor]:
+def without_suspects(knowledge: AttackerKnowledge) -> tuple[Tensor, Tensor]:
     """The population without images that a suspect equals pixel by pixel.
 
     Raises:
         RunFailed: none is left.
     """
-    images, labels = evidence.population
-    suspects = {image.numpy().tobytes() for image in evidence.images.cpu()}
+    images, labels = knowledge.population
+    suspects = {image.numpy().tobytes() for image in knowledge.images.cpu()}
     new = [image.numpy().tobytes() not in suspects for image in images.cpu()]
     if not any(new):
         raise RunFailed(f"all {len(images)} population images are suspects; RMIA needs others")

@@ -15,10 +15,10 @@ Differs from the paper:
 - The score is the classifier's log odds of "in"; the paper's decision is at 0.
 - The paper does not say how the classifiers are trained: here by Adam over all records at once, with cross-entropy,
   decoupled weight decay and inputs standardised by the attack records.
-- `features=statistics` (tier quick) is not the paper's: sorted probabilities, the loss, the entropy, the logit-scaled
-  confidence phi = log p_y - log sum_{j != y} p_j and the class, for one logistic regression of all classes
-  (`hidden=0`, `per_class=false`). A handful of shadows has too few records of each class, a hidden layer fits them by
-  heart, and probabilities near 1 are all alike.
+- `features=statistics` (variant `working`) is not the paper's: sorted probabilities, the loss, the entropy, the
+  logit-scaled confidence phi = log p_y - log sum_{j != y} p_j and the class, for one logistic regression of all classes
+  (`hidden=0`, `per_class=false`). Few shadows have too few records of each class, a hidden layer fits them by heart,
+  and probabilities near 1 are all equal.
 - References of kind "teacher" do not know the defence: for a student the attack then rests on transfer. The shadow of a
   student must repeat the teacher's training and the conversion, which is kind "student".
 """
@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, softplus
 
-from bench.api import Access, Context, Evidence, MembershipResult, Target
-from bench.membership.confidences import QUICK, SMOKE, ReferenceAttack, ask, confidence
-
-SIMPLE: dict[str, Any] = {"features": "statistics", "per_class": False, "hidden": 0}
+from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
+from bench.config import Departure, Size
+from bench.membership.confidences import FEW, TEACHER_REFERENCES, ReferenceAttack, ask, scaled_confidence
+from bench.validate import at_least, positive
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,25 @@ class Shadow(ReferenceAttack):
     reference: ClassVar[str] = "Shokri et al., S&P 2017, arXiv 1610.05820"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {**SMOKE, **SIMPLE, "steps": 20},
-        "quick": {**QUICK, **SIMPLE, "steps": 500},
-    }
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {**FEW, "steps": 20}, "quick": {**FEW, "steps": 500}}
+    departures: ClassVar[tuple[Departure, ...]] = (
+        TEACHER_REFERENCES,
+        Departure(
+            what="one logistic regression of all classes, on sorted probabilities and statistics of the answer",
+            why="4 shadows have too few records of each class, and a hidden layer fits them by heart",
+            sets={"features": "statistics", "per_class": False, "hidden": 0},
+        ),
+    )
 
-    references: int = 50
+    references: Size[int] = 50
     """n, shadow models; even, each suspect is a training record of half of them."""
     features: Literal["probabilities", "statistics"] = "probabilities"
     """What the attack classifier sees: the raw answer (the paper's), or sorted probabilities with statistics of y."""
     per_class: bool = True
     """One attack classifier per true class (the paper's), or one for all."""
-    hidden: int = 64
+    hidden: Size[int] = 64
     """ReLU units of the attack classifier; 0 makes it a logistic regression."""
-    steps: int = 100
+    steps: Size[int] = 100
     """Adam steps of each attack classifier, over all its records."""
     lr: float = 0.01
     """Learning rate of the attack classifiers."""
@@ -70,29 +75,24 @@ class Shadow(ReferenceAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden < 0:
-            raise ValueError(f"hidden is {self.hidden}; expected 0 or more")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; expected 1 or more")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr is {self.lr}; expected a number above 0")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay is {self.weight_decay}; expected 0 or more")
+        at_least(self, 0, "hidden", "weight_decay")
+        at_least(self, 1, "steps")
+        positive(self, "lr")
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: the suspects and the shadow models are all that is needed."""
         return None
 
-    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+    def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Log odds of "in" of every suspect, float64."""
-        shadows, members = self.witnesses(evidence, ctx)
+        shadows, members = self.reference_models(knowledge, ctx)
         with ctx.track("shadow models: asking", 1 + len(shadows)) as advance:
             answers = []
             for model in (target, *shadows):
-                answers.append(self._see(ask(model, evidence.images, self.batch), evidence.labels))
+                answers.append(self._see(ask(model, knowledge.images, self.batch), knowledge.labels))
                 advance(1)
         suspects, records = answers[0], torch.stack(answers[1:])
-        groups = evidence.labels if self.per_class else torch.zeros_like(evidence.labels)
+        groups = knowledge.labels if self.per_class else torch.zeros_like(knowledge.labels)
         scores = torch.zeros(len(suspects), dtype=torch.float64, device=suspects.device)
         rng = ctx.generator("shadow/classifiers")
         for group in groups.unique():
@@ -124,7 +124,7 @@ class Shadow(ReferenceAttack):
 
 def statistics(probabilities: Tensor, labels: Tensor) -> Tensor:
     """(n, 2 classes + 3) float64: probabilities from the largest to the smallest, loss, entropy, phi, one-hot class."""
-    phi = confidence(probabilities, labels)
+    phi = scaled_confidence(probabilities, labels)
     entropy = torch.special.entr(probabilities).sum(1)
     apart = torch.stack([softplus(-phi), entropy, phi], 1)
     classes = one_hot(labels, probabilities.shape[1]).double()

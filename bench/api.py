@@ -134,8 +134,8 @@ class AttackResult:
         images: (n, c, h, w) float32 in [0, 1].
         targets: (n,) int64, the class each image was aimed at.
         draws: (n,) int64, which independent attack seed made the image.
-        victims: (n,) int64, which of the victims (`Target.observed`) each image is a reconstruction of; None for an
-            attack on classes.
+        victims: (n,) int64, which of the victims (`Target.victim_scores`) each image reconstructs; None for an attack
+            on classes.
         facts: finite numbers of the attack's own that a reader of its result must know; the record has them among its
             metrics, under the same names.
     """
@@ -170,8 +170,8 @@ class Target:
 
     Args:
         model: in eval mode, frozen.
-        victims: (m, c, h, w) images that somebody else puts to the model; an attack may watch the answers
-            (`observed`), never the images.
+        victims: (m, c, h, w) images that somebody else puts to the model; an attack may be shown the answers to them
+            (`victim_scores`), or the images corrupted (`corrupted_victims`), never the images.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Target:
         """(n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
         return self.__ask(images, "scores").softmax(1)
 
-    def observed(self) -> Tensor:
+    def victim_scores(self) -> Tensor:
         """(m, classes) softmax probabilities that the victims' images are answered with; not the attacker's queries.
 
         Raises:
@@ -209,8 +209,8 @@ class Target:
         with torch.no_grad():
             return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
-    def glimpse(self, how: str) -> Tensor:
-        """(m, c, h, w) the victims' images, defaced (`bench.data.corrupted`): given to attacks that assume as much.
+    def corrupted_victims(self, how: str) -> Tensor:
+        """(m, c, h, w) the victims' images, corrupted (`bench.data.corrupted`): given to attacks that assume as much.
 
         Raises:
             AccessDenied: a target that nobody else uses.
@@ -360,13 +360,13 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AttackerKnowledge:
     """What a membership attacker holds besides the target.
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
         labels: (n,) int64, their true classes.
-        population: (images, labels) of the same distribution, in nobody's training records, references' included.
+        population: (images, labels) of the same distribution, in no training records, those of the references included.
         references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
             "teacher": networks trained like the undefended teacher; "student": those converted as the target was.
     """
@@ -385,8 +385,12 @@ class Attack(Protocol):
         version, reference, tiers: as for a method.
         goal: "inversion".
         access: the least access the attack needs; what it is given.
-        observes: whether it is shown answers to victims, or defaced victims (`Target.observed`, `glimpse`); may depend
-            on the settings (a property); may be absent, meaning False.
+        observes: whether it is shown the target's answers to victims, or the victims' images corrupted
+            (`Target.victim_scores`, `corrupted_victims`); may depend on the settings (a property).
+        is_null: whether it asks its target nothing, so that what it brings back is the floor that the others are
+            measured from.
+
+    An attack with a generator that is trained without the target is a `GenerativeAttack` besides.
     """
 
     version: ClassVar[int]
@@ -394,6 +398,10 @@ class Attack(Protocol):
     goal: ClassVar[Literal["inversion", "membership"]]
     access: ClassVar[Access]
     tiers: ClassVar[dict[str, dict[str, Any]]]
+    is_null: ClassVar[bool]
+
+    @property
+    def observes(self) -> bool: ...
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run on images of `shape` with `aux` auxiliary images, or None."""
@@ -431,9 +439,9 @@ class MembershipAttack(Protocol):
     tiers: ClassVar[dict[str, dict[str, Any]]]
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run with `aux` labelled images that are nobody's training records, or None."""
+        """A reason not to run with `aux` labelled images that are no one's training records, or None."""
         ...
 
-    def infer(self, target: Target, evidence: Evidence, ctx: Context) -> MembershipResult:
+    def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Score every suspect."""
         ...

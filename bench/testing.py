@@ -20,9 +20,10 @@ from bench.api import (
     ACCESS_LEVELS,
     Access,
     Attack,
+    AttackerKnowledge,
     AttackResult,
     Context,
-    Evidence,
+    GenerativeAttack,
     MembershipAttack,
     Method,
     Reference,
@@ -30,7 +31,7 @@ from bench.api import (
     Target,
     Teacher,
 )
-from bench.config import TIERS, configure, departures, options
+from bench.config import TIERS, Variant, configure, departures, options
 from bench.privacy import Budget, Unit, accountant
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -64,7 +65,7 @@ def context(seed: int = 0) -> Context:
 
 
 def toy_teacher(seed: int = 0) -> Teacher:
-    """An untrained small network in the place of a teacher."""
+    """An untrained small network instead of a teacher."""
     torch.manual_seed(seed)
     model = nets.build("datalens", SHAPE, CLASSES).eval().requires_grad_(False)
     return Teacher(model, "datalens", SHAPE, CLASSES, "toy")
@@ -81,13 +82,15 @@ def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
 
 
 class PluginContract:
-    """What holds for methods and attacks alike."""
+    """What holds for methods and for attacks."""
 
     plugin: ClassVar[type[Any]]
+    variant: ClassVar[Variant | None] = None
+    """None = the default one."""
 
     def smoke(self) -> Any:
         """The plug-in at tier smoke."""
-        return configure(self.plugin, "smoke", {}, "plugin")
+        return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
     def test_is_frozen_with_documented_flat_fields(self) -> None:
         assert dataclasses.is_dataclass(self.plugin) and self.plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -181,10 +184,9 @@ class AttackContract(PluginContract):
         """One smoke attack on the toy teacher, some of its fields changed."""
         torch.manual_seed(seed)
         plugin = dataclasses.replace(self.smoke(), **changes)
-        victims = toy_images(6) if getattr(plugin, "observes", False) else None
+        victims = toy_images(6) if plugin.observes else None
         target = Target(model or toy_teacher().model, self.plugin.access, SHAPE, CLASSES, victims)
-        aux = torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
-        return plugin.run(target, aux, context(seed)), target
+        return plugin.run(target, toy_aux(), context(seed)), target
 
     def test_is_an_attack(self) -> None:
         assert isinstance(self.smoke(), Attack) and self.plugin.access in ACCESS_LEVELS
@@ -195,7 +197,7 @@ class AttackContract(PluginContract):
         assert found.images.shape[1:] == SHAPE and found.images.dtype == torch.float32
         assert float(found.images.min()) >= 0 and float(found.images.max()) <= 1
         assert len(found.images) == len(found.targets) == len(found.draws)
-        assert target.queries > 0
+        assert (target.queries == 0) == self.plugin.is_null
         if found.victims is None:
             assert sorted(set(found.targets.tolist())) == list(range(CLASSES))
         else:
@@ -204,9 +206,17 @@ class AttackContract(PluginContract):
     def test_same_seed_same_images(self) -> None:
         assert torch.equal(self.attack(3)[0].images, self.attack(3)[0].images)
 
-    def test_another_target_other_images(self) -> None:
-        other = toy_teacher(1).model
-        assert not torch.equal(self.attack(3)[0].images, self.attack(3, other)[0].images)
+    def test_images_depend_on_the_target_unless_the_attack_is_null(self) -> None:
+        # three others: untrained networks may agree on one class, which is all that an attack by labels sees
+        first, others = self.attack(3)[0].images, (toy_teacher(seed).model for seed in (1, 2, 3))
+        same = all(torch.equal(first, self.attack(3, other)[0].images) for other in others)
+        assert same == self.plugin.is_null, "a null attack knows no target; any other one must"
+
+    def test_a_generator_makes_images_without_a_target(self) -> None:
+        attack = self.smoke()
+        if isinstance(attack, GenerativeAttack):
+            images = attack.prior(5, toy_aux(), context())
+            assert images.shape == (5, *SHAPE) and float(images.min()) >= 0 and float(images.max()) <= 1
 
     def test_images_do_not_depend_on_how_they_are_batched(self) -> None:
         if "batch" not in {field.name for field in dataclasses.fields(self.plugin)}:
@@ -235,7 +245,7 @@ class MembershipContract(PluginContract):
         """The scores of 40 toy suspects."""
         torch.manual_seed(seed)
         target = Target(toy_teacher().model, self.plugin.access, SHAPE, CLASSES)
-        found = self.smoke().infer(target, toy_evidence(self.plugin.access), context(seed))
+        found = self.smoke().infer(target, toy_knowledge(self.plugin.access), context(seed))
         return found.scores, target
 
     def test_is_a_membership_attack(self) -> None:
@@ -261,7 +271,12 @@ def toy_images(n: int, seed: int = 0) -> Tensor:
     return toy_private(seed, n)[0].float() / 255
 
 
-def toy_evidence(access: Access) -> Evidence:
+def toy_aux() -> Tensor:
+    """(64, c, h, w) float32 in [0, 1], an attacker's images: noise."""
+    return torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def toy_knowledge(access: Access) -> AttackerKnowledge:
     """40 suspects, a population of 24, and untrained networks as references."""
     images, labels = toy_private(5, 40)
     others, classes = toy_private(6, 24)
@@ -273,7 +288,7 @@ def toy_evidence(access: Access) -> Evidence:
             for i, members in enumerate(inside)
         ]
 
-    return Evidence(images.float() / 255, labels, (others.float() / 255, classes), references)
+    return AttackerKnowledge(images.float() / 255, labels, (others.float() / 255, classes), references)
 
 
 def weights(module: nn.Module) -> list[Tensor]:

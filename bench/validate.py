@@ -12,6 +12,20 @@ def at_least(plugin: Any, least: float, *names: str) -> None:
             raise ValueError(f"{name} is {getattr(plugin, name)}; expected at least {least}")
 
 
+def at_most(plugin: Any, most: float, *names: str) -> None:
+    """Every named field is <= `most`."""
+    for name in names:
+        if not getattr(plugin, name) <= most:
+            raise ValueError(f"{name} is {getattr(plugin, name)}; expected at most {most}")
+
+
+def below(plugin: Any, limit: float, *names: str) -> None:
+    """Every named field is < `limit`."""
+    for name in names:
+        if not getattr(plugin, name) < limit:
+            raise ValueError(f"{name} is {getattr(plugin, name)}; expected less than {limit}")
+
+
 def positive(plugin: Any, *names: str) -> None:
     """Every named field is > 0."""
     for name in names:

@@ -54,7 +54,8 @@ def tracked(*folders: str) -> set[str]:
 
 
 def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
     assert tracked("bench", "methods", "attacks", "baselines") <= names
     data = {"leaderboards/reported.csv", "recipes/board.toml", "bench/report/page.html", "bench/report/page.js"}
     assert data <= names
@@ -64,7 +65,8 @@ def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
 
 def test_the_sdist_holds_what_it_is_tested_with(checkout: Path) -> None:
     sdist = build("sdist", checkout)
-    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = tracked("bench", "methods", "attacks", "baselines", "tests", "benchmarks")
     assert wanted <= names
     assert {"LICENSE", "CITATION.cff", "README.md", "Makefile", "docs/privacy.md", "recipes/board.toml"} <= names

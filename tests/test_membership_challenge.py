@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import write_toy
 
-from bench.api import Evidence, MembershipResult, Target
+from bench.api import AttackerKnowledge, MembershipResult, Target
 from bench.pipeline import run, teacher_steps
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.membership_challenge import make_challenge
@@ -118,7 +118,7 @@ def test_a_split_without_labelled_attacker_images_is_skipped_with_the_reason(toy
 def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = job(toy, out=toy / "bad")
 
-    def infer(self: Any, target: Target, evidence: Evidence, ctx: Any) -> MembershipResult:
+    def infer(self: Any, target: Target, evidence: AttackerKnowledge, ctx: Any) -> MembershipResult:
         return MembershipResult(torch.full((3,), float("nan")))
 
     monkeypatch.setattr(type(given.attack), "infer", infer)

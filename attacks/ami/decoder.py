@@ -1,4 +1,4 @@
-"""A decoder from confidence vectors to images, and its training. Shared by attacks; not an attack.
+"""A decoder from confidence vectors to images, and its training.
 
 The network and recipe of AMI (Yang, Zhang, Chang, Liang, CCS 2019).
 """
@@ -85,7 +85,7 @@ def train_decoder(
         held_out: the like, m rows. The epoch of smallest error on them is kept; the last one if m = 0.
         batch: pairs per step; the last step of an epoch has what is left.
         lr: step size; betas are 0.5 and 0.999.
-        rng: on the pairs' device; orders them anew in each epoch.
+        rng: on the pairs' device; orders them again in each epoch.
         advance: called with 1 after every epoch.
     """
     vectors, images = pairs

@@ -1,4 +1,4 @@
-"""Soft actor-critic for many agents side by side, each with networks of its own. Shared by attacks; not an attack.
+"""Soft actor-critic for many agents side by side, each with networks of its own.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (arXiv 1812.05905), with a learnt temperature.
 pi the policy, Q_1, Q_2 critics, Q^_1, Q^_2 their slow copies, e the temperature, s a state, a an action of k numbers in
@@ -22,6 +22,8 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
+
+from bench.gan.gradient_step import descend
 
 LOG_SD = (-20.0, 2.0)
 """Bounds of the logarithm of a policy's standard deviation."""
@@ -111,15 +113,19 @@ class Agents:
             following: (count, n, k) next states, and (count, n) of 1 where the episode goes on and 0 where it ended;
                 None if all ended.
         """
+        # 1 and 2: the critics
         goal = rewards if following is None else rewards + self._discount * self._future(*following)
         answers = self._values(self.critics, states, actions)
-        self._descend("critics", (answers - goal).square().mean(2).sum())
+        descend(self._adams["critics"], (answers - goal).square().mean(2).sum())
+        # 3: the policy, by the critics just moved
         sampled, log_pi = self._sample(states)
         temperature = self.log_temperature.detach().exp().unsqueeze(1)
         value = self._values(self.critics, states, sampled).amin(0)
-        self._descend("policy", (temperature * log_pi - value).mean(1).sum())
+        descend(self._adams["policy"], (temperature * log_pi - value).mean(1).sum())
+        # 4: the temperature
         surplus = log_pi.detach().mean(1) + self._entropy
-        self._descend("temperature", -(self.log_temperature * surplus).sum())
+        descend(self._adams["temperature"], -(self.log_temperature * surplus).sum())
+        # 5: the slow critics
         with torch.no_grad():
             for slow, fast in zip(self.slow.parameters(), self.critics.parameters(), strict=True):
                 slow.lerp_(fast, self._slowness)
@@ -143,13 +149,6 @@ class Agents:
         """(2, count, n) of both critics."""
         pairs = torch.cat([states, actions], -1)
         return critics(pairs.repeat(2, 1, 1)).view(2, self._count, -1)
-
-    def _descend(self, which: str, loss: Tensor) -> None:
-        adam = self._adams[which]
-        parameters = adam.param_groups[0]["params"]
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = gradient
-        adam.step()
 
 
 def log_density(raw: Tensor, noise: Tensor, log_sd: Tensor) -> Tensor:
@@ -180,7 +179,7 @@ class Replay:
         return min(self._added, self._capacity)
 
     def add(self, states: Tensor, actions: Tensor, rewards: Tensor, goes_on: bool) -> None:
-        """One transition of each agent, in the place of the oldest: (count, k), (count, k), (count,)."""
+        """One transition of each agent, instead of the oldest: (count, k), (count, k), (count,)."""
         place = self._added % self._capacity
         self._states[:, place], self._actions[:, place], self._rewards[:, place] = states, actions, rewards
         self._goes_on[place] = float(goes_on)

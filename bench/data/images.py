@@ -84,7 +84,7 @@ def to_float(images_uint8: Tensor) -> Tensor:
 
 
 def corrupted(images: Tensor, how: str) -> Tensor:
-    """What is left of images that were defaced: an attacker's knowledge of a victim (GMI, Zhang et al. 2020).
+    """Corrupted auxiliary images: what an attacker knows of its victims (GMI, Zhang et al. 2020).
 
     Args:
         images: (n, c, h, w) in [0, 1].

@@ -1,4 +1,4 @@
-"""A target's features, seen while it answers. Shared by attacks; not an attack."""
+"""A target's features, recorded while it answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.errors import BenchError
 
 
 @contextmanager
-def watched(module: nn.Module) -> Iterator[list[Tensor]]:
+def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
     """A list that every forward pass adds its features to: (n, d), the input of the last layer, with its gradient.
 
     That layer is the last linear one, or in a network without any the last convolution, whose input is averaged over
@@ -22,14 +22,14 @@ def watched(module: nn.Module) -> Iterator[list[Tensor]]:
     last = next((found[-1] for found in layers if found), None)
     if last is None:
         raise BenchError("the target has neither a linear nor a convolutional layer to take features from; take gmi")
-    seen: list[Tensor] = []
+    features: list[Tensor] = []
 
-    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def record(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         f = inputs[0]
-        seen.append(f.mean((2, 3)) if f.ndim == 4 else f.flatten(1))
+        features.append(f.mean((2, 3)) if f.ndim == 4 else f.flatten(1))
 
-    handle = last.register_forward_pre_hook(note)
+    handle = last.register_forward_pre_hook(record)
     try:
-        yield seen
+        yield features
     finally:
         handle.remove()

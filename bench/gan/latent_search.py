@@ -1,4 +1,4 @@
-"""The search of a latent space by Nesterov's momentum, every row on its own. Shared by attacks; not an attack.
+"""The search of a latent space by Nesterov's momentum, every row on its own.
 
 GMI (Zhang et al., CVPR 2020), stage 2, for any loss.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.api import Advance
 
 
-def search(
+def search_latents(
     z: Tensor,
     loss: Callable[[Tensor], Tensor],
     *,
@@ -28,7 +28,7 @@ def search(
     Args:
         z: (n, latent).
         loss: latents to a scalar, a sum over the rows; only given latents inside the clamp.
-        lr, momentum: as in `nesterov`.
+        lr, momentum: as in `nesterov_step`.
         clip: bound on every coordinate, at the start and after every step.
         advance: called with 1 after every step.
     """
@@ -37,13 +37,13 @@ def search(
     for _ in range(iterations):
         z.requires_grad_()
         (gradient,) = torch.autograd.grad(loss(z), z)
-        z, velocity = nesterov(z.detach(), velocity, gradient, lr, momentum)
+        z, velocity = nesterov_step(z.detach(), velocity, gradient, lr, momentum)
         z = z.clamp(-clip, clip)
         advance(1)
     return z
 
 
-def nesterov(z: Tensor, velocity: Tensor, gradient: Tensor, lr: float, momentum: float) -> tuple[Tensor, Tensor]:
+def nesterov_step(z: Tensor, velocity: Tensor, gradient: Tensor, lr: float, momentum: float) -> tuple[Tensor, Tensor]:
     """One step against gradient g: v' = mu v - lr g, z' = z - mu v + (1 + mu) v'. Returns (z', v')."""
     faster = momentum * velocity - lr * gradient
     return z - momentum * velocity + (1 + momentum) * faster, faster

@@ -1,4 +1,4 @@
-"""Wasserstein GAN with gradient penalty, trained on the attacker's own images. Shared by attacks; not an attack.
+"""Wasserstein GAN with gradient penalty, trained on the attacker's own images.
 
 Gulrajani et al., NeurIPS 2017, Algorithm 1, with the settings of GMI (Zhang et al., CVPR 2020). D is the critic, G the
 generator, x a real image, z ~ N(0, I), x~ a random point between a real and a generated image.
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Advance, Tensors
+from bench.gan.gradient_step import descend
 from bench.nets.critics import Critic
 from bench.nets.generators import DeconvGenerator
 
@@ -95,19 +96,12 @@ def train_wgan_gp(
             fake = generator(latents())
         alpha = torch.rand(size, generator=rng, device=aux.device)
         loss = critic_loss(critic(real), critic(fake)) + penalty * gradient_penalty(critic, real, fake, alpha)
-        _descend(optimise_d, loss)
+        descend(optimise_d, loss)
         if step % n_critic == 0:
-            _descend(optimise_g, loss_of_g())
+            descend(optimise_g, loss_of_g())
         advance(1)
     generator.eval()
     critic.eval()
-
-
-def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    optimiser.step()
 
 
 def _batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:

@@ -1,1 +1,1 @@
-"""What membership attacks share."""
+"""The answers that membership attacks read, and the reference models that they learn from."""

@@ -9,40 +9,47 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from bench.api import Context, Evidence, Target
+from bench.api import AttackerKnowledge, Context, Target
+from bench.config import Departure, Size
 from bench.errors import RunFailed
+from bench.validate import at_least
 
 Views = Literal["none", "mirror", "shifts"]
 
 TINY = torch.finfo(torch.float32).tiny
-SMOKE: dict[str, Any] = {"references": 2, "reference_kind": "teacher"}
-QUICK: dict[str, Any] = {"references": 4, "reference_kind": "teacher"}
+FEW: dict[str, Any] = {"references": 4}
+"""The size of tiers smoke and quick."""
+TEACHER_REFERENCES = Departure(
+    what="the references of a student are undefended teachers, not students of the same conversion",
+    why="each reference student costs a whole conversion; with teachers the attack on a student rests on transfer",
+    sets={"reference_kind": "teacher"},
+)
+"""What the attacks of variant `working` change in their reference models."""
 
 
 @dataclass(frozen=True)
 class ReferenceAttack:
     """Options and steps of the attacks that learn from reference models."""
 
-    references: int = 4
+    references: Size[int] = 4
     """Reference (shadow) models; even, each suspect is a training record of half of them."""
     reference_kind: Literal["teacher", "student"] = "student"
     """What they are made like: the undefended teacher, or all of it, the target's own conversion included."""
-    batch: int = 512
+    batch: Size[int] = 512
     """Images put to a model at once; changes rounding only."""
 
     def __post_init__(self) -> None:
         if self.references < 2 or self.references % 2:
             raise ValueError(f"references is {self.references}; expected an even number, 2 or more")
-        if self.batch < 1:
-            raise ValueError(f"batch is {self.batch}; expected 1 or more")
+        at_least(self, 1, "batch")
 
-    def witnesses(self, evidence: Evidence, ctx: Context) -> tuple[list[Target], Tensor]:
+    def reference_models(self, knowledge: AttackerKnowledge, ctx: Context) -> tuple[list[Target], Tensor]:
         """The references, and (references, n) bool, which suspects each of them was trained on.
 
         Raises:
             RunFailed: another number of them came, or a suspect is not in exactly half.
         """
-        found = evidence.references(self.references, self.reference_kind)
+        found = knowledge.references(self.references, self.reference_kind)
         if len(found) != self.references:
             raise RunFailed(f"{len(found)} references were given; expected {self.references}")
         members = torch.stack([one.members for one in found]).to(ctx.device)
@@ -63,7 +70,7 @@ def ask(target: Target, images: Tensor, batch: int) -> Tensor:
     return answers
 
 
-def true_class(probabilities: Tensor, labels: Tensor) -> Tensor:
+def true_class_probability(probabilities: Tensor, labels: Tensor) -> Tensor:
     """(n,) p_y, at least the smallest normal float32.
 
     Args:
@@ -73,8 +80,8 @@ def true_class(probabilities: Tensor, labels: Tensor) -> Tensor:
     return probabilities.gather(1, labels.unsqueeze(1)).squeeze(1).clamp_min(TINY)
 
 
-def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(n,) phi = log p_y - log sum_{j != y} p_j, between about -87.3 and 87.3.
+def scaled_confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(n,) phi = log p_y - log sum_{j != y} p_j (Carlini et al., S&P 2022), between about -87.3 and 87.3.
 
     The wrong classes are summed one by one: 1 - p_y of float32 answers is 0 or a multiple of 6e-8, their sum is not.
     p_y and the sum are at least the smallest normal float32, 1.2e-38, below which devices may answer 0.
@@ -84,7 +91,7 @@ def confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
         labels: (n,) int64.
     """
     others = probabilities.scatter(1, labels.unsqueeze(1), 0.0).sum(1).clamp_min(TINY)
-    return true_class(probabilities, labels).log() - others.log()
+    return true_class_probability(probabilities, labels).log() - others.log()
 
 
 def views(images: Tensor, kind: Views) -> list[Tensor]:
@@ -104,7 +111,7 @@ def views(images: Tensor, kind: Views) -> list[Tensor]:
     return [framed[..., y : y + height, x : x + width] for y, x in corners]
 
 
-def halves(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+def split_by_membership(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
     """(IN, OUT): for each suspect the values of the references that were trained on it, and of the others.
 
     Args:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bench.api import Attack, AttackResult, Evidence, MembershipAttack, Target
+from bench.api import Attack, AttackerKnowledge, AttackResult, MembershipAttack, Target
 from bench.data import to_float
 from bench.errors import RunFailed
 from bench.pipeline.job import Job
@@ -56,7 +56,7 @@ def reconstructions(step: Step) -> AttackResult:
     )
 
 
-def infer(job: Job, attack: MembershipAttack, spec: AttackSpec, model: nn.Module, evidence: Evidence) -> Step:
+def infer(job: Job, attack: MembershipAttack, spec: AttackSpec, model: nn.Module, evidence: AttackerKnowledge) -> Step:
     """What a membership attack thinks of every suspect. Its randomness does not depend on the target.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.api import Access, Evidence, Reference, Target
+from bench.api import Access, AttackerKnowledge, Reference, Target
 from bench.config import plain
 from bench.data import to_float
 from bench.nets import Classifier
@@ -56,7 +56,7 @@ class ReferenceModels:
         """As in a StageResult; nothing where no attack asked for a model."""
         return {"references": sum(self._seconds.values())} if self._seconds else {}
 
-    def knowledge(self, of: Kind) -> Evidence:
+    def knowledge(self, of: Kind) -> AttackerKnowledge:
         """What the attacker of one target holds.
 
         Args:
@@ -68,7 +68,7 @@ class ReferenceModels:
         def references(count: int, kind: Kind) -> list[Reference]:
             return self._references(count, "teacher" if of == "teacher" else kind)
 
-        return Evidence(to_float(asked.images).to(device), asked.labels.to(device), population, references)
+        return AttackerKnowledge(to_float(asked.images).to(device), asked.labels.to(device), population, references)
 
     def _references(self, count: int, kind: Kind) -> list[Reference]:
         data, found = self._job.material.data, []

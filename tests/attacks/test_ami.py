@@ -49,7 +49,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Ami, "paper", {name: text}, "attack")
+        config.configure(Ami, "paper", {name: text}, "attack", "printed")
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ def train(decoder: nn.Module, held: tuple[Tensor, Tensor], epochs: int, seed: in
 def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step size far too large makes the errors jump; what is kept has the smallest of them, its own clone."""
     errors: list[float] = []
-    judge = decoder.decode
+    decode = decoder.decode
     held = (encode(Quadrants()(VICTIMS).softmax(1), 4, -1000.0, 50.0), VICTIMS)
 
     def watched(decoder: nn.Module, vectors: Tensor) -> Tensor:
-        made = judge(decoder, vectors)
+        made = decode(decoder, vectors)
         errors.append(float((made - VICTIMS).square().mean()))
         return made
 
     monkeypatch.setattr(decoder, "decode", watched)
     built = build_decoder(4, SHAPE, 4, 0)
     train(built, held, 12)
-    kept = float((judge(built, held[0]) - VICTIMS).square().mean())
+    kept = float((decode(built, held[0]) - VICTIMS).square().mean())
     assert len(errors) == 12 and errors.index(min(errors)) < 11
     assert kept == pytest.approx(min(errors), abs=1e-7)
-    assert not decoder.training
+    assert not built.training
 
 
 def test_without_held_out_images_the_last_epoch_is_kept() -> None:

@@ -116,7 +116,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=f"{name} is"):
-        config.configure(BrepMi, "paper", {name: text}, "attack")
+        config.configure(BrepMi, "paper", {name: text}, "attack", "printed")
 
 
 def test_repulsion_by_hand() -> None:

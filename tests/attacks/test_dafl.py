@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.dafl import Dafl, information, most_confident, settle, watched
+from attacks.dafl import Dafl, information, most_confident, settle
 from bench import config, nets
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError
+from bench.gan.feature_hook import recorded_features
 from bench.nets.generators import UpsampleGenerator
 from bench.testing import context
 
@@ -60,7 +61,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Dafl, "paper", {name: text}, "attack")
+        config.configure(Dafl, "paper", {name: text}, "attack", "printed")
 
 
 def test_applies_without_data_to_sizes_the_generator_can_make() -> None:
@@ -124,13 +125,13 @@ def test_confidence_is_told_apart_where_the_probability_is_rounded_to_one() -> N
 def test_features_are_what_the_last_layer_is_given() -> None:
     images = torch.rand(5, *SHAPE, requires_grad=True)
     model = Quadrants()
-    with watched(model) as seen:
+    with recorded_features(model) as features:
         model(images)
-    torch.testing.assert_close(seen[0], model.pool(images).flatten(1))
-    (gradient,) = torch.autograd.grad(seen[0].sum(), images)
+    torch.testing.assert_close(features[0], model.pool(images).flatten(1))
+    (gradient,) = torch.autograd.grad(features[0].sum(), images)
     assert gradient.abs().min() > 0
     model(images)
-    assert len(seen) == 1
+    assert len(features) == 1
 
 
 @pytest.mark.parametrize("arch", ["datalens", "evaluator-cnn", "resnet18", "tv:squeezenet1_1"])
@@ -138,13 +139,13 @@ def test_features_are_those_that_networks_show_themselves(arch: str) -> None:
     torch.manual_seed(0)
     model = nets.build(arch, (1, 32, 32), 4).eval()
     images = torch.rand(2, 1, 32, 32)
-    with torch.no_grad(), watched(model) as seen:
+    with torch.no_grad(), recorded_features(model) as features:
         model(images)
-        torch.testing.assert_close(seen[0], model.features(images))
+        torch.testing.assert_close(features[0], model.features(images))
 
 
 def test_a_target_without_layers_is_refused_in_one_line() -> None:
-    with pytest.raises(BenchError, match="neither a linear"), watched(nn.Flatten()):
+    with pytest.raises(BenchError, match="neither a linear"), recorded_features(nn.Flatten()):
         pass
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.deepinversion import DeepInversion, statistics_gap, total_variation, watched
+from attacks.deepinversion.deepinversion import DeepInversion, total_variation
+from attacks.deepinversion.statistics_gap import recorded_gaps, statistics_gap
 from bench import config, nets
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError
@@ -61,7 +62,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=f"{name} is"):
-        config.configure(DeepInversion, "paper", {name: text}, "attack")
+        config.configure(DeepInversion, "paper", {name: text}, "attack", "printed")
 
 
 def test_total_variation_by_hand() -> None:
@@ -85,10 +86,10 @@ def test_statistics_gap_by_hand_with_norms_not_squared_and_biased_variance() -> 
 def test_first_layer_has_a_factor_and_total_is_the_sum() -> None:
     two = nn.Sequential(nn.BatchNorm2d(1), nn.BatchNorm2d(1)).eval()
     x = torch.rand(5, *SHAPE)
-    with watched(two) as gaps:
+    with recorded_gaps(two) as gaps:
         two(x)
         plain = gaps.total(x)
-    with watched(two, first=10.0) as gaps:
+    with recorded_gaps(two, first=10.0) as gaps:
         two(x)
         weighted = gaps.total(x)
     first = statistics_gap(x, torch.zeros(1), torch.ones(1))
@@ -101,18 +102,18 @@ def test_hooks_are_gone_after_every_run_and_after_an_error() -> None:
     for _ in range(2):
         _, target = attack(model)
         assert hooks(model) == 0 and target.queries == TINY["iterations"] * 2 * 8
-    with pytest.raises(ZeroDivisionError), watched(model):
+    with pytest.raises(ZeroDivisionError), recorded_gaps(model):
         assert hooks(model) == 1
         raise ZeroDivisionError
     assert hooks(model) == 0
 
 
 def test_layers_that_store_no_statistics_are_left_out() -> None:
-    with watched(nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.GroupNorm(1, 1))) as gaps:
+    with recorded_gaps(nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.GroupNorm(1, 1))) as gaps:
         assert gaps.layers == []
-    with watched(nets.build("resnet18", (1, 16, 16), 4)) as gaps:
+    with recorded_gaps(nets.build("resnet18", (1, 16, 16), 4)) as gaps:
         assert len(gaps.layers) == 20
-    with watched(nets.build("datalens", (1, 16, 16), 4)) as gaps:
+    with recorded_gaps(nets.build("datalens", (1, 16, 16), 4)) as gaps:
         assert gaps.layers == []
 
 

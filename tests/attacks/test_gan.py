@@ -63,13 +63,13 @@ def test_penalty_takes_the_norm_of_each_image_at_its_own_point() -> None:
 
 def test_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    original = wasserstein._descend
+    original = wasserstein.descend
 
     def spy(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
         seen.append(optimiser.param_groups[0]["params"][0].numel())
         original(optimiser, loss)
 
-    monkeypatch.setattr(wasserstein, "_descend", spy)
+    monkeypatch.setattr(wasserstein, "descend", spy)
     ticks: list[int] = []
     generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
     g, d = next(generator.parameters()).numel(), next(critic.parameters()).numel()

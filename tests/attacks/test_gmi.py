@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.gmi import Gmi, _look, best_draws, diversity, mismatch, search_loss
+from attacks.gmi import Gmi, _images_and_scores, best_draws, diversity, mismatch, search_loss
 from bench import config, registry, testing
 from bench.api import AccessDenied, Advance, Attack, Context, Target, Tensors
 from bench.config import configure
@@ -139,7 +139,7 @@ def test_says_why_it_does_not_apply(shape: tuple[int, int, int], aux: int, reaso
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Gmi, "paper", {name: text}, "attack")
+        config.configure(Gmi, "paper", {name: text}, "attack", "printed")
 
 
 def test_search_loss_by_hand() -> None:
@@ -160,7 +160,9 @@ def test_score_is_the_logit_of_the_images_own_class() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.arange(12.0).view(3, 4) - 100
 
-    _, scores = _look(torch.zeros(3, 6), torch.tensor([2, 0, 3]), Linear(6), Target(Fixed(), "weights", SHAPE, 4))
+    _, scores = _images_and_scores(
+        torch.zeros(3, 6), torch.tensor([2, 0, 3]), Linear(6), Target(Fixed(), "weights", SHAPE, 4)
+    )
     assert scores.tolist() == [2 - 100, 4 - 100, 11 - 100]
 
 
@@ -313,11 +315,11 @@ def test_auxiliary_pictures_pull_towards_their_victims(how: str, monkeypatch: py
         assert attack.observes
         found = attack.run(target, torch.rand(8, *testing.SHAPE), testing.context(2))
         assert found.victims is not None and found.victims.tolist() == [0, 1, 2, 3, 4, 5] * 2
-        distances.append(float(mismatch(found.images, target.glimpse(how).repeat(2, 1, 1, 1), how)))
+        distances.append(float(mismatch(found.images, target.corrupted_victims(how).repeat(2, 1, 1, 1), how)))
     assert distances[1] < 0.5 * distances[0]
 
 
-def test_defaced_pictures_keep_what_they_should() -> None:
+def test_corrupted_pictures_keep_what_they_should() -> None:
     images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     masked = corrupted(images, "mask")
     assert torch.equal(masked[..., :4, :], images[..., :4, :]) and masked[..., 4:12, 4:12].abs().sum() == 0

@@ -8,16 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.ked_mi import KedMi, critic_loss, generator_loss, recovery_loss
+from attacks.ked_mi.class_discriminator import ClassDiscriminator, MinibatchDiscrimination
+from attacks.ked_mi.ked_mi import KedMi, discriminator_loss, generator_loss, recovery_loss
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
-from bench.gan.conditional import ClassCritic, MinibatchDiscrimination, descend
+from bench.gan.gradient_step import descend
 from bench.testing import context
 
 SHAPE = (1, 8, 8)
 TINY: dict[str, Any] = {
     **KedMi.tiers["smoke"],
+    "n_critic": 2,
     "gan_steps": 2,
     "latent": 6,
     "width": 2,
@@ -57,15 +59,15 @@ def target(access: Any = "weights") -> Target:
     return Target(Quadrants().eval(), access, SHAPE, 4)
 
 
-def small_critic(seed: int = 0) -> ClassCritic:
+def small_discriminator(seed: int = 0) -> ClassDiscriminator:
     torch.manual_seed(seed)
-    return ClassCritic(SHAPE, 4, 2, 3, 2)
+    return ClassDiscriminator(SHAPE, 4, 2, 3, 2)
 
 
 @pytest.fixture
 def smooth(monkeypatch: pytest.MonkeyPatch) -> Smooth:
     generator = Smooth()
-    monkeypatch.setattr(KedMi, "_gan", lambda *_: (generator, small_critic().eval().requires_grad_(False)))
+    monkeypatch.setattr(KedMi, "_gan", lambda *_: (generator, small_discriminator().eval().requires_grad_(False)))
     return generator
 
 
@@ -81,7 +83,7 @@ def test_defaults_are_the_authors() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(KedMi, "paper", {name: text}, "attack")
+        config.configure(KedMi, "paper", {name: text}, "attack", "printed")
 
 
 @pytest.mark.parametrize(
@@ -98,18 +100,18 @@ def test_needs_the_weights() -> None:
         KedMi(**TINY).run(target("scores"), aux(), context())
 
 
-def test_critic_loss_by_hand() -> None:
+def test_discriminator_loss_by_hand() -> None:
     """Logits (0, log 3) have Z = 4, so D(x) = 4/5 and softmax (1/4, 3/4); logits (0, 0) have D(G) = 2/3."""
     real, soft = torch.tensor([[0.0, math.log(3)]]), torch.tensor([[0.4, 0.6]])
     fake = torch.zeros(3, 2)
     supervised = -(0.4 * math.log(1 / 4) + 0.6 * math.log(3 / 4))
     unsupervised = -math.log(4 / 5) - math.log(1 / 3)
-    assert critic_loss(real, soft, fake).item() == pytest.approx(supervised + unsupervised / 2)
+    assert discriminator_loss(real, soft, fake).item() == pytest.approx(supervised + unsupervised / 2)
 
 
-def test_critic_loss_stays_finite_for_large_logits() -> None:
+def test_discriminator_loss_stays_finite_for_large_logits() -> None:
     soft = torch.tensor([[0.0, 1.0]])
-    loss = critic_loss(torch.tensor([[-300.0, 300.0]]), soft, torch.full((1, 2), -300.0))
+    loss = discriminator_loss(torch.tensor([[-300.0, 300.0]]), soft, torch.full((1, 2), -300.0))
     assert loss.item() == pytest.approx(0, abs=1e-6)
 
 
@@ -135,8 +137,8 @@ def test_minibatch_discrimination_by_hand() -> None:
     one, three, e = math.exp(-1), math.exp(-3), 1.0
     expected = torch.tensor([[one + e, e + three], [2 * one, e + three], [e + one, 2 * three]])
     torch.testing.assert_close(layer(h), expected)
-    beside = layer.codes(torch.tensor([[1.0, 3.0]]))
-    torch.testing.assert_close(layer(h, beside), torch.tensor([[one, three], [1.0, three], [one, 1.0]]))
+    codes = layer.codes(torch.tensor([[1.0, 3.0]]))
+    torch.testing.assert_close(layer(h, codes), torch.tensor([[one, three], [1.0, three], [one, 1.0]]))
 
 
 def test_minibatch_discrimination_sums_over_the_whole_code() -> None:
@@ -158,19 +160,21 @@ def test_minibatch_discrimination_can_learn_at_the_papers_size() -> None:
     assert layer(torch.randn(16, 4096)).max() < 1e-3, "weights of order 1 leave the layer dead"
 
 
-def test_critic_beside_fixed_codes_judges_each_image_alone() -> None:
-    critic, images = small_critic().eval(), aux(12)
-    beside = critic.codes(images[:5])
-    together = critic(images, beside)
-    apart = torch.cat([critic(image[None], beside) for image in images])
+def test_discriminator_with_fixed_codes_sees_each_image_alone() -> None:
+    discriminator, images = small_discriminator().eval(), aux(12)
+    codes = discriminator.codes(images[:5])
+    together = discriminator(images, codes)
+    apart = torch.cat([discriminator(image[None], codes) for image in images])
     torch.testing.assert_close(together, apart)
-    assert not torch.allclose(critic(images), torch.cat([critic(part) for part in images.split(2)]), atol=1e-3)
+    assert not torch.allclose(
+        discriminator(images), torch.cat([discriminator(part) for part in images.split(2)]), atol=1e-3
+    )
 
 
-def test_critic_beside_the_others_agrees_with_the_batch_itself() -> None:
-    critic, images = small_critic().eval(), aux(6)
-    beside = critic.codes(images[1:])
-    torch.testing.assert_close(critic(images)[:1], critic(images[:1], beside))
+def test_discriminator_with_the_codes_of_the_others_agrees_with_the_batch_itself() -> None:
+    discriminator, images = small_discriminator().eval(), aux(6)
+    codes = discriminator.codes(images[1:])
+    torch.testing.assert_close(discriminator(images)[:1], discriminator(images[:1], codes))
 
 
 def test_descend_moves_only_its_own_parameters() -> None:
@@ -228,13 +232,13 @@ def test_the_gan_learns_the_targets_labels() -> None:
             return torch.tensor([0.0, 0.0, 9.0, 0.0]).expand(len(x), 4)
 
     attack = KedMi(**{**TINY, "gan_steps": 60, "gan_lr": 1e-2, "width": 4})
-    _, critic = attack._gan(Target(Two(), "weights", SHAPE, 4), aux(), context())
-    beside = critic.codes(aux()[:7])
-    p = critic(aux(), beside).softmax(1)[:, 2]
+    _, discriminator = attack._gan(Target(Two(), "weights", SHAPE, 4), aux(), context())
+    codes = discriminator.codes(aux()[:7])
+    p = discriminator(aux(), codes).softmax(1)[:, 2]
     assert p.mean() > 0.9
     _, other = attack._gan(target(), aux(), context())
     assert other(aux(), other.codes(aux()[:7])).softmax(1)[:, 2].mean() < 0.5
-    assert all(not w.requires_grad for w in critic.parameters()) and not critic.training
+    assert all(not w.requires_grad for w in discriminator.parameters()) and not discriminator.training
 
 
 def test_recovery_makes_the_target_see_its_class() -> None:
@@ -256,5 +260,5 @@ def test_runs_under_autocast_and_returns_float32() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)])
-def test_critic_takes_the_sizes_of_the_harness(shape: tuple[int, int, int]) -> None:
-    assert ClassCritic(shape, 7, 2, 3, 2)(torch.rand(2, *shape)).shape == (2, 7)
+def test_discriminator_takes_the_sizes_of_the_harness(shape: tuple[int, int, int]) -> None:
+    assert ClassDiscriminator(shape, 7, 2, 3, 2)(torch.rand(2, *shape)).shape == (2, 7)

@@ -10,8 +10,8 @@ from attacks.lomma import Lomma, identity_loss
 from bench import config, nets
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
-from bench.gan.feature_hook import watched
-from bench.gan.latent_search import nesterov, search
+from bench.gan.feature_hook import recorded_features
+from bench.gan.latent_search import nesterov_step, search_latents
 from bench.testing import context, toy_images, toy_teacher
 
 SHAPE = (1, 16, 16)
@@ -51,10 +51,10 @@ class Linear(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.body = nn.Linear(latent, 256).requires_grad_(False)
-        self.seen: list[float] = []
+        self.features: list[float] = []
 
     def forward(self, z: Tensor) -> Tensor:
-        self.seen.append(float(z.detach().abs().max()))
+        self.features.append(float(z.detach().abs().max()))
         return self.body(z).sigmoid().view(-1, *SHAPE)
 
 
@@ -115,7 +115,7 @@ def test_says_that_a_student_cannot_take_the_images() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Lomma, "paper", {name: text}, "attack")
+        config.configure(Lomma, "paper", {name: text}, "attack", "printed")
 
 
 def test_identity_loss_by_hand() -> None:
@@ -139,21 +139,21 @@ def test_nesterov_by_hand() -> None:
     """f(z) = z^2 / 2, lr 0.1, mu 0.5, from z = 1; then clamped to 0.68."""
     z, v = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
     for expected in [(0.85, -0.1), (0.6975, -0.135), (0.559125, -0.13725)]:
-        z, v = nesterov(z, v, z, lr=0.1, momentum=0.5)
+        z, v = nesterov_step(z, v, z, lr=0.1, momentum=0.5)
         assert (z.item(), v.item()) == pytest.approx(expected)
     steps: list[int] = []
     settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.5, "clip": 0.68, "advance": steps.append}
     # From 0.68, v' = -0.068, z' = 0.68 - 1.5 x 0.068 = 0.578; then v'' = -0.034 - 0.0578 = -0.0918,
     # z'' = 0.578 + 0.034 - 1.5 x 0.0918 = 0.4743.
-    found = search(torch.tensor([[1.0]]), lambda z: z.square().sum() / 2, iterations=2, **settings)
+    found = search_latents(torch.tensor([[1.0]]), lambda z: z.square().sum() / 2, iterations=2, **settings)
     assert found.item() == pytest.approx(0.4743) and steps == [1, 1]
     assert not found.requires_grad
 
 
 def test_z_is_inside_the_clamp_whenever_the_generator_is_evaluated(smooth: Linear) -> None:
     Lomma(**TINY, lr=5.0, latent_clip=0.7).run(target(), AUX, context())
-    assert len(smooth.seen) == TINY["iterations"] + 1
-    assert max(smooth.seen) == pytest.approx(0.7)
+    assert len(smooth.features) == TINY["iterations"] + 1
+    assert max(smooth.features) == pytest.approx(0.7)
 
 
 def test_p_reg_is_the_mean_of_the_targets_features() -> None:
@@ -168,14 +168,14 @@ def test_p_reg_is_the_mean_of_the_targets_features() -> None:
 def test_features_are_those_of_a_classifier_of_ours() -> None:
     model = toy_teacher().model
     assert isinstance(model, nets.Classifier)
-    with watched(model) as seen:
+    with recorded_features(model) as features:
         model(AUX)
-    assert torch.equal(seen.pop(), model.features(AUX))
+    assert torch.equal(features.pop(), model.features(AUX))
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_target_without_features_is_refused_in_one_line() -> None:
-    with pytest.raises(BenchError, match="neither a linear nor a convolutional layer"), watched(nn.Flatten()):
+    with pytest.raises(BenchError, match="neither a linear nor a convolutional layer"), recorded_features(nn.Flatten()):
         pass
 
 

@@ -18,10 +18,18 @@ from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from attacks.rmia import Rmia, area, dominated, marginal, tuned
 from attacks.shadow import Shadow, statistics
-from bench.api import Evidence, MembershipResult, Reference, Target
-from bench.config import TIERS, configure
+from bench.api import AttackerKnowledge, MembershipResult, Reference, Target
+from bench.config import TIERS, Variant, configure
 from bench.errors import BenchError, RunFailed
-from bench.membership.confidences import TINY, ReferenceAttack, ask, confidence, halves, true_class, views
+from bench.membership.confidences import (
+    TINY,
+    ReferenceAttack,
+    ask,
+    scaled_confidence,
+    split_by_membership,
+    true_class_probability,
+    views,
+)
 from bench.testing import context, toy_private
 
 ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Shadow]
@@ -56,8 +64,8 @@ def split_in_half(count: int, n: int, seed: int = 0) -> Tensor:
     return torch.rand(count, n, generator=torch.Generator().manual_seed(seed)).argsort(0) < count // 2
 
 
-def world(known: Tensor, members: Tensor, population: int = 0) -> Evidence:
-    """Evidence of two classes, all of class 0, in which reference i is confident by `known[i]`, population last."""
+def world(known: Tensor, members: Tensor, population: int = 0) -> AttackerKnowledge:
+    """Suspects of two classes, all of class 0, in which reference i is confident by `known[i]`, population last."""
     n = members.shape[1]
 
     def references(count: int, kind: Literal["teacher", "student"]) -> list[Reference]:
@@ -65,7 +73,7 @@ def world(known: Tensor, members: Tensor, population: int = 0) -> Evidence:
 
     labels = torch.zeros(n, dtype=torch.int64)
     others = (cards(population, n), torch.zeros(population, dtype=torch.int64))
-    return Evidence(cards(n), labels, others, references)
+    return AttackerKnowledge(cards(n), labels, others, references)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -78,8 +86,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def test_confidence_by_hand() -> None:
     p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]], dtype=torch.float64)
     labels = torch.tensor([1, 1])
-    assert true_class(p, labels).tolist() == [0.3, 0.8]
-    assert confidence(p, labels).tolist() == pytest.approx([math.log(3 / 7), math.log(4)])
+    assert true_class_probability(p, labels).tolist() == [0.3, 0.8]
+    assert scaled_confidence(p, labels).tolist() == pytest.approx([math.log(3 / 7), math.log(4)])
 
 
 @pytest.mark.parametrize("margin", [-80.0, -30.0, -1.0, 0.0, 1.0, 17.0, 30.0, 80.0])
@@ -88,14 +96,14 @@ def test_confidence_of_float32_answers_is_that_of_the_logits(margin: float) -> N
     logits = torch.tensor([[1.0, 1.0 + margin, 0.5, -2.0]])
     exact = logits.double()
     wanted = exact[0, 1] - torch.logsumexp(exact[0, [0, 2, 3]], 0)
-    found = confidence(logits.softmax(1).double(), torch.tensor([1]))
+    found = scaled_confidence(logits.softmax(1).double(), torch.tensor([1]))
     assert found.item() == pytest.approx(wanted.item(), abs=1e-4)
 
 
 def test_confidence_is_finite_where_probabilities_vanish() -> None:
     p = torch.tensor([[200.0, -200.0], [-200.0, 200.0]]).softmax(1).double()
     assert p.min() == 0
-    assert confidence(p, torch.tensor([0, 0])).tolist() == pytest.approx([-math.log(TINY), math.log(TINY)])
+    assert scaled_confidence(p, torch.tensor([0, 0])).tolist() == pytest.approx([-math.log(TINY), math.log(TINY)])
 
 
 def test_answers_in_batches_are_the_same_and_are_counted() -> None:
@@ -122,10 +130,10 @@ def test_views_by_hand() -> None:
     assert right == [2, 1, 2, 5, 4, 5, 8, 7, 8]
 
 
-def test_halves_by_hand() -> None:
+def test_split_by_membership_by_hand() -> None:
     values = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]])
     members = torch.tensor([[True, False, False], [False, True, False], [True, True, True], [False, False, True]])
-    inside, outside = halves(values, members)
+    inside, outside = split_by_membership(values, members)
     assert inside.tolist() == [[1, 5, 9], [7, 8, 12]]
     assert outside.tolist() == [[4, 2, 3], [10, 11, 6]]
 
@@ -134,20 +142,20 @@ def test_halves_by_hand() -> None:
 def test_a_suspect_that_is_not_in_half_of_the_references_is_refused(attack: type[ReferenceAttack]) -> None:
     members = split_in_half(4, 6)
     members[0, 2] = ~members[0, 2]
-    smoke = configure(attack, "smoke", {"references": "4"}, "attack")
+    smoke = configure(attack, "smoke", {}, "attack")
     with pytest.raises(RunFailed, match="half"):
         smoke.infer(table(binary(draw(9))), world(draw(4, 9), members, 3), context())
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_is_valid_and_asks_for_the_references_it_names(attack: type[Any], tier: str) -> None:
-    made = configure(attack, tier, {}, "attack")
+@pytest.mark.parametrize(("variant", "kind"), [("printed", "student"), ("working", "teacher")])
+def test_every_tier_asks_for_the_references_it_names(attack: type[Any], tier: str, variant: Variant, kind: str) -> None:
+    made = configure(attack, tier, {}, "attack", variant)
     if not isinstance(made, ReferenceAttack):
         return
-    kind = "student" if tier == "paper" else "teacher"
     assert made.reference_kind == kind
-    assert made.references == {"smoke": 2, "quick": 4}.get(tier, {Lira: 256, Shadow: 50, Rmia: 4}[attack])
+    assert made.references == {"paper": {Lira: 256, Shadow: 50, Rmia: 4}[attack]}.get(tier, 4)
     asked: list[tuple[int, str]] = []
     members = split_in_half(4, 5)
 
@@ -181,7 +189,7 @@ def test_every_tier_is_valid_and_asks_for_the_references_it_names(attack: type[A
 )
 def test_refuses_impossible_options(attack: type[Any], name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        configure(attack, "paper", {name: text}, "attack")
+        configure(attack, "paper", {name: text}, "attack", "printed")
 
 
 # Loss threshold
@@ -189,8 +197,8 @@ def test_refuses_impossible_options(attack: type[Any], name: str, text: str) -> 
 
 def test_the_score_is_minus_the_cross_entropy() -> None:
     logits, labels = 3 * draw(20, 5), torch.arange(20) % 5
-    evidence = dataclasses.replace(world(draw(2, 20), split_in_half(2, 20)), labels=labels)
-    found = LossThreshold().infer(table(logits), evidence, context()).scores
+    knowledge = dataclasses.replace(world(draw(2, 20), split_in_half(2, 20)), labels=labels)
+    found = LossThreshold().infer(table(logits), knowledge, context()).scores
     wanted = -nn.functional.cross_entropy(logits, labels, reduction="none")
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -198,16 +206,16 @@ def test_the_score_is_minus_the_cross_entropy() -> None:
 def test_well_fitted_records_are_not_tied() -> None:
     phi = torch.linspace(17, 80, 40, dtype=torch.float64)
     assert binary(phi).float().softmax(1)[:, 0].unique().numel() <= 2
-    evidence = world(draw(2, 40), split_in_half(2, 40))
-    found = LossThreshold().infer(table(binary(phi)), evidence, context()).scores
+    knowledge = world(draw(2, 40), split_in_half(2, 40))
+    found = LossThreshold().infer(table(binary(phi)), knowledge, context()).scores
     assert bool((found.diff() > 0).all())
 
 
 # LiRA
 
 
-def gaussian_world(count: int, n: int = 30) -> tuple[Target, Evidence, Tensor, dict[str, Tensor]]:
-    """Confidences of known normals: (target, evidence, target's phi, the parameters)."""
+def gaussian_world(count: int, n: int = 30) -> tuple[Target, AttackerKnowledge, Tensor, dict[str, Tensor]]:
+    """Confidences of known normals: (target, knowledge, target's phi, the parameters)."""
     truth = {
         "mu_out": draw(n, seed=1),
         "s_out": draw(n, seed=2).abs() + 0.5,
@@ -244,31 +252,31 @@ def slow_lira(phi: Tensor, known: Tensor, members: Tensor, variance: str, centre
     return found
 
 
-def known_of(evidence: Evidence, count: int) -> tuple[Tensor, Tensor]:
-    references = evidence.references(count, "teacher")
-    phi = [confidence(ask(r.target, evidence.images, 512), evidence.labels) for r in references]
+def known_of(knowledge: AttackerKnowledge, count: int) -> tuple[Tensor, Tensor]:
+    references = knowledge.references(count, "teacher")
+    phi = [scaled_confidence(ask(r.target, knowledge.images, 512), knowledge.labels) for r in references]
     return torch.stack(phi), torch.stack([r.members for r in references])
 
 
 @pytest.mark.parametrize("centre", ["mean", "median"])
 @pytest.mark.parametrize("variance", ["per-example", "fixed"])
 def test_lira_is_the_slow_one(variance: Any, centre: Any) -> None:
-    target, evidence, phi, _ = gaussian_world(8, 12)
-    known, members = known_of(evidence, 8)
+    target, knowledge, phi, _ = gaussian_world(8, 12)
+    known, members = known_of(knowledge, 8)
     plain = Lira(references=8, variance=variance, centre=centre)
-    online = plain.infer(target, evidence, context()).scores
+    online = plain.infer(target, knowledge, context()).scores
     assert online.tolist() == pytest.approx(slow_lira(phi, known, members, variance, centre, "online"), rel=1e-4)
-    cdf = dataclasses.replace(plain, mode="offline").infer(target, evidence, context()).scores
+    cdf = dataclasses.replace(plain, mode="offline").infer(target, knowledge, context()).scores
     wanted = slow_lira(phi, known, members, variance, centre, "cdf")
     assert stats.norm.cdf(cdf.numpy()).tolist() == pytest.approx(wanted, rel=1e-4)
-    pdf = dataclasses.replace(plain, mode="offline", tail="pdf").infer(target, evidence, context()).scores
+    pdf = dataclasses.replace(plain, mode="offline", tail="pdf").infer(target, knowledge, context()).scores
     assert pdf.tolist() == pytest.approx(slow_lira(phi, known, members, variance, centre, "pdf"), rel=1e-4)
 
 
 def test_online_score_is_the_log_likelihood_ratio_of_the_world() -> None:
     """With 4000 models the fitted normals are the true ones up to some 2 %."""
-    target, evidence, phi, t = gaussian_world(4000)
-    found = Lira(references=4000, views="none").infer(target, evidence, context()).scores
+    target, knowledge, phi, t = gaussian_world(4000)
+    found = Lira(references=4000, views="none").infer(target, knowledge, context()).scores
     wanted = log_density(phi, t["mu_in"], t["s_in"]) - log_density(phi, t["mu_out"], t["s_out"])
     assert wanted.abs().max() > 3
     assert float(((found - wanted).abs() / (1 + wanted.abs())).max()) < 0.15
@@ -304,7 +312,7 @@ def test_fixed_variance_takes_out_from_out() -> None:
     found = Lira(references=6, variance="fixed", mode="offline").infer(
         table(binary(phi)), world(known, members), context()
     )
-    outside = halves(known, members)[1]
+    outside = split_by_membership(known, members)[1]
     wanted = (phi - outside.mean(0)) / outside.std(correction=0)
     torch.testing.assert_close(found.scores, wanted, rtol=1e-4, atol=1e-5)
     assert (found.scores - wanted * 0.1).abs().max() > 0.3
@@ -314,10 +322,10 @@ def test_offline_cdf_and_pdf_differ_below_the_mean() -> None:
     """Card 4.12. A confidence far below OUT's mean is no sign of membership, but the density takes it for one."""
     members = split_in_half(6, 3)
     known = draw(6, 3).clamp(-1, 1)
-    target, evidence = table(binary(torch.tensor([-9.0, 0.0, 9.0]))), world(known, members)
+    target, knowledge = table(binary(torch.tensor([-9.0, 0.0, 9.0]))), world(known, members)
     offline = Lira(references=6, variance="fixed", mode="offline")
-    cdf = offline.infer(target, evidence, context()).scores
-    pdf = dataclasses.replace(offline, tail="pdf").infer(target, evidence, context()).scores
+    cdf = offline.infer(target, knowledge, context()).scores
+    pdf = dataclasses.replace(offline, tail="pdf").infer(target, knowledge, context()).scores
     assert cdf.argsort().tolist() == [0, 1, 2]
     assert pdf.argmin() == 1
 
@@ -356,14 +364,14 @@ def test_scores_of_views_are_averaged() -> None:
         ("turned", images.flip(-1), "none"),
         ("mean", images, "mirror"),
     ):
-        evidence = Evidence(
+        knowledge = AttackerKnowledge(
             seen,
             labels,
             (images[:0], labels[:0]),
             lambda count, _: [Reference(net, one) for net, one in zip(nets[1:], members, strict=True)],
         )
         lira = Lira(references=4, views=kind)  # type: ignore[arg-type]
-        both[name] = lira.infer(nets[0], evidence, context()).scores
+        both[name] = lira.infer(nets[0], knowledge, context()).scores
     assert (both["plain"] - both["turned"]).abs().max() > 0.01
     torch.testing.assert_close(both["mean"], (both["plain"] + both["turned"]) / 2)
 
@@ -428,15 +436,15 @@ def test_suspects_are_not_their_own_population() -> None:
     """Card 4.13. Population records that are suspects do not count, whatever the models say of them."""
     n, m = 8, 20
     members, known, own = split_in_half(4, n), 2 * draw(4, n + m), 2 * draw(n + m, seed=1)
-    evidence = world(known, members, m)
-    images, labels = evidence.population
-    mixed = (torch.cat([images[:7], evidence.images, images[7:]]), torch.cat([labels, evidence.labels]))
+    knowledge = world(known, members, m)
+    images, labels = knowledge.population
+    mixed = (torch.cat([images[:7], knowledge.images, images[7:]]), torch.cat([labels, knowledge.labels]))
     attack = Rmia(gamma=1.0)
-    clean = attack.infer(table(binary(own)), evidence, context()).scores
+    clean = attack.infer(table(binary(own)), knowledge, context()).scores
     assert torch.equal(
-        attack.infer(table(binary(own)), dataclasses.replace(evidence, population=mixed), context()).scores, clean
+        attack.infer(table(binary(own)), dataclasses.replace(knowledge, population=mixed), context()).scores, clean
     )
-    only = dataclasses.replace(evidence, population=(evidence.images, evidence.labels))
+    only = dataclasses.replace(knowledge, population=(knowledge.images, knowledge.labels))
     with pytest.raises(RunFailed, match="population"):
         attack.infer(table(binary(own)), only, context())
 
@@ -474,10 +482,10 @@ def test_a_is_tuned_as_by_trying_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tuned(p[:, :n], p[:, n:], members, 1.0) == best
     kept = Rmia(references=count, gamma=1.0, tune=False, a=best)
     own = table(binary(draw(n + m, seed=9)))
-    evidence = world(known, members, m)
+    knowledge = world(known, members, m)
     assert torch.equal(
-        dataclasses.replace(kept, tune=True, a=0.0).infer(own, evidence, context()).scores,
-        kept.infer(own, evidence, context()).scores,
+        dataclasses.replace(kept, tune=True, a=0.0).infer(own, knowledge, context()).scores,
+        kept.infer(own, knowledge, context()).scores,
     )
 
 
@@ -515,13 +523,13 @@ def test_a_classifier_per_class_learns_opposite_rules() -> None:
 
     plain = world(known, members)
     references = [Reference(target(phi), inside) for phi, inside in zip(known, members, strict=True)]
-    evidence = dataclasses.replace(plain, labels=labels, references=lambda *_: references)
+    knowledge = dataclasses.replace(plain, labels=labels, references=lambda *_: references)
     attack = Shadow(references=count, features="probabilities", steps=150)
     areas = {}
     for per_class in (True, False):
         made = dataclasses.replace(attack, per_class=per_class, hidden=0)
-        areas[per_class] = roc_auc_score(member, made.infer(target(own), evidence, context()).scores)
-    apart = dataclasses.replace(attack, hidden=64).infer(target(own), evidence, context()).scores
+        areas[per_class] = roc_auc_score(member, made.infer(target(own), knowledge, context()).scores)
+    apart = dataclasses.replace(attack, hidden=64).infer(target(own), knowledge, context()).scores
     assert areas[True] > 0.95 and roc_auc_score(member, apart) > 0.95
     assert areas[False] < areas[True] - 0.1
 
@@ -541,8 +549,8 @@ def memorise(images: Tensor, labels: Tensor, seed: int, steps: int) -> nn.Module
 
 
 @pytest.fixture(scope="module")
-def memory() -> tuple[dict[str, Target], Evidence, Tensor]:
-    """80 suspects with some wrong labels, 40 of them in the target, never shifted; (targets, evidence, members)."""
+def memory() -> tuple[dict[str, Target], AttackerKnowledge, Tensor]:
+    """80 suspects with some wrong labels, 40 of them in the target, never shifted; (targets, knowledge, members)."""
     images, labels = toy_private(3, 80)
     x = images.float() / 255
     rng = torch.Generator().manual_seed(0)
@@ -560,17 +568,17 @@ def memory() -> tuple[dict[str, Target], Evidence, Tensor]:
     }
     references = [Reference(target(memorise(x[one], labels[one], 10 + i, 80)), one) for i, one in enumerate(inside)]
     population = (others.float() / 255, classes)
-    return targets, Evidence(x, labels, population, lambda count, _: references[:count]), member
+    return targets, AttackerKnowledge(x, labels, population, lambda count, _: references[:count]), member
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_memorised_records_are_found_and_a_random_network_knows_none(
-    attack: type[Any], memory: tuple[dict[str, Target], Evidence, Tensor]
+    attack: type[Any], memory: tuple[dict[str, Target], AttackerKnowledge, Tensor]
 ) -> None:
-    targets, evidence, member = memory
+    targets, knowledge, member = memory
     given = {"views": "none"} if attack is Lira else {}
     quick = configure(attack, "quick", given, "attack")
-    found: dict[str, MembershipResult] = {name: quick.infer(t, evidence, context()) for name, t in targets.items()}
+    found: dict[str, MembershipResult] = {name: quick.infer(t, knowledge, context()) for name, t in targets.items()}
     assert all(result.scores.shape == (80,) and result.scores.isfinite().all() for result in found.values())
     area = {name: roc_auc_score(member, result.scores) for name, result in found.items()}
     assert area["memorised"] > 0.65
@@ -579,11 +587,11 @@ def test_memorised_records_are_found_and_a_random_network_knows_none(
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_scores_do_not_depend_on_the_batch(
-    attack: type[Any], memory: tuple[dict[str, Target], Evidence, Tensor]
+    attack: type[Any], memory: tuple[dict[str, Target], AttackerKnowledge, Tensor]
 ) -> None:
-    targets, evidence, _ = memory
+    targets, knowledge, _ = memory
     scores = [
-        configure(attack, "quick", {"batch": str(batch)}, "attack").infer(targets["memorised"], evidence, context())
+        configure(attack, "quick", {"batch": str(batch)}, "attack").infer(targets["memorised"], knowledge, context())
         for batch in (512, 7)
     ]
     torch.testing.assert_close(scores[0].scores, scores[1].scores, rtol=1e-3, atol=1e-3)

@@ -61,7 +61,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(MiFace, "paper", {name: text}, "attack")
+        config.configure(MiFace, "paper", {name: text}, "attack", "printed")
 
 
 def test_copies_of_one_image_are_refused() -> None:
@@ -121,7 +121,7 @@ def test_stops_at_the_first_image_that_is_confident_enough_and_not_before(loss: 
     assert (first > 2).all() and (sure[1] > 0.1).all()
     at_stop = path[first, torch.arange(4)]
     assert torch.equal(found.images, at_stop)
-    assert len(path) == 1 + -(-int(first.max()) // mi_face.LOOK) * mi_face.LOOK
+    assert len(path) == 1 + -(-int(first.max()) // mi_face.CHECK_EVERY) * mi_face.CHECK_EVERY
 
 
 def test_a_class_that_starts_below_one_per_cent_is_not_frozen() -> None:
@@ -140,7 +140,7 @@ def test_a_class_that_starts_below_one_per_cent_is_not_frozen() -> None:
 def test_no_progress_stops_after_patience_costs(patience: int) -> None:
     """Costs never change, so the first step with `patience` costs before it stops; the look comes at a round number."""
     _, target = attack(Flat(), patience=patience, iterations=200)
-    looked = -(-patience // mi_face.LOOK) * mi_face.LOOK
+    looked = -(-patience // mi_face.CHECK_EVERY) * mi_face.CHECK_EVERY
     assert target.queries == 4 * (looked + 1)
 
 
@@ -172,14 +172,14 @@ def test_best_image_is_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = attack(gamma=1.0, lr=0.5, iterations=15)[0].images
     monkeypatch.setattr(mi_face, "process", in_place)
     kept: list[Tensor] = []
-    look = MiFace._look
+    look = MiFace._cost_and_gradient
 
     def worse_later(self: MiFace, x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         cost, gradient = look(self, x, *rest)
         kept.append(x.clone())
         return cost + (5.0 if len(kept) > 8 else 0.0), gradient
 
-    monkeypatch.setattr(MiFace, "_look", worse_later)
+    monkeypatch.setattr(MiFace, "_cost_and_gradient", worse_later)
     found = attack(gamma=1.0, lr=0.5, iterations=15)[0].images
     assert torch.equal(found, kept[7])
     assert not torch.equal(found, expected)

@@ -8,16 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
+from attacks.plg_mi.augmentation import CHANCES, augment
+from attacks.plg_mi.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
+from attacks.plg_mi.plg_mi import PlgMi, hinge, max_margin, top_n
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
-from bench.gan.conditional import ClassBatchNorm, ConditionalGenerator, ProjectionCritic
 from bench.testing import context
 
 SHAPE = (1, 8, 8)
 TINY: dict[str, Any] = {
     **PlgMi.tiers["smoke"],
+    "n_critic": 2,
     "gan_steps": 2,
     "latent": 6,
     "width": 2,
@@ -63,7 +65,7 @@ def test_defaults_are_the_authors() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(PlgMi, "paper", {name: text}, "attack")
+        config.configure(PlgMi, "paper", {name: text}, "attack", "printed")
 
 
 def test_says_why_it_does_not_apply() -> None:
@@ -183,10 +185,10 @@ def test_class_batch_norm_by_hand() -> None:
 
 def test_projection_critic_is_spectrally_normalised_everywhere() -> None:
     torch.manual_seed(0)
-    critic = ProjectionCritic((1, 16, 16), 5, 4)
+    discriminator = ProjectionDiscriminator((1, 16, 16), 5, 4)
     for _ in range(200):
-        critic(torch.rand(2, 1, 16, 16), torch.tensor([0, 1]))
-    layers = [m for m in critic.modules() if isinstance(m, nn.Conv2d | nn.Linear | nn.Embedding)]
+        discriminator(torch.rand(2, 1, 16, 16), torch.tensor([0, 1]))
+    layers = [m for m in discriminator.modules() if isinstance(m, nn.Conv2d | nn.Linear | nn.Embedding)]
     assert len(layers) == 3 * 3 + 2
     for layer in layers:
         largest = torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)
@@ -195,12 +197,12 @@ def test_projection_critic_is_spectrally_normalised_everywhere() -> None:
 
 def test_projection_critic_adds_the_inner_product_with_the_class() -> None:
     torch.manual_seed(0)
-    critic, images = ProjectionCritic(SHAPE, 5, 4).eval(), torch.rand(3, *SHAPE)
-    h = critic.body(images).sum((2, 3))
-    zero, two = (critic(images, torch.full((3,), y)) for y in (0, 2))
-    torch.testing.assert_close(two - zero, h @ (critic.embed.weight[2] - critic.embed.weight[0]))
-    torch.testing.assert_close(zero, critic.score(h).squeeze(1) + h @ critic.embed.weight[0])
-    torch.testing.assert_close(critic(images[:1], torch.tensor([0])), zero[:1])
+    discriminator, images = ProjectionDiscriminator(SHAPE, 5, 4).eval(), torch.rand(3, *SHAPE)
+    h = discriminator.body(images).sum((2, 3))
+    zero, two = (discriminator(images, torch.full((3,), y)) for y in (0, 2))
+    torch.testing.assert_close(two - zero, h @ (discriminator.embed.weight[2] - discriminator.embed.weight[0]))
+    torch.testing.assert_close(zero, discriminator.score(h).squeeze(1) + h @ discriminator.embed.weight[0])
+    torch.testing.assert_close(discriminator(images[:1], torch.tensor([0])), zero[:1])
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)])
@@ -208,20 +210,20 @@ def test_networks_take_the_sizes_of_the_harness(shape: tuple[int, int, int]) -> 
     y = torch.tensor([0, 6])
     images = ConditionalGenerator(shape, 7, 5, 2)(torch.randn(2, 5), y)
     assert images.shape == (2, *shape) and 0 <= images.min() <= images.max() <= 1
-    assert ProjectionCritic(shape, 7, 2)(images, y).shape == (2,)
+    assert ProjectionDiscriminator(shape, 7, 2)(images, y).shape == (2,)
 
 
-def test_critic_sees_images_as_they_are_and_target_sees_augmented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that A returns is 2 here: the target must see nothing else, the critic never."""
-    monkeypatch.setattr("attacks.plg_mi.augment", lambda images, *_: images * 0 + 2)
+def test_discriminator_sees_images_as_they_are_and_target_sees_augmented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that A returns is 2 here: the target must see nothing else, the discriminator never."""
+    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", lambda images, *_: images * 0 + 2)
     seen: list[Tensor] = []
-    forward = ProjectionCritic.forward
+    forward = ProjectionDiscriminator.forward
 
-    def watch(self: ProjectionCritic, x: Tensor, y: Tensor) -> Tensor:
+    def watch(self: ProjectionDiscriminator, x: Tensor, y: Tensor) -> Tensor:
         seen.append(x.detach())
         return forward(self, x, y)
 
-    monkeypatch.setattr(ProjectionCritic, "forward", watch)
+    monkeypatch.setattr(ProjectionDiscriminator, "forward", watch)
     attacked, asked = target(), []
     logits = attacked.logits
     attacked.logits = lambda x: (asked.append(x.detach()), logits(x))[1]  # type: ignore[method-assign]
@@ -241,7 +243,7 @@ def test_search_uses_two_different_views_of_each_image(monkeypatch: pytest.Monke
         used.append(draws)
         return augment(images, draws, *rest)
 
-    monkeypatch.setattr("attacks.plg_mi.augment", watch)
+    monkeypatch.setattr("attacks.plg_mi.plg_mi.augment", watch)
     attacked = target()
     PlgMi(**TINY).run(attacked, aux(), context())
     n = 2 * 4 * 3

@@ -78,7 +78,7 @@ def test_defaults_are_the_papers() -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=f"{name} is"):
-        config.configure(RlbMi, "paper", {name: text}, "attack")
+        config.configure(RlbMi, "paper", {name: text}, "attack", "printed")
 
 
 def test_reward_by_hand() -> None:

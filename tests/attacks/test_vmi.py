@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from attacks.vmi import Vmi, flow, gaussian, start_flow
+from attacks.vmi.distributions import flow, gaussian, start_flow
+from attacks.vmi.vmi import Vmi
 from bench import config
 from bench.api import AccessDenied, Context, Target, Tensors
 from bench.errors import BenchError
@@ -113,7 +114,7 @@ def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):
-        config.configure(Vmi, "paper", {name: text}, "attack")
+        config.configure(Vmi, "paper", {name: text}, "attack", "printed")
 
 
 def test_gaussian_by_hand() -> None:

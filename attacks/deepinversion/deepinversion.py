@@ -32,24 +32,23 @@ Differs from the paper:
 - Hooks are removed after use (they stay in the authors' CIFAR-10 script, so every further call costs more).
 - `bn_batch` images are optimised together, because L is a statement about a batch (256 in the paper). Each draw is
   dealt into as few such batches as are needed, the classes spread evenly, of sizes that differ by 1 at most.
-- Tier `quick` makes fewer steps of a larger size, with a_bn 0.03 and a_tv 0.01: in 150 steps with a_bn 10 the images
-  meet the statistics and the target does not see their classes yet. (The authors' script for ImageNet has a_bn 0.01.)
+- Variant `working` makes larger steps, with a_bn 0.03 and a_tv 0.01. (The authors' script for ImageNet has a_bn 0.01.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from attacks.deepinversion.statistics_gap import Gaps, recorded_gaps
 from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.config import Departure, Size
+from bench.validate import at_least, positive
 
 CENTRE = 0.5
 """The pixel value in [0, 1] that x = 0 stands for."""
@@ -63,19 +62,26 @@ class DeepInversion:
     reference: ClassVar[str] = "Yin et al., CVPR 2020, arXiv 1912.08795"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"iterations": 3, "draws": 2, "images_per_class": 2, "bn_batch": 8},
-        "quick": {
-            "iterations": 150,
-            "lr": 0.1,
-            "bn_weight": 0.03,
-            "tv_weight": 0.01,
-            "draws": 2,
-            "images_per_class": 4,
-        },
+        "quick": {"iterations": 150, "draws": 2, "images_per_class": 4},
     }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="the statistics weigh less, a_bn 0.03 for 10, and the total variation more, a_tv 0.01 for 2.5e-5",
+            why="in tier quick's 150 steps with a_bn 10 images meet the statistics before the target sees their class",
+            sets={"bn_weight": 0.03, "tv_weight": 0.01},
+        ),
+        Departure(
+            what="Adam's step size is 0.1 for 0.05",
+            why="tier quick makes 150 steps for the paper's 2,000",
+            sets={"lr": 0.1},
+        ),
+    )
 
-    iterations: int = 2000
+    iterations: Size[int] = 2000
     """Steps of the search."""
     lr: float = 0.05
     """Adam's step size, in units of x."""
@@ -91,35 +97,29 @@ class DeepInversion:
     """The most pixels by which images are shifted in each direction before the target sees them."""
     pixel_std: float = 0.25
     """One unit of x on the scale [0, 1]."""
-    bn_batch: int = 256
+    bn_batch: Size[int] = 256
     """Images optimised together, whose statistics are matched as one batch; results depend on it."""
-    draws: int = 5
+    draws: Size[int] = 5
     """Independent draws of the starting x (the paper's own: 1)."""
-    images_per_class: int = 20
+    images_per_class: Size[int] = 20
     """Images aimed at each class in each draw."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "bn_batch", "draws", "images_per_class"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        for name in ("lr", "pixel_std"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
-        for name in ("bn_weight", "first_bn", "tv_weight", "l2_weight", "jitter"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        at_least(self, 1, "iterations", "bn_batch", "draws", "images_per_class")
+        positive(self, "lr", "pixel_std")
+        at_least(self, 0, "bn_weight", "first_bn", "tv_weight", "l2_weight", "jitter")
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: no auxiliary images are needed, and any size will do."""
         return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images of every class; `aux` is not looked at."""
+        """Bring back `draws` x `images_per_class` images of every class; `aux` is not used."""
         per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
         n = len(per_draw)
         groups = math.ceil(n / self.bn_batch)
         found = torch.empty(self.draws, n, *target.shape, device=ctx.device)
-        with watched(target.module(), self.first_bn) as gaps:
+        with recorded_gaps(target.module(), self.first_bn) as gaps:
             stage = "DeepInversion: searching" + ("" if gaps.layers else " (no BatchNorm, priors only)")
             with ctx.track(stage, self.iterations * groups * self.draws) as advance:
                 for draw in range(self.draws):
@@ -177,58 +177,3 @@ def total_variation(x: Tensor) -> Tensor:
     right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
     falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
     return right.norm() + down.norm() + falling.norm() + rising.norm()
-
-
-def statistics_gap(inputs: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """||mu_l - mu^_l||_2 + ||var_l - var^_l||_2, norms not squared.
-
-    Args:
-        inputs: (n, channels, ...) what the layer is given. mean, variance: (channels,) what it has stored.
-    """
-    dims = [0, *range(2, inputs.ndim)]
-    var, mu = torch.var_mean(inputs.float(), dims, correction=0)
-    return (mu - mean).norm() + (var - variance).norm()
-
-
-class Gaps:
-    """What the BatchNorm layers of a network found in the last forward pass.
-
-    Attributes:
-        layers: the layers that store statistics, in the order of the module.
-    """
-
-    def __init__(self, layers: list[_BatchNorm], first: float) -> None:
-        self.layers = layers
-        self._first = first
-        self._found: list[Tensor] = []
-
-    def note(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        """The hook: measure what `layer` is about to be given."""
-        assert isinstance(layer, _BatchNorm) and layer.running_mean is not None and layer.running_var is not None
-        gap = statistics_gap(inputs[0], layer.running_mean, layer.running_var)
-        self._found.append(self._first * gap if layer is self.layers[0] else gap)
-
-    def clear(self) -> None:
-        """Forget the last pass."""
-        self._found.clear()
-
-    def total(self, like: Tensor) -> Tensor:
-        """The sum over the layers, a scalar on the device of `like`; 0 if there are none."""
-        return torch.stack(self._found).sum() if self._found else like.new_zeros(())
-
-
-@contextmanager
-def watched(module: nn.Module, first: float = 1.0) -> Iterator[Gaps]:
-    """The gaps of every forward pass through `module`, while the context lasts; then all hooks are gone.
-
-    Args:
-        first: factor of the first layer's gap.
-    """
-    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-    gaps = Gaps(layers, first)
-    handles = [layer.register_forward_pre_hook(gaps.note) for layer in layers]
-    try:
-        yield gaps
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,9 +1,7 @@
-"""Networks and steps of GANs that know the target's classes. Shared by attacks; not an attack.
+"""The generator and the discriminator of PLG-MI, both told the class.
 
-`ClassCritic` is the discriminator of KED-MI (Chen et al., ICCV 2021): class outputs and minibatch discrimination
-(Salimans et al., NeurIPS 2016, section 3.2). `ConditionalGenerator` and `ProjectionCritic` are the pair of PLG-MI (Yuan
-et al., AAAI 2023): residual networks with class-conditional batch normalisation and with spectral normalisation and a
-projection of the class (Miyato and Koyama, ICLR 2018; Miyato et al., ICLR 2018).
+Yuan et al., AAAI 2023: residual networks with class-conditional batch normalisation, and with spectral normalisation
+and a projection of the class (Miyato and Koyama, ICLR 2018; Miyato et al., ICLR 2018).
 """
 
 from __future__ import annotations
@@ -11,108 +9,13 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
 from bench.nets.generators import Shape, check_square, doublings
 
-_CLASS_MAP, _PROJECTION_MAP = 4, 3
-
-
-def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step of `optimiser` against the gradient of `loss` in its own parameters alone."""
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
-    optimiser.step()
-
-
-class MinibatchDiscrimination(nn.Module):
-    """How close every image is to the other images of its batch.
-
-    With M_b(x) the b-th of `kernels` linear codes of length `length`, the output for x_i is
-    o_b(x_i) = sum over the others x_j of exp(-||M_b(x_i) - M_b(x_j)||_1).
-
-    The weights start so small that the distance of two images is of order 1 for features of order 1. Weights of order 1
-    make distances of hundreds, all exponentials 0, and the layer can never learn.
-
-    Args:
-        features: length of the input.
-    """
-
-    def __init__(self, features: int, kernels: int, length: int) -> None:
-        super().__init__()
-        self.kernels, self.length = kernels, length
-        self.project = nn.Linear(features, kernels * length, bias=False)
-        nn.init.normal_(self.project.weight, std=1 / (length * math.sqrt(features)))
-
-    def codes(self, h: Tensor) -> Tensor:
-        """M: (n, features) to (kernels, n, length), float32."""
-        return self.project(h).float().view(-1, self.kernels, self.length).transpose(0, 1)
-
-    def forward(self, h: Tensor, beside: Tensor | None = None) -> Tensor:
-        """o: (n, features) to (n, kernels).
-
-        Args:
-            beside: (kernels, m, length) codes of other images to be compared with; None compares the batch with itself.
-        """
-        codes = self.codes(h)
-        if beside is not None:
-            return torch.cdist(codes, beside, p=1).neg().exp().sum(2).T
-        return torch.cdist(codes, codes, p=1).neg().exp().sum(2).T - 1
-
-
-class ClassCritic(nn.Module):
-    """The discriminator of KED-MI, for other sizes too (card, network KED D32).
-
-    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d, ...
-    channels, each followed by affine instance normalisation and leaky ReLU 0.2; these are the features h. Minibatch
-    discrimination is appended to h, and a linear layer makes one logit per class; "fake" has the fixed logit 0.
-
-    Args:
-        shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
-        classes: number of classes.
-        width: d.
-        kernels, length: of the minibatch discrimination.
-
-    Raises:
-        BenchError: a size it cannot take.
-    """
-
-    def __init__(self, shape: Shape, classes: int, width: int, kernels: int, length: int) -> None:
-        check_square(shape)
-        super().__init__()
-        inputs, size, _ = shape
-        layers: list[nn.Module] = []
-        outputs = width
-        while size > _CLASS_MAP:
-            layers += [
-                nn.Conv2d(inputs, outputs, 5, stride=2, padding=2),
-                nn.InstanceNorm2d(outputs, affine=True),
-                nn.LeakyReLU(0.2),
-            ]
-            inputs, outputs, size = outputs, 2 * outputs, (size + 1) // 2
-        self.body = nn.Sequential(*layers, nn.Flatten())
-        self.minibatch = MinibatchDiscrimination(inputs * size**2, kernels, length)
-        self.last = nn.Linear(inputs * size**2 + kernels, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        """h: (n, c, h, w) to (n, features); images do not affect each other."""
-        return self.body(x)
-
-    def head(self, h: Tensor, beside: Tensor | None = None) -> Tensor:
-        """d: (n, features) to (n, classes) logits, compared with the batch itself or with the codes `beside`."""
-        return self.last(torch.cat([h, self.minibatch(h, beside).to(h.dtype)], 1))
-
-    def codes(self, x: Tensor) -> Tensor:
-        """The codes of images (m, c, h, w), to be compared with."""
-        return self.minibatch.codes(self.features(x))
-
-    def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
-        """(n, c, h, w) to (n, classes) logits; with `beside`, images do not affect each other."""
-        return self.head(self.features(x), beside)
+_SMALLEST_MAP = 3
 
 
 class ClassBatchNorm(nn.Module):
@@ -137,7 +40,7 @@ def _conv(inputs: int, outputs: int, kernel: int, gain: float = math.sqrt(2)) ->
     return conv
 
 
-class _Grow(nn.Module):
+class _UpBlock(nn.Module):
     """A residual block that doubles the map."""
 
     def __init__(self, inputs: int, outputs: int, classes: int) -> None:
@@ -178,7 +81,7 @@ class ConditionalGenerator(nn.Module):
         start = nn.Linear(latent, widths[0] * size**2)
         nn.init.xavier_uniform_(start.weight)
         self.start = nn.Sequential(start, nn.Unflatten(1, (widths[0], size, size)))
-        self.grow = nn.ModuleList(_Grow(a, b, classes) for a, b in pairwise(widths))
+        self.grow = nn.ModuleList(_UpBlock(a, b, classes) for a, b in pairwise(widths))
         self.last = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), _conv(width, shape[0], 3, gain=1.0), nn.Sigmoid())
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
@@ -189,7 +92,7 @@ class ConditionalGenerator(nn.Module):
         return self.last(x)
 
 
-class _Shrink(nn.Module):
+class _DownBlock(nn.Module):
     """A residual block that halves the map, rounding down; the first one takes images, which have no activation."""
 
     def __init__(self, inputs: int, outputs: int, first: bool) -> None:
@@ -204,7 +107,7 @@ class _Shrink(nn.Module):
         return avg_pool2d(self.second(relu(h)), 2) + self.skip(avg_pool2d(x, 2))
 
 
-class ProjectionCritic(nn.Module):
+class ProjectionDiscriminator(nn.Module):
     """The discriminator of PLG-MI: images and classes to one number each; images do not affect each other.
 
     Residual blocks halve the map until at most 3 pixels are left, with d, 2d, 4d, ... channels; h is the sum of the
@@ -225,8 +128,8 @@ class ProjectionCritic(nn.Module):
         inputs, size, _ = shape
         blocks: list[nn.Module] = []
         outputs = width
-        while size > _PROJECTION_MAP:
-            blocks.append(_Shrink(inputs, outputs, first=not blocks))
+        while size > _SMALLEST_MAP:
+            blocks.append(_DownBlock(inputs, outputs, first=not blocks))
             inputs, outputs, size = outputs, 2 * outputs, size // 2
         self.body = nn.Sequential(*blocks, nn.ReLU())
         self.score = spectral_norm(nn.Linear(inputs, 1))

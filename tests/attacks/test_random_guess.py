@@ -1,0 +1,82 @@
+"""The floor: what is scored by knowing the distribution of the data and nothing of the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import write_toy
+from torch import nn
+
+from attacks.random_guess import RandomGuess
+from bench.api import AttackResult, Target
+from bench.errors import BenchError
+from bench.metrics.power import power
+from bench.pipeline import run
+from bench.testing import CLASSES, SHAPE, configure, context, toy_aux
+
+
+class Untouchable(nn.Module):
+    """A target that cannot answer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("a random guess asks nothing")
+
+
+def guess(seed: int = 0, aux: torch.Tensor | None = None, **changes: int) -> AttackResult:
+    target = Target(Untouchable(), "label", SHAPE, CLASSES)
+    return RandomGuess(**changes).run(target, toy_aux() if aux is None else aux, context(seed))
+
+
+def test_every_image_is_one_of_the_attackers_and_every_class_and_draw_has_its_share() -> None:
+    found, aux = guess(draws=3, images_per_class=5), toy_aux()
+    assert all(bool((image == aux).flatten(1).all(1).any()) for image in found.images)
+    for draw in range(3):
+        assert found.targets[found.draws == draw].bincount().tolist() == [5] * CLASSES
+
+
+def test_images_are_drawn_uniformly_for_every_class() -> None:
+    aux = torch.arange(4).view(4, 1, 1, 1).expand(4, *SHAPE) / 4
+    found = guess(aux=aux, draws=10, images_per_class=200)
+    which = (4 * found.images[:, 0, 0, 0]).long()
+    for c in range(CLASSES):
+        counts = which[found.targets == c].bincount(minlength=4)
+        assert ((counts - 500).abs() < 100).all(), "five standard deviations"
+
+
+def test_seeds_and_draws_differ() -> None:
+    found = guess(0, draws=2)
+    assert not torch.equal(found.images[found.draws == 0], found.images[found.draws == 1])
+    assert not torch.equal(found.images, guess(1, draws=2).images)
+
+
+def test_nothing_to_draw_from_is_a_reason_not_to_run() -> None:
+    assert "0 auxiliary images" in str(RandomGuess().applicable(SHAPE, CLASSES, 0))
+    with pytest.raises(BenchError, match="draws is 0; expected at least 1"):
+        configure(RandomGuess, "paper", {"draws": "0"}, "attack")
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10])
+@pytest.mark.parametrize("luck", ["none", "all"])
+def test_an_attack_that_gives_all_targets_the_same_images_never_has_power(classes: int, luck: str) -> None:
+    """Not even with all images right by chance: on the random network they are right as well."""
+    hits = 20 * torch.eye(classes) if luck == "all" else torch.full((classes, classes), 5.0)
+    assert not power(hits, hits).passed
+
+
+def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
+    write_toy(tmp_path, 160)
+    settings = run.Settings(
+        method="no-defence",
+        attack="random-guess",
+        dataset=f"npz:{tmp_path}/toy.npz",
+        teacher="datalens",
+        tier="smoke",
+        out=tmp_path / "runs",
+    )
+    record = run.run(run.prepare(settings), 0).record
+    assert record.status == "inconclusive" and "chance" in record.reason
+    assert record.metrics["queries"] == 0
+    assert record.metrics["attack_accuracy"] == record.metrics["teacher_attack_accuracy"]
+    assert record.metrics["attack_accuracy"] == record.metrics["random_attack_accuracy"]
