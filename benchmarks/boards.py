@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import leaderboard
+from bench.metrics.table import BUILT_IN
 from bench.storage.records import (
     AttackSpec,
     DataSpec,
@@ -28,7 +29,7 @@ from bench.storage.records import (
 )
 
 SEEDS = 3
-KEYS = [key for key in leaderboard.AVERAGED if "auc" not in key and "tpr" not in key]
+KEYS = [metric.key for metric in BUILT_IN if metric.averaged and metric.of == "reconstructions"]
 
 
 def record(number: int) -> Record:

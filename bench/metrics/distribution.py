@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bench.metrics.inversion import _check, knn_distance
+from bench.metrics.inversion import check_classes, knn_distance
 from bench.seeds import derive
 
 _CHUNK = 512
@@ -114,7 +114,7 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
     """
     if k < 1:
         raise ValueError(f"k is {k}; expected at least 1")
-    _check(features, targets, private_features, private_labels)
+    check_classes(features, targets, private_features, private_labels)
     found = []
     for c in targets.unique():
         real, fake = private_features[private_labels == c], features[targets == c]
@@ -230,11 +230,11 @@ def knn_gap(
         ValueError: a target class without private or without held-out images, shapes that do not belong together, or a
             value not finite.
     """
-    _check(features, targets, private_features, private_labels)
+    check_classes(features, targets, private_features, private_labels)
     absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))
     if absent:
         raise ValueError(f"no held-out image of class {absent[0]}, which an attack aimed at")
-    _check(features, targets, held_out_features, held_out_labels)
+    check_classes(features, targets, held_out_features, held_out_labels)
     private, held_out = equal_parts(private_labels, held_out_labels, seed)
     unseen = knn_distance(features, targets, held_out_features[held_out], held_out_labels[held_out])
     return unseen - knn_distance(features, targets, private_features[private], private_labels[private])

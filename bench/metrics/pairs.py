@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.metrics.inversion import _check
+from bench.metrics.inversion import check_classes
 
 PSNR_CAP = 100.0
 """dB that stand for identical images, whose ratio is infinite; an error of 1e-5 in each pixel has as much."""
@@ -97,7 +97,7 @@ def best_match(
     """
     if count < 1:
         raise ValueError(f"count is {count}; expected at least 1")
-    _check(images, targets, private_images, private_labels)
+    check_classes(images, targets, private_images, private_labels)
     _check_pixels(images)
     _check_pixels(private_images)
     ssim, psnr, mean_image = (torch.empty(len(images), dtype=torch.float64, device=images.device) for _ in range(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from bench.api import AttackResult
 from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset, prdc, too_few_images
 from bench.metrics.inception import inception, splits_for
 from bench.metrics.intervals import clopper_pearson
-from bench.metrics.inversion import confusion, feature_distance, knn_distance
+from bench.metrics.inversion import confusion, knn_distance
 from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
+from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.metrics.table import Metric, computed
 from bench.nets import Classifier
 from bench.teachers import features, predict
 
@@ -129,7 +132,6 @@ def judge(
     seen = Seen(images, found.targets, features(by.evaluator, images, by.device))
     private = by.private
     metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
-    metrics["feature_distance"] = feature_distance(seen.features, seen.labels, private.features, private.labels)
     missing: dict[str, str] = {}
     for names, measure in _measures(found, seen, logits, by, pairs):
         if wanted is not None and not set(names) & set(wanted):
@@ -159,7 +161,19 @@ def _measures(found: AttackResult, seen: Seen, logits: Tensor, by: Judge, pairs:
         (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, by)),
         (("knn_gap",), lambda: (_gap(seen, by),)),
         likeness,
+        *_plugins(seen, logits, by),
     ]
+
+
+def _plugins(seen: Seen, logits: Tensor, by: Judge) -> list[Measure]:
+    """The metrics that compute themselves."""
+    private, held_out = (Labelled(side.images, side.labels, side.features) for side in (by.private, by.held_out))
+    given = Reconstructions(seen.images, seen.labels, seen.features, logits, private, held_out)
+    return [((metric.key,), partial(_alone, metric, given)) for metric in computed()]
+
+
+def _alone(metric: Metric, given: Reconstructions) -> tuple[float]:
+    return (metric.measure(given),)
 
 
 def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ import torch
 from bench import leaderboard, registry
 from bench.api import Teacher
 from bench.errors import RunFailed
+from bench.metrics.table import check
 from bench.nets import Classifier
 from bench.pipeline import evaluation, inversion_stage, membership_stage, plots, steps
 from bench.pipeline.attack_targets import Artists
@@ -121,6 +122,7 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
             artists |= membership_stage.play(job, spec, record, student_net, teacher_net, seconds)
         else:
             artists |= inversion_stage.play(job, spec, record, student_net, teacher_net, evaluator_net, seconds)
+    check(record.metrics)
     record.provenance = _provenance(job, seconds)
     return record, artists
 

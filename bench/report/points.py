@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
-from bench.report.meanings import UNITS
+from bench.report.glossary import UNITS
 from bench.storage.records import Record, canonical
 
 
@@ -56,7 +56,7 @@ def _grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
             kept = record.spec if attacks else {key: record.spec[key] for key in ("tier", "release")}
-            groups[canonical(leaderboard.without_seeds(kept))].setdefault(leaderboard.seed(record), record)
+            groups[canonical(leaderboard.identity(kept))].setdefault(leaderboard.seed(record), record)
     return [[found[seed] for seed in sorted(found)] for _, found in sorted(groups.items())]
 
 
@@ -172,7 +172,7 @@ def _series(record: Record) -> str:
     """What a curve holds fixed: all of the release but its budget and its seeds."""
     release = dict(record.spec["release"])
     budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
-    return canonical(leaderboard.without_seeds(release | {"budget": budget}))
+    return canonical(leaderboard.identity(release | {"budget": budget}))
 
 
 def _x(found: dict[str, Any]) -> float:
