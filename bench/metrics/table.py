@@ -47,7 +47,7 @@ class Metric:
         better: which way is better for whoever releases the student: for a metric of an attack, worse for the attacker.
         unit: of the number, such as "dB"; "" for none.
         of: what it is measured of, which decides whose numbers there can be.
-        averaged: whether boards have a column for its mean over seeds.
+        averaged: whether boards have a column for its mean over seeds, and the terminal a line; the report page has all.
         deviation: whether boards have the standard deviation over seeds beside the mean, as `<key>_std`.
         beside_teacher: whether boards have the number of the undefended teacher beside it, as `teacher_<key>`.
         core: whether it is shown before a reader asks for all columns.
@@ -149,12 +149,12 @@ BUILT_IN = (
         "Share of reconstructions that the attacked network itself assigns to the class they were aimed at.", "share",
     ),
     Metric(
-        "inception_score", "IS",
+        "inception_score", "inception score",
         "Inception score by the data set's evaluator: confident and varied classes; it never asks for the right class.",
         better="down", core=True,
     ),
     Metric(
-        "inception_score_std", "IS, deviation", "Standard deviation of the inception score over its splits.",
+        "inception_score_std", "inception score, deviation", "Standard deviation of the inception score over its splits.",
         averaged=False,
     ),
     Metric("inception_e6", "(IS-1) 10⁶", "The inception score less 1, in millionths.", better="down"),
@@ -203,7 +203,7 @@ BUILT_IN = (
     ),
     Metric(
         "without_start", "without a start", "Share of searches that found no image of their class to start from.",
-        "share", averaged=False,
+        "share",
     ),
     Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",
@@ -219,12 +219,12 @@ BUILT_IN = (
     ),
     Metric(
         "balanced_accuracy", "balanced accuracy", "Mean of the shares of members and of others told rightly.",
-        "share", "down", of="membership", averaged=False,
+        "share", "down", of="membership",
     ),
     Metric(
         "membership_epsilon_lower", "epsilon seen (no proof)",
         "The epsilon that the attack's scores point at: an indication, since records share a model.",
-        "epsilon", "down", of="membership", averaged=False,
+        "epsilon", "down", of="membership",
     ),
     Metric("queries", "queries", "Images that the attack asked the released student about.", "count", of="run"),
     Metric(

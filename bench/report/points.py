@@ -18,6 +18,7 @@ class Point:
     """A mark of a chart.
 
     Attributes:
+        setting: the variant, and what differs from its defaults.
         x: epsilon, infinity included, or the attack's success.
         y: accuracy in [0, 1]; `spread` its standard deviation over seeds, None of one seed.
         run: the hash of a run behind it; "" for a number from a paper.
@@ -164,8 +165,9 @@ def _release(group: list[Record], xs: list[float]) -> Point:
     if len(accuracies) > 1:
         spread = math.sqrt(math.fsum((a - mean) ** 2 for a in accuracies) / (len(accuracies) - 1))
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
-    method = first.spec["release"]["method"]
-    return Point(method, first.setting, x, mean, spread, first.hash, _series(first), len(group))
+    method, variant = first.spec["release"]["method"], first.spec["release"].get("variant", "printed")
+    setting = f"{variant}, {first.setting}" if first.setting else variant
+    return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group))
 
 
 def _series(record: Record) -> str:
