@@ -136,7 +136,7 @@ def test_rows_of_mixed_library_versions_are_flagged() -> None:
     assert rows(same)[0]["flags"] == "claim!=accounted"
     other.provenance["versions"] = {"torch": "2.15.0", "numpy": "2.4.6"}
     assert rows([*same, other])[0]["flags"] == "claim!=accounted mixed-versions"
-    assert rows([*same, record(4, 0.0, status="failed")])[0]["flags"] == "claim!=accounted", "failed runs give no number"
+    assert rows([*same, record(4, 0.0, status="failed")])[0]["flags"] == "claim!=accounted", "failed runs do not count"
 
 
 def test_one_seed_has_no_spread() -> None:

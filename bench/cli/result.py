@@ -79,7 +79,9 @@ def _cell(numbers: dict[str, Any], metric: Metric, subject: Subject) -> str:
     shown = f"{value:.2%}" if metric.kind == "share" else _plain(value)
     if low is None or high is None:
         return shown
-    return f"{shown} [{100 * low:.1f}, {100 * high:.1f}]" if metric.kind == "share" else f"{shown} [{low:.3f}, {high:.3f}]"
+    return (
+        f"{shown} [{100 * low:.1f}, {100 * high:.1f}]" if metric.kind == "share" else f"{shown} [{low:.3f}, {high:.3f}]"
+    )
 
 
 def _plain(value: float) -> str:

@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What meets constraints: candidates by place, best first; (candidate, reason) for the others; the nearest misses."""
+    """Candidates that meet constraints by place, best first; the others with the reason; the nearest misses."""
 
     taken: dict[tuple[str, str, str], list[Candidate]]
     excluded: list[tuple[Candidate, str]]
@@ -99,7 +99,9 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
             taken[candidate.place].append(candidate)
     for found in taken.values():
         found.sort(key=lambda c: (-(c.accuracy or 0.0), c.epsilon or 0.0, c.name))
-    return Choice(dict(sorted(taken.items())), excluded, [] if taken else _nearest([c for c, _ in excluded], constraints))
+    return Choice(
+        dict(sorted(taken.items())), excluded, [] if taken else _nearest([c for c, _ in excluded], constraints)
+    )
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
@@ -124,7 +126,7 @@ def released(row: Row) -> str:
 
 
 def attacked(row: Row) -> str:
-    """One row's attack on the student, such as "gmi (printed) 81.0% (teacher 84.0%)"; power that passed is not named."""
+    """One row's attack on the student, such as "gmi (printed) 81% (teacher 84%)"; power that passed is not named."""
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:

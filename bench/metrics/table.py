@@ -1,11 +1,11 @@
-"""The one table of metrics: every number that a record may hold, and what record, boards, report and terminal say of it.
+"""The one table of metrics: every number that a record may hold, and how boards, report and terminal show it.
 
 A record's key is a prefix, which says whose number it is (`SUBJECTS`), and a metric's key: `teacher_auc`. Shares and
 areas have bounds beside them, `auc.lo` and `auc.hi`, of their 95 % interval.
 
-A metric of reconstructed images is a plug-in: a `Metric` with `compute`, called METRIC in a file of this folder that has
-the metric's name, or under the metric's name in the entry point group `bench.metrics` of another distribution. It then
-is in records, on boards, on the report page and in the terminal, and no other file knows of it.
+A metric of reconstructed images is a plug-in: a `Metric` with `compute`, called METRIC in a file of this folder that
+has the metric's name, or under the metric's name in the entry point group `bench.metrics` of another distribution. It
+then is in records, on boards, on the report page and in the terminal, and no other file knows of it.
 
 Importing this module imports no torch, so that boards and `--help` come at once; a plug-in imports it in its function.
 """
@@ -47,7 +47,7 @@ class Metric:
         better: which way is better for whoever releases the student: for a metric of an attack, worse for the attacker.
         unit: of the number, such as "dB"; "" for none.
         of: what it is measured of, which decides whose numbers there can be.
-        averaged: whether boards have a column for its mean over seeds, and the terminal a line; the report page has all.
+        averaged: whether boards have a column for its mean over seeds and the terminal a line; the report has all.
         deviation: whether boards have the standard deviation over seeds beside the mean, as `<key>_std`.
         beside_teacher: whether boards have the number of the undefended teacher beside it, as `teacher_<key>`.
         core: whether it is shown before a reader asks for all columns.
@@ -154,8 +154,8 @@ BUILT_IN = (
         better="down", core=True,
     ),
     Metric(
-        "inception_score_std", "inception score, deviation", "Standard deviation of the inception score over its splits.",
-        averaged=False,
+        "inception_score_std", "inception score, deviation",
+        "Standard deviation of the inception score over its splits.", averaged=False,
     ),
     Metric("inception_e6", "(IS-1) 10⁶", "The inception score less 1, in millionths.", better="down"),
     Metric("inception_within_class", "IS within class", "Mean over the classes of the inception score of one class."),
@@ -177,8 +177,8 @@ BUILT_IN = (
     Metric("precision", "precision", "Share of reconstructions among private images.", "score", averaged=False),
     Metric("recall", "recall", "Share of private images among reconstructions.", "score", averaged=False),
     Metric(
-        "density", "density", "How many private images' balls a reconstruction lies in; 1 for private images themselves.",
-        better="down",
+        "density", "density",
+        "How many private images' balls a reconstruction lies in; 1 for private images themselves.", better="down",
     ),
     Metric(
         "coverage", "coverage", "Share of private images that have a reconstruction in their ball.", better="down"
@@ -194,8 +194,9 @@ BUILT_IN = (
         averaged=False,
     ),
     Metric(
-        "psnr", "PSNR", "Peak signal-to-noise ratio to the image that SSIM is measured to, or to the nearest in pixels.",
-        better="down", unit="dB", averaged=False,
+        "psnr", "PSNR",
+        "Peak signal-to-noise ratio to the image that SSIM is measured to, or to the nearest in pixels.", better="down",
+        unit="dB", averaged=False,
     ),
     Metric(
         "psnr_gap", "PSNR gap", "How much better private victims come back than unseen ones.", better="down", unit="dB",

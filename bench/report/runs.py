@@ -13,6 +13,7 @@ from bench.storage.records import Audit, Record
 
 TARGETS = {subject.prefix: subject.label for subject in SUBJECTS["reconstructions"]}
 
+
 def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
     """One run: who, numbers, epsilons, audits, ledger, flags, command, spec and provenance.
 

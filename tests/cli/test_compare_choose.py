@@ -19,7 +19,8 @@ from bench.leaderboard import COLUMNS, selection
 def cells(method: str, **more: Any) -> dict[str, Any]:
     """A row of a board; what is not given is empty, as in a real one."""
     usual = {
-        "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18", "student": "datalens",
+        "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
+        "student": "datalens",
         "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
         "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0, "seconds": 12.3, "device": "cpu",
     }  # fmt: skip
@@ -52,9 +53,11 @@ def boards(tmp_path: Path) -> Path:
     rows = [
         cells("dpsd", epsilon_accounted=7639.0, accuracy_mean=0.99, flags="claim!=accounted other-unit"),
         cells("dgd", claim_unit="example", accuracy_mean=0.98),
-        proved("pate", 2.0, 0.93, attack="gmi", attack_variant="working", access="weights", attack_accuracy=0.4, teacher_attack_accuracy=0.9,
+        proved("pate", 2.0, 0.93, attack="gmi", attack_variant="working", access="weights",
+               attack_accuracy=0.4, teacher_attack_accuracy=0.9,
                power="pass", setting="epsilon=2.0 attack.steps=9"),
-        proved("pate", 2.0, 0.93, attack="lira", attack_variant="printed", access="scores", auc=0.52, teacher_auc=0.61, power="inconclusive",
+        proved("pate", 2.0, 0.93, attack="lira", attack_variant="printed", access="scores",
+               auc=0.52, teacher_auc=0.61, power="inconclusive",
                setting="epsilon=2.0", seeds="0"),
         proved("dp-sgd", 8.0, 0.96),
         proved("dp-teacher", 8.01, 0.97),
@@ -90,13 +93,25 @@ def test_only_what_is_proved_is_chosen(boards: Path) -> None:
 def test_a_refutation_in_the_row_of_another_attack_counts() -> None:
     rows = [
         proved("psg", 1.0, 0.97, dataset="mnist"),
-        proved("psg", 1.0, 0.97, dataset="mnist", attack="gmi", attack_variant="working", access="weights", flags="refuted", seeds="0"),
+        proved(
+            "psg",
+            1.0,
+            0.97,
+            dataset="mnist",
+            attack="gmi",
+            attack_variant="working",
+            access="weights",
+            flags="refuted",
+            seeds="0",
+        ),
     ]
     assert not selection.choose(rows, selection.Constraints("example", 8, 0.9)).taken
 
 
 def test_variants_are_different_releases() -> None:
-    rows = [proved("pate", 2.0, 0.9 + i / 100, dataset="mnist", variant=v) for i, v in enumerate(("printed", "working"))]
+    rows = [
+        proved("pate", 2.0, 0.9 + i / 100, dataset="mnist", variant=v) for i, v in enumerate(("printed", "working"))
+    ]
     (found,) = selection.choose(rows, selection.Constraints("example", 8, 0.0)).taken.values()
     assert [each.name for each in found] == ["pate (working)", "pate (printed)"]
 
@@ -124,7 +139,10 @@ def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
 def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(choose, "--max-epsilon", 1, "--min-accuracy", 0.9, "--boards", boards) == 0
     said = capsys.readouterr().out
-    assert "nearest: most accurate within epsilon 1: dp-merf (printed) on mnist (quick, iid): accuracy 0.710, accounted 1" in said
+    assert (
+        "nearest: most accurate within epsilon 1: dp-merf (printed) on mnist (quick, iid): accuracy 0.710, accounted 1"
+        in said
+    )
     assert "nearest: least epsilon with accuracy 0.9: pate (printed) epsilon=2.0" in said
     assert execute(choose, "--unit", "client", "--max-epsilon", 1, "--boards", boards) == 0
     assert "no row has a finite accounted epsilon per client" in capsys.readouterr().out

@@ -55,8 +55,11 @@ def test_a_run_s_end_names_both_variants_with_their_departures_in_a_line(monkeyp
 def test_numbers_have_their_unit_and_their_interval() -> None:
     numbers = {"auc": 0.5111, "auc.lo": 0.468, "auc.hi": 0.5532, "attack_accuracy": 0.79, "attack_accuracy.lo": 0.7272}
     numbers |= {"attack_accuracy.hi": 0.8441, "inception_e6": 6001526.0, "teacher_fid": 177.66}
-    table = {(metric.key, subject.label): result._cell(numbers, metric, subject)
-             for metric in result.measured(numbers, "reconstructions", "membership") for subject in result.TARGETS}  # fmt: skip
+    table = {
+        (metric.key, subject.label): result._cell(numbers, metric, subject)
+        for metric in result.measured(numbers, "reconstructions", "membership")
+        for subject in result.TARGETS
+    }
     assert table["auc", "student"] == "0.5111 [0.468, 0.553]"
     assert table["attack_accuracy", "student"] == "79.00% [72.7, 84.4]"
     assert table["inception_e6", "student"] == "6,001,526"

@@ -55,7 +55,9 @@ def test_knn_distance_keeps_small_differences_of_large_features() -> None:
 def test_feature_distance_against_a_slow_reference() -> None:
     features, targets, private, labels = random_case()
     slow = [float(((x - private[labels == y].mean(0)) ** 2).sum()) for x, y in zip(features, targets, strict=True)]
-    assert feature_distance.feature_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
+    assert feature_distance.feature_distance(features, targets, private, labels) == pytest.approx(
+        np.mean(slow), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("as_uint8", [False, True])

@@ -53,7 +53,7 @@ def test_prefixes_and_bounds_are_read_by_rule(key: str, metric: str, subject: st
     assert (found.metric.key, found.subject.label, found.bound) == (metric, subject, bound)
 
 
-@pytest.mark.parametrize("key", ["brand_new", "teacher_brand_new", "auc.mid", "evaluator_fid", "reference_other_fid", ""])
+@pytest.mark.parametrize("key", ["new", "teacher_new", "auc.mid", "evaluator_fid", "reference_other_fid", ""])
 def test_a_record_holds_nothing_that_is_not_in_the_table(key: str) -> None:
     assert entry(key) is None
     with pytest.raises(ValueError, match=f"'{key}', which is no metric"):
