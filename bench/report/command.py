@@ -23,25 +23,24 @@ def command(record: Record) -> str:
     """
     spec, release = record.spec, record.spec["release"]
     attack, teacher, tier = spec["attack"], release["teacher"], spec["tier"]
-    parts = ["bench", "run", "--method", release["method"], *_variant("method", release["method"], release)]
-    if attack is not None:
-        parts += ["--attack", attack["attack"], *_variant("attack", attack["attack"], attack)]
+    parts = ["bench", "run", "--method", release["method"]]
+    parts += [] if attack is None else ["--attack", attack["attack"]]
     parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
     parts += _unless("--split", teacher["data"]["split"], "iid")
     parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], "datalens")]
     parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(record)]
     parts += _unless("--noise", release["noise"], "seeded")
-    parts += _options("method", release["method"], tier, release)
-    parts += [] if attack is None else _options("attack", attack["attack"], tier, attack)
-    parts += [] if teacher["weights"] else _options("teacher", "", tier, {"options": teacher["recipe"]})
+    parts += _options("method", release["method"], tier, release["options"])
+    parts += [] if attack is None else _options("attack", attack["attack"], tier, attack["options"])
+    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"])
     return shlex.join(parts)
 
 
 def differences(spec: dict[str, Any]) -> str:
-    """What an audit's release has beside the defaults of its variant and tier, as options."""
+    """What an audit's release has beside its tier's defaults, as options."""
     release, tier = spec["release"], spec["tier"]
     epsilon = release["budget"]["epsilon"]
-    parts = _options("method", release["method"], tier, release)
+    parts = _options("method", release["method"], tier, release["options"])
     return shlex.join([*parts, *([] if epsilon == 10.0 or epsilon is None else ["--epsilon", f"{epsilon:g}"])])
 
 
@@ -53,15 +52,13 @@ def notes(record: Record) -> list[str]:
     if git.get("commit"):
         state = "" if git.get("clean") else " with changes that were not committed"
         found.append(f"The code was that of commit {git['commit']}{state}.")
-    plugins = [("method", release["method"], release)]
-    plugins += [] if attack is None else [("attack", attack["attack"], attack)]
-    for kind, name, made in plugins:
+    plugins = [("method", release["method"], release["version"])]
+    plugins += [] if attack is None else [("attack", attack["attack"], attack["version"])]
+    for kind, name, version in plugins:
         if name not in installed(kind):
             found.append(f"The {kind} {name} is not installed where this page was made.")
-        elif (now := _version(kind, name, _variant_of(made))) is None:
-            found.append(f"The {kind} {name} has no variant {_variant_of(made)} now.")
-        elif now != made["version"]:
-            found.append(f"Version {made['version']} of {name} made it; version {now} stands in the code now.")
+        elif (now := _version(kind, name)) != version:
+            found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
     data = teacher["data"]
     if data["dataset"].startswith(("npz-", "imagefolder-")):
         found.append(f"PATH is where your data lie; their fingerprint must be {data['fingerprint']}.")
@@ -114,22 +111,10 @@ def _epsilon(record: Record) -> str:
     return "none" if "epsilon=None" in record.setting.split() else "inf"
 
 
-def _variant(kind: str, name: str, made: dict[str, Any]) -> list[str]:
-    """The option that names the variant, unless that is the default one."""
-    variant = _variant_of(made)
-    if name in installed(kind) and registry.variants(kind, name)[-1] == variant:
-        return []
-    return ["--variant" if kind == "method" else "--attack-variant", variant]
-
-
-def _variant_of(made: dict[str, Any]) -> str:
-    return str(made.get("variant", "printed"))
-
-
-def _options(kind: str, name: str, tier: str, made: dict[str, Any]) -> list[str]:
-    usual = _defaults(kind, name, tier, _variant_of(made))
+def _options(kind: str, name: str, tier: str, given: dict[str, Any]) -> list[str]:
+    usual = _defaults(kind, name, tier)
     parts: list[str] = []
-    for key, value in sorted(made["options"].items()):
+    for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
             continue
         flag = "--teachers" if (kind, key) == ("method", "teachers") else f"--{kind}.{key}"
@@ -145,20 +130,15 @@ def installed(kind: str) -> dict[str, str]:
 
 
 @cache
-def _version(kind: str, name: str, variant: str) -> int | None:
-    """None where the plug-in has no such variant now."""
-    known = registry.variants(kind, name)
-    return int(registry.load(kind, name, variant).version) if variant in known else None
+def _version(kind: str, name: str) -> int:
+    return int(registry.load(kind, name).version)
 
 
 @cache
-def _defaults(kind: str, name: str, tier: str, variant: str) -> dict[str, Any]:
-    """The options of a plug-in's variant at a tier; none of what is not installed."""
+def _defaults(kind: str, name: str, tier: str) -> dict[str, Any]:
+    """The options of a plug-in at a tier; none of one that is not installed."""
     if kind == "teacher":
         from bench.teachers import Recipe
 
-        return plain(configure(Recipe, tier, {}, "teacher", "printed"))
-    for each in registry.variants(kind, name) if name in installed(kind) else ():
-        if each == variant:
-            return plain(configure(registry.load(kind, name, each), tier, {}, kind, each))
-    return {}
+        return plain(configure(Recipe, tier, {}, "teacher"))
+    return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in installed(kind) else {}
