@@ -16,11 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import leaderboard
+from bench.metrics.table import BUILT_IN
 from bench.storage.records import Record
 from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical
 
 SEEDS = 3
-KEYS = [key for key in leaderboard.AVERAGED if "auc" not in key and "tpr" not in key]
+KEYS = [metric.key for metric in BUILT_IN if metric.averaged and metric.of == "reconstructions"]
 
 
 def record(number: int) -> Record:

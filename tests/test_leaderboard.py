@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import leaderboard
@@ -81,28 +81,62 @@ def test_seeds_share_a_row_and_everything_else_does_not() -> None:
     assert len(row["runs"].split()) == 2
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 2**53) | st.sampled_from(['"seed":1,', "seed", '\\"seed":2']),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["seed", "a", "b", 'x"seed']), inner),
-)
+LEAVES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", '"seed":1,', 'x"seed', '\\"seed":2'])
+NAMES = st.sampled_from(["seed", "a", '"seed":1,', 'x"seed'])
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2))
+SPECS = st.dictionaries(NAMES, JSON, max_size=3)
 
 
-@given(st.dictionaries(st.sampled_from(["seed", "a"]), JSON), st.dictionaries(st.sampled_from(["seed", "a"]), JSON))
-def test_rows_are_told_apart_as_specs_without_seeds_are(one: Any, other: Any) -> None:
-    for spec in (one, other):
-        numbered(spec)
-    same = canonical(leaderboard.without_seeds(one)) == canonical(leaderboard.without_seeds(other))
+@given(SPECS, SPECS)
+@example({'x"seed': 1}, {'x"seed': 2})
+@example({"a": {'x"seed': 1}}, {"a": {'x"seed': 2}})
+@example({"a": '"seed":1,'}, {"a": ""})
+@example({"seed": 1, "a": 2}, {"a": 2, "seed": {"a": 1}})
+def test_two_specs_share_a_row_if_and_only_if_they_differ_in_seeds_alone(one: Any, other: Any) -> None:
+    same = canonical(leaderboard.identity(one)) == canonical(leaderboard.identity(other))
     assert (leaderboard.row_key(one) == leaderboard.row_key(other)) == same
-    assert leaderboard.row_key(one | {"seed": 1}) == leaderboard.row_key(one | {"seed": 22})
 
 
-def numbered(spec: Any) -> None:
-    """Makes every "seed" a number, as in specs."""
-    if isinstance(spec, dict):
-        for key, value in spec.items():
-            numbered(value)
-            if key == "seed":
-                spec[key] = 7
+@given(SPECS, st.integers(0, 99))
+def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, number: int) -> None:
+    assert leaderboard.row_key(reseeded(spec, number)) == leaderboard.row_key(spec)
+    assert leaderboard.row_key(spec | {"new": number}) != leaderboard.row_key(spec)
+    assert leaderboard.row_key(spec | {"new": number}) != leaderboard.row_key(spec | {"new": number + 1})
+
+
+def reseeded(spec: Any, number: int) -> Any:
+    """The same with another seed wherever there is one, and with a seed where there was none."""
+    if not isinstance(spec, dict):
+        return spec
+    return {key: reseeded(value, number) for key, value in spec.items()} | {"seed": number}
+
+
+def test_variants_are_never_averaged_and_records_older_than_them_are_printed() -> None:
+    old, printed, working = record(0, 0.5), record(1, 0.6), record(2, 0.9)
+    for part in (old.spec["release"], old.spec["attack"], old.spec["attack"]["target"]):
+        del part["variant"]
+    for part in (working.spec["release"], working.spec["attack"]["target"]):
+        part["variant"] = "working"
+    other_attack = record(3, 0.5)
+    other_attack.spec["attack"]["variant"] = "working"
+    found = rows([old, printed, working, other_attack])
+    assert [(row["variant"], row["attack_variant"], row["seeds"]) for row in found] == [
+        ("printed", "printed", "0 1"),
+        ("printed", "working", "3"),
+        ("working", "printed", "2"),
+    ]
+    heads = list(found[0])
+    assert heads[heads.index("method") + 1] == "variant" and heads[heads.index("attack") + 1] == "attack_variant"
+
+
+def test_rows_of_mixed_library_versions_are_flagged() -> None:
+    same, other = [record(seed, 0.5) for seed in (0, 1, 2)], record(3, 0.5)
+    for one in [*same, other]:
+        one.provenance["versions"] = {"torch": "2.14.0", "numpy": "2.4.6"}
+    assert rows(same)[0]["flags"] == "claim!=accounted"
+    other.provenance["versions"] = {"torch": "2.15.0", "numpy": "2.4.6"}
+    assert rows([*same, other])[0]["flags"] == "claim!=accounted mixed-versions"
+    assert rows([*same, record(4, 0.0, status="failed")])[0]["flags"] == "claim!=accounted", "failed runs do not count"
 
 
 def test_one_seed_has_no_spread() -> None:

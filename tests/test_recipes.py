@@ -91,24 +91,24 @@ def test_every_printed_accuracy_is_in_its_recipe(paper: str, table: str) -> None
 @pytest.mark.parametrize(("paper", "table"), printed())
 def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str) -> None:
     settings = [
-        {**dict(cell.options), **{"variant": _variant(cell.get("method"), dict(cell.options))}}
+        {**dict(cell.options), **{"ablation": _ablation(cell.get("method"), dict(cell.options))}}
         for cell in recipe_of(paper, table).cells
     ]
     for entry in reported.table(paper, table):
         mode = "label" if entry.method == "dpsd" and entry.unit == "label" else "data"
         assert any(
-            (cell["dataset"], cell["method"], cell["variant"]) == (entry.dataset, entry.method, entry.variant)
+            (cell["dataset"], cell["method"], cell["ablation"]) == (entry.dataset, entry.method, entry.ablation)
             and cell.get("method.mode", "data") == mode
             and entry.teacher in ("", cell["teacher"])
             for cell in settings
         ), entry
 
 
-def _variant(method: str, options: dict[str, str]) -> str:
-    """What `reported.variant` makes of a board's row that such a cell gives."""
+def _ablation(method: str, options: dict[str, str]) -> str:
+    """What `reported.ablation` makes of a board's row that such a cell gives."""
     own = [f"{key.removeprefix('method.')}={value}" for key, value in options.items() if key.startswith("method.")]
     budget = "epsilon=None" if options["epsilon"] == "none" else f"epsilon={options['epsilon']}"
-    return reported.variant(method, " ".join([*own, budget]))
+    return reported.ablation(method, " ".join([*own, budget]))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_differenc
 def row(method: str, epsilon: object = "", setting: str = "", **more: Any) -> dict[str, Any]:
     """A row of MNIST's board."""
     usual = {"dataset": "mnist", "split": "iid", "teacher": "resnet34", "accuracy_mean": "0.9", "flags": ""}
+    usual |= {"variant": "printed"}
     return {**usual, "method": method, "epsilon_claimed": epsilon, "setting": setting, **more}
 
 
@@ -61,7 +62,7 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
     cells: dict[tuple[Any, ...], list[reported.Reported]] = {}
     for entry in reported.load():
         if entry.metric == "accuracy" and (entry.epsilon is not None or entry.unit == "none"):
-            key = (entry.dataset, entry.method, entry.epsilon, entry.unit, entry.variant, entry.teacher)
+            key = (entry.dataset, entry.method, entry.epsilon, entry.unit, entry.ablation, entry.teacher)
             cells.setdefault(key, []).append(entry)
     wanted = {
         entry

@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.progress import out
+
+if TYPE_CHECKING:
+    from bench.leaderboard.columns import Column
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (
@@ -17,29 +20,8 @@ DESCRIPTION = (
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
 WIDTH = 255
-SHOWN = {
-    "tier": "tier",
-    "method": "method",
-    "setting": "setting",
-    "teacher": "teacher",
-    "accuracy_mean": "accuracy",
-    "epsilon_claimed": "eps claimed",
-    "claim_unit": "per",
-    "epsilon_accounted": "eps accounted",
-    "unit": "per ",
-    "epsilon_audited": "audited >=",
-    "audited_teacher": "on teacher >=",
-    "audited_null": "null run >=",
-    "audited_ceiling": "could show",
-    "attack": "attack",
-    "attack_accuracy": "on student",
-    "teacher_attack_accuracy": "on teacher",
-    "power": "power",
-    "inception_score": "IS",
-    "auc": "AUC",
-    "seeds": "seeds",
-    "flags": "flags",
-}
+UNITS = {"epsilon_claimed": "claim_unit", "epsilon_accounted": "unit"}
+"""An epsilon's column to that of what it protects one of, which stands in the same cell."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,21 +102,24 @@ def _print(path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bench.leaderboard.columns import ALL
+
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
-    shown = [name for name in SHOWN if not name.startswith("audited_") or any(frame.get(name, ()))]
+    core = [column for column in ALL if (column.core or column.key == "tier") and column.kind != "runs"]
+    shown = [column for column in core if any(frame.get(column.key, ()))]
     for column in shown:
-        table.add_column(SHOWN[column])
+        table.add_column(column.label)
+    table.add_column("seeds")
     for row in frame.to_dict("records"):
-        table.add_row(*[_cell(column, row) for column in shown])
+        table.add_row(*[_cell(column, row) for column in shown], str(row["seeds"]) or "-")
     Console(width=max(out.width, WIDTH), highlight=False).print(table)
 
 
-def _cell(column: str, row: Mapping[Any, Any]) -> str:
-    text = str(row[column])
-    if text == "":
-        return "infinite" if column == "epsilon_accounted" and row["failed"] == "0" else "-"
-    try:
-        return f"{float(text):.4g}" if column not in ("seeds", "tier") else text
-    except ValueError:
-        return text
+def _cell(column: Column, row: Mapping[Any, Any]) -> str:
+    text, unit = str(row[column.key]), str(row.get(UNITS.get(column.key, ""), ""))
+    if unit:
+        return f"{float(text):.4g} per {unit}" if text else f"infinite per {unit}"
+    if text and column.kind in ("number", "percent", "epsilon"):
+        return f"{float(text):.4g}"
+    return text or "-"

@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.progress import out
 
 if TYPE_CHECKING:
-    from bench.leaderboard.selection import Candidate, Choice, Wish
+    from bench.leaderboard.selection import Candidate, Choice, Constraints
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -48,26 +48,26 @@ def execute(given: argparse.Namespace) -> int:
     if not 0 <= given.min_accuracy <= 1:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     from bench.leaderboard import reported
-    from bench.leaderboard.selection import Wish, choose
+    from bench.leaderboard.selection import Constraints, choose
 
     rows = reported.boards(given.boards)
     known = sorted({row["dataset"] for row in rows})
     if given.dataset is not None and given.dataset not in known:
         raise BenchError(f"--dataset {given.dataset}: no such board in {given.boards}; it has {', '.join(known)}")
-    wish = Wish(given.unit, given.max_epsilon, given.min_accuracy)
-    _show(choose([row for row in rows if given.dataset in (None, row["dataset"])], wish), wish)
+    limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy)
+    _show(choose([row for row in rows if given.dataset in (None, row["dataset"])], limits), limits)
     return 0
 
 
-def _show(choice: Choice, wish: Wish) -> None:
-    asked = f"epsilon of at most {wish.epsilon:g} per {wish.unit}, accuracy of at least {wish.accuracy:g}"
+def _show(choice: Choice, limits: Constraints) -> None:
+    asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit}, accuracy of at least {limits.accuracy:g}"
     if not choice.taken:
         out.print(f"no row of the boards has a proved {asked}", markup=False, soft_wrap=True)
-        for line in choice.nearest or [f"no row has a finite accounted epsilon per {wish.unit}"]:
+        for line in choice.nearest or [f"no row has a finite accounted epsilon per {limits.unit}"]:
             out.print(f"nearest: {line}" if choice.nearest else line, markup=False, soft_wrap=True)
     for place, found in choice.taken.items():
         _table(place, found)
-        out.print(_why(found, wish), markup=False, soft_wrap=True)
+        out.print(_why(found, limits), markup=False, soft_wrap=True)
     if choice.excluded:
         out.print("\nexcluded")
     for candidate, reason in choice.excluded:
@@ -75,10 +75,10 @@ def _show(choice: Choice, wish: Wish) -> None:
         out.print(f"  {where}  {candidate.name}: {reason}", markup=False, soft_wrap=True)
 
 
-def _why(found: list[Candidate], wish: Wish) -> str:
+def _why(found: list[Candidate], limits: Constraints) -> str:
     """What to take of a place's candidates, and the reason."""
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
-    return f"take {found[0].name}: {most} whose accounted epsilon per {wish.unit} is at most {wish.epsilon:g}\n"
+    return f"take {found[0].name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}\n"
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:

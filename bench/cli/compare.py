@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
     "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
-    "mode and ablation: accuracy over seeds, tier, accounted epsilon, difference, and flags. What we lack is "
-    "marked planned (the bench has no such method or data) or not run."
+    "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, difference, "
+    "and flags. What we lack is marked planned (the bench has no such method or data) or not run."
 )
 WIDTH = 170
 FIELDS = (
-    "paper", "table", "dataset", "method", "variant", "unit", "epsilon", "reported", "ours", "ours_std", "seeds",
-    "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "difference", "state",
-    "flags",
+    "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
+    "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "difference",
+    "state", "flags",
 )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def _cells(line: Line) -> dict[str, Any]:
         "table": entry.table,
         "dataset": entry.dataset,
         "method": entry.method,
-        "variant": " ".join(part for part in (entry.variant, entry.teacher) if part),
+        "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
         "unit": entry.unit,
         "epsilon": entry.epsilon,
         "reported": entry.printed,
@@ -117,7 +117,8 @@ def _show(title: str, lines: Sequence[Line]) -> None:
         "data set",
         "method",
         "eps",
-        "reported",
+        "paper prints",
+        "our variant",
         "ours",
         "difference",
         "tier",
@@ -130,13 +131,14 @@ def _show(title: str, lines: Sequence[Line]) -> None:
     for line in lines:
         cells = _cells(line)
         epsilon = "-" if cells["epsilon"] is None else f"{cells['epsilon']:g}"
-        name = f"{cells['method']} {cells['variant']}".strip()
+        name = f"{cells['method']} {cells['ablation']}".strip()
         if line.row is None:
-            ours = (line.state, "", "", "", "")
+            ours = ("", line.state, "", "", "", "")
         else:
             spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
             accounted = f"{float(cells['epsilon_accounted']):.4g}" if cells["epsilon_accounted"] else "infinite"
             ours = (
+                cells["variant"],
                 f"{float(cells['ours']):.4f}{spread}",
                 f"{cells['difference']:+.4f}",
                 cells["tier"],
@@ -145,8 +147,6 @@ def _show(title: str, lines: Sequence[Line]) -> None:
             )
         table.add_row(cells["dataset"], name, epsilon, cells["reported"], *ours, cells["flags"])
     Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)
-    done = sum(line.row is not None for line in lines)
-    out.print(
-        f"{done} of {len(lines)} numbers have one of ours; another tier is another recipe, not the paper's",
-        soft_wrap=True,
-    )
+    entries = {line.entry: line.row is not None for line in lines}
+    done = f"{sum(entries.values())} of {len(entries)} numbers have one of ours"
+    out.print(f"{done}; another tier is another size, and working is not what the paper prints", soft_wrap=True)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from bench import registry
+from bench.config import Departure, departures
 from bench.leaderboard import dataset, flags, seed
+from bench.metrics.table import REFERENCE, SUBJECTS, TARGETS, Metric, Subject, measured, metrics
 from bench.pipeline.run import Outcome
 from bench.pipeline.settings import Settings
 from bench.privacy.budget import INFINITE
 from bench.progress import out
 from bench.storage.records import RECORD, Record
 
-COLUMNS = (("student", ""), ("teacher", "teacher_"), ("random net", "random_"))
+WIDE = 90
+"""Letters of the departures that the line of a variant names; the others are counted."""
+INTERVAL = "[95 % interval]"
 
 
 def show(outcome: Outcome, settings: Settings) -> None:
@@ -23,14 +29,15 @@ def show(outcome: Outcome, settings: Settings) -> None:
     name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
     name += f", {record.setting}" if record.setting else ""
     out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
+    for line in _variants(record.spec):
+        out.print(line, markup=False, soft_wrap=True)
     out.print(_utility(record, settings))
     out.print(_privacy(record.privacy))
     for note in _notes(record.privacy):
         out.print(note, markup=False, soft_wrap=True)
-    if "attack_accuracy" in record.metrics or "auc" in record.metrics:
-        attacked = _membership if "auc" in record.metrics else _attack
-        out.print(attacked(record.metrics, settings))
-        if "reference_aux_attack_accuracy" in record.metrics:
+    if measured(record.metrics, "reconstructions", "membership"):
+        out.print(_attack(record.metrics, settings))
+        if any(key.startswith(REFERENCE) for key in record.metrics):
             out.print(_references(record.metrics))
         out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
     elif record.status == "skipped":
@@ -40,22 +47,57 @@ def show(outcome: Outcome, settings: Settings) -> None:
     _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")
 
 
-def _share(metrics: dict[str, Any], key: str) -> str:
-    if metrics.get(key) is None:
+def _variants(spec: dict[str, Any]) -> list[str]:
+    """A line for the method's variant, and one for the attack's."""
+    release, attack = spec["release"], spec["attack"]
+    lines = [_variant("method", release["method"], release["variant"])]
+    return lines if attack is None else [*lines, "attack " + _variant("attack", attack["attack"], attack["variant"])]
+
+
+def _variant(kind: str, name: str, variant: str) -> str:
+    meaning = {"printed": "as its paper prints it", "own": "this project's own, which no paper prints"}.get(variant)
+    changed = departures(registry.load(kind, name, variant))
+    if meaning is None:
+        meaning = f"{len(changed)} departure{'s' * (len(changed) != 1)} ({_named(changed)}), see `bench show {name}`"
+    return f"variant {variant}: {meaning}"
+
+
+def _named(changed: Sequence[Departure]) -> str:
+    """As many of them as have room in a line, at least one."""
+    named, left = "", len(changed)
+    for departure in changed:
+        if named and len(named) + len(departure.what) > WIDE:
+            return f"{named}; {left} more"
+        named, left = f"{named}; {departure.what}".removeprefix("; "), left - 1
+    return named
+
+
+def _cell(numbers: dict[str, Any], metric: Metric, subject: Subject) -> str:
+    """A number with its interval, if it has one; a share in percent."""
+    key = subject.prefix + metric.key
+    value, low, high = (numbers.get(f"{key}{bound}") for bound in ("", ".lo", ".hi"))
+    if value is None:
         return "-"
-    return f"{metrics[key]:.2%} [{100 * metrics[f'{key}.lo']:.1f}, {100 * metrics[f'{key}.hi']:.1f}]"
+    shown = f"{value:.2%}" if metric.kind == "share" else _plain(value)
+    if low is None or high is None:
+        return shown
+    return (
+        f"{shown} [{100 * low:.1f}, {100 * high:.1f}]" if metric.kind == "share" else f"{shown} [{low:.3f}, {high:.3f}]"
+    )
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def _utility(record: Record, settings: Settings) -> Table:
     table = Table(box=None, header_style="bold")
-    for column in ("accuracy on the test set", "", "[95 % interval]"):
+    for column in ("accuracy on the test set", "", INTERVAL):
         table.add_column(column)
-    table.add_row("teacher", settings.teacher, _share(record.metrics, "teacher_accuracy"))
-    table.add_row("student", record.student, _share(record.metrics, "accuracy"))
-    for name, what in (("ensemble", "the teachers' vote, not released"), ("control", "no teachers, same images")):
-        if f"{name}_accuracy" in record.metrics:
-            table.add_row(name, what, _share(record.metrics, f"{name}_accuracy"))
-    table.add_row("evaluator", "", _share(record.metrics, "evaluator_accuracy"))
+    accuracy, nets = metrics()["accuracy"], {"teacher_": settings.teacher, "": record.student}
+    for subject in SUBJECTS[accuracy.of]:
+        if record.metrics.get(f"{subject.prefix}{accuracy.key}") is not None:
+            table.add_row(subject.label, nets.get(subject.prefix, ""), _cell(record.metrics, accuracy, subject))
     return table
 
 
@@ -85,78 +127,38 @@ def _epsilon(found: dict[str, Any]) -> str:
     return f"{found['epsilon']:.4g}" if found["epsilon"] != INFINITE else "infinite"
 
 
-REFERENCES = {
-    "held_out": "unseen image",
-    "class_mean": "class mean",
-    "prior": "random latent",
-    "aux": "attacker's image",
-}
-INVERSION = {
-    "target accuracy": "target_accuracy",
-    "inception score": "inception_score",
-    "  (IS-1) x 10^6": "inception_e6",
-    "  within class": "inception_within_class",
-    "KNN distance": "knn_distance",
-    "  nearer to private": "knn_gap",
-    "FID": "fid",
-    "density": "density",
-    "coverage": "coverage",
-    "SSIM": "ssim",
-    "  more on private": "ssim_gap",
-    "without a start": "without_start",
-}
-
-
-def _attack(metrics: dict[str, Any], settings: Settings) -> Table:
+def _attack(numbers: dict[str, Any], settings: Settings) -> Table:
     """Student, teacher and random net."""
     table = Table(box=None, header_style="bold")
-    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS)):
+    for column in (f"{settings.attack} on", *(subject.label for subject in TARGETS)):
         table.add_column(column)
-    table.add_row("attack accuracy", *[_share(metrics, f"{prefix}attack_accuracy") for _, prefix in COLUMNS])
-    prefixes = [prefix for _, prefix in COLUMNS]
-    for label, key in INVERSION.items():
-        if any(metrics.get(prefix + key) is not None for prefix in prefixes):
-            table.add_row(label, *[_plain(metrics.get(prefix + key)) for prefix in prefixes])
-    table.add_row("queries", _plain(metrics["queries"]))
+    for metric in measured(numbers, "reconstructions", "membership"):
+        cells = [_cell(numbers, metric, subject) for subject in TARGETS]
+        if metric.averaged and set(cells) != {"-"}:
+            table.add_row(_label(metric), *cells)
+    table.add_row("queries", _plain(numbers["queries"]))
     return table
 
 
-def _references(metrics: dict[str, Any]) -> Table:
+def _label(metric: Metric) -> str:
+    return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
+
+
+def _references(numbers: dict[str, Any]) -> Table:
     """What images score that no target was asked about."""
-    shown = {name: label for name, label in REFERENCES.items() if f"reference_{name}_attack_accuracy" in metrics}
+    subjects = [
+        subject
+        for subject in SUBJECTS["reconstructions"]
+        if subject not in TARGETS and any(key.startswith(subject.prefix) for key in numbers)
+    ]
     table = Table(box=None, header_style="bold")
-    for column in ("no target asked", *shown.values()):
+    for column in ("no target asked", *(subject.label for subject in subjects)):
         table.add_column(column)
-    for label, key in {"attack accuracy": "attack_accuracy", **INVERSION}.items():
-        values = [metrics.get(f"reference_{name}_{key}") for name in shown]
-        if any(value is not None for value in values):
-            table.add_row(label, *[_plain(value) for value in values])
+    for metric in measured(numbers, "reconstructions"):
+        cells = [_cell(numbers, metric, subject) for subject in subjects]
+        if metric.averaged and set(cells) != {"-"}:
+            table.add_row(_label(metric), *cells)
     return table
-
-
-MEMBERSHIP = {
-    "AUC": "auc",
-    "TPR at FPR 1 %": "tpr_at_1pct",
-    "TPR at FPR 0.1 %": "tpr_at_01pct",
-    "balanced accuracy": "balanced_accuracy",
-}
-
-
-def _membership(metrics: dict[str, Any], settings: Settings) -> Table:
-    """Student, teacher and random net, shares with their 95 % intervals."""
-    table = Table(box=None, header_style="bold")
-    for column in (f"{settings.attack} on", *(name for name, _ in COLUMNS)):
-        table.add_column(column)
-    for label, key in MEMBERSHIP.items():
-        table.add_row(label, *[_share(metrics, prefix + key) for _, prefix in COLUMNS])
-    lower = [_plain(metrics[f"{prefix}membership_epsilon_lower"]) for _, prefix in COLUMNS]
-    table.add_row("epsilon seen (no proof)", *lower)
-    table.add_row("queries", _plain(metrics["queries"]), "", "")
-    return table
-
-
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def _paths(outcome: Outcome, board: Path) -> None:

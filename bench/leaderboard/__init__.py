@@ -1,18 +1,15 @@
 """Boards: one CSV file per data set, built from records and from nothing else."""
 
-from bench.leaderboard.audited import audited_release, bounds, by_release, is_refuted, strongest
-from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
-from bench.leaderboard.flagged import dispute, flags
-from bench.leaderboard.members import dataset, row_key, seed, without_seeds
+from bench.leaderboard.audit_bounds import audited_release, bounds, by_release, is_refuted, strongest
+from bench.leaderboard.board_csv import lines, to_csv
+from bench.leaderboard.columns import COLUMNS
+from bench.leaderboard.flags import dispute, flags
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
+from bench.leaderboard.row_members import dataset, identity, row_key, seed
 from bench.leaderboard.rows import Rows, table
-from bench.leaderboard.text import lines, to_csv
 
 __all__ = [
-    "AVERAGED",
     "COLUMNS",
-    "REFERENCE",
-    "REFERENCES",
     "Rows",
     "audited_release",
     "bounds",
@@ -22,6 +19,7 @@ __all__ = [
     "dispute",
     "expected",
     "flags",
+    "identity",
     "is_refuted",
     "lines",
     "publish",
@@ -34,5 +32,4 @@ __all__ = [
     "strongest",
     "table",
     "to_csv",
-    "without_seeds",
 ]

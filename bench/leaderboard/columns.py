@@ -1,68 +1,123 @@
-"""The columns of a board, in their order."""
+"""The columns of a board, in their order, for its CSV file, the report page and the terminal.
+
+What is measured of a run comes from the table of metrics; a plug-in's column is on the boards that have a number of it.
+"""
 
 from __future__ import annotations
 
-COLUMNS = [
-    "tier",
-    "split",
-    "method",
-    "kind",
-    "setting",
-    "teacher",
-    "student",
-    "teacher_accuracy",
-    "accuracy_mean",
-    "accuracy_std",
-    "epsilon_claimed",
-    "claim_unit",
-    "epsilon_accounted",
-    "unit",
-    "relation",
-    "delta",
-    "epsilon_audited",
-    "audited_teacher",
-    "audited_null",
-    "audited_ceiling",
-    "attack",
-    "access",
-    "attack_accuracy",
-    "attack_accuracy_std",
-    "teacher_attack_accuracy",
-    "target_accuracy",
-    "power",
-    "inception_score",
-    "inception_e6",
-    "inception_within_class",
-    "knn_distance",
-    "knn_gap",
-    "fid",
-    "density",
-    "coverage",
-    "ssim",
-    "ssim_gap",
-    "auc",
-    "teacher_auc",
-    "tpr_at_1pct",
-    "tpr_at_01pct",
-    "queries",
-    "seeds",
-    "failed",
-    "seconds",
-    "device",
-    "reported_accuracy",
-    "reported_source",
-    "reported_difference",
-    "flags",
-    "runs",
-]
-AVERAGED = [*COLUMNS[COLUMNS.index("inception_score") : COLUMNS.index("queries") + 1], "target_accuracy"]
-"""Columns that are the mean of the metric of the same name."""
-REFERENCE = "reference"
-REFERENCES = {
-    "aux": "the attacker's images",
-    "class_mean": "class means",
-    "held_out": "unseen images",
-    "prior": "random latents",
-}
-"""Images that no target was asked about, as records and boards name them."""
-SORT = ["tier", "split", "method", "setting", "teacher", "student", "attack", "delta", "runs"]
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.metrics.table import BUILT_IN, Metric, metrics
+
+Kind = Literal["text", "percent", "number", "epsilon", "seconds", "runs", "flags"]
+ATTACK = ("attack",)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as readers see it.
+
+    Attributes:
+        key: its head in the CSV file.
+        kind: how it is written and sorted.
+        core: shown before a reader asks for all columns.
+        within: columns whose values are never mixed when sorting by this one.
+        tip: what it says.
+        beside: shown with another column or as a heading, not by itself.
+        metric: the number of a record that it has the mean of, over seeds; "" for none.
+        deviation: it has the standard deviation of that number instead.
+    """
+
+    key: str
+    label: str
+    kind: Kind = "text"
+    core: bool = False
+    within: tuple[str, ...] = ()
+    tip: str = ""
+    beside: bool = False
+    metric: str = ""
+    deviation: bool = False
+
+
+def of_metric(metric: Metric) -> list[Column]:
+    """The columns of a metric: its mean, its deviation, and its mean on the undefended teacher."""
+    if not metric.averaged:
+        return []
+    kind: Kind = "percent" if metric.kind == "share" else "number"
+    within = () if metric.of == "classifier" else ATTACK
+    # The accuracy's column is called a mean; the teacher's comes first, as what the student was made of.
+    name = "accuracy_mean" if metric.key == "accuracy" else metric.key
+    found = [Column(name, metric.label, kind, metric.core, within, metric.explanation, metric=metric.key)]
+    if metric.deviation:
+        label = f"{metric.label}, deviation"
+        found.append(
+            Column(f"{metric.key}_std", label, kind, within=within, beside=True, metric=metric.key, deviation=True)
+        )
+    if metric.beside_teacher:
+        key, core = f"teacher_{metric.key}", metric.core and metric.of != "classifier"
+        tip = "The same on the teacher, which nothing defends."
+        found.append(Column(key, f"{metric.label}, teacher", kind, core, within, tip, metric=key))
+    return found
+
+
+def _of(metrics: Collection[Metric], classifier: bool) -> list[Column]:
+    return [column for metric in metrics if (metric.of == "classifier") == classifier for column in of_metric(metric)]
+
+
+_PLUG_INS = [metric for metric in metrics().values() if metric not in BUILT_IN]
+ALL = (
+    Column("tier", "tier", beside=True),
+    Column("split", "split", beside=True),
+    Column("method", "method", core=True),
+    Column("variant", "variant", core=True, tip="The paper's algorithm as printed, made to learn (working), or ours."),
+    Column("kind", "kind"),
+    Column("setting", "setting", core=True, tip="What differs from the defaults of the variant and the tier."),
+    Column("teacher", "teacher", core=True),
+    Column("student", "student"),
+    *_of(BUILT_IN, classifier=True),
+    Column("epsilon_claimed", "ε claimed", "epsilon", True, ("claim_unit",), "By the paper's own theorem."),
+    Column("claim_unit", "claimed per", beside=True),
+    Column("epsilon_accounted", "ε accounted", "epsilon", True, ("unit",), "What can be proved from the ledger."),
+    Column("unit", "accounted per", beside=True),
+    Column("relation", "neighbours"),
+    Column("delta", "δ", "number"),
+    Column("epsilon_audited", "ε audited ≥", "epsilon", True, tip="A lower bound per record that an attack measured."),
+    Column("audited_teacher", "on teacher ≥", "epsilon", True, tip="What the audit shows where nothing defends."),
+    Column("audited_null", "null run ≥", "epsilon", True, tip="What it shows where there is nothing to find."),
+    Column("audited_ceiling", "could show", "epsilon", True, tip="What it would show if every guess were right."),
+    Column("attack", "attack", core=True),
+    Column("attack_variant", "attack variant", core=True, tip="As `variant`, of the attack."),
+    Column("access", "access", tip="What the attack sees of the student."),
+    Column("power", "power", core=True, tip="Whether the attack works where nothing defends."),
+    *_of(BUILT_IN, classifier=False),
+    *_of(_PLUG_INS, classifier=False),
+    Column("seeds", "seeds", beside=True),
+    Column("failed", "failed", "number"),
+    Column("seconds", "time", "seconds", tip="Mean of the runs, all steps."),
+    Column("device", "device"),
+    Column("reported_accuracy", "printed by the paper", "percent", True),
+    Column("reported_source", "printed where"),
+    Column("reported_difference", "ours less theirs", "percent", True),
+    Column("flags", "flags", "flags", True, tip="What must be known before a row is used."),
+    Column("runs", "seeds", "runs", True, tip="A run each; follow the number."),
+)
+PLUGGED = frozenset(column.key for column in _of(_PLUG_INS, classifier=False))
+"""Columns that a board has only where one of its rows fills them."""
+COLUMNS = [column.key for column in ALL if column.key not in PLUGGED]
+"""The columns that every board has."""
+MEASURED = tuple(column for column in ALL if column.metric)
+NUMBERS = tuple(dict.fromkeys(column.metric for column in MEASURED))
+"""The numbers of a record that a row has the mean of."""
+REFERENCE_NUMBERS = tuple(
+    metric.key for metric in metrics().values() if metric.averaged and metric.of == "reconstructions"
+)
+"""Those of them that images have which no target was asked about."""
+SORT = ["tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta"]
+SORT += ["runs"]
+
+
+def keys(filled: Collection[str]) -> list[str]:
+    """The heads of a board whose rows fill these of the plug-ins' columns."""
+    return [column.key for column in ALL if column.key not in PLUGGED or column.key in filled]

@@ -16,10 +16,11 @@ from typing import Any
 from filelock import FileLock
 
 from bench.errors import BenchError
-from bench.leaderboard.audited import by_release, note
-from bench.leaderboard.members import dataset
+from bench.leaderboard.audit_bounds import by_release, note
+from bench.leaderboard.board_csv import Line, lines, to_csv
+from bench.leaderboard.columns import keys
+from bench.leaderboard.row_members import dataset
 from bench.leaderboard.rows import Rows
-from bench.leaderboard.text import Line, lines, to_csv
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
@@ -52,7 +53,8 @@ def refresh(out: Path, name: str) -> Path:
             if dataset(record) == name:
                 note(record, released, place)
                 rows.add(record)
-        write_atomically(path, to_csv(lines(rows.rows())))
+        heads = keys(rows.filled)
+        write_atomically(path, to_csv(lines(rows.rows(), heads), heads))
     return path
 
 
@@ -114,16 +116,22 @@ def expected(boards: Path) -> dict[str, str]:
     parts = [paths[start : start + PART] for start in range(0, len(paths), PART)]
     jobs = min(len(parts), os.cpu_count() or 1)
     board: dict[str, list[Line]] = defaultdict(list)
+    filled: dict[str, set[str]] = defaultdict(set)
     with _no_collection(), _mapping(jobs) as each:
-        shares = zip(*each(_shares, parts, repeat(audits), repeat(jobs)), strict=True)
-        for found in each(_lines, shares):
-            for name, some in found.items():
-                board[name] += some
-        return {name: to_csv(some) for name, some in sorted(board.items())}
+        read = list(each(_shares, parts, repeat(audits), repeat(jobs)))
+        for _, some in read:
+            for name, columns in some.items():
+                filled[name] |= columns
+        heads = {name: keys(columns) for name, columns in filled.items()}
+        for found in each(_lines, zip(*(shares for shares, _ in read), strict=True), repeat(heads)):
+            for name, part in found.items():
+                board[name] += part
+        return {name: to_csv(whole, heads[name]) for name, whole in sorted(board.items())}
 
 
-def _shares(paths: list[Path], audits: list[Audit], number: int) -> list[bytes]:
-    """What some records give: data set to `Rows`, pickled, a share for each of `number` processes."""
+def _shares(paths: list[Path], audits: list[Audit], number: int) -> tuple[list[bytes], dict[str, set[str]]]:
+    """What some records give: data set to `Rows`, pickled, a share for each of `number` processes; data set to the
+    plug-ins' columns that are filled."""
     found: dict[str, Rows] = {}
     for path in paths:
         record = Record.read(path)
@@ -132,10 +140,11 @@ def _shares(paths: list[Path], audits: list[Audit], number: int) -> list[bytes]:
             found[name] = Rows(audit for audit in audits if dataset(audit) == name)
         found[name].add(record)
     split = {name: rows.split(number) for name, rows in found.items()}
-    return [pickle.dumps({name: shares[one] for name, shares in split.items()}) for one in range(number)]
+    shares = [pickle.dumps({name: of[one] for name, of in split.items()}) for one in range(number)]
+    return shares, {name: rows.filled for name, rows in found.items()}
 
 
-def _lines(shares: tuple[bytes, ...]) -> dict[str, list[Line]]:
+def _lines(shares: tuple[bytes, ...], heads: dict[str, list[str]]) -> dict[str, list[Line]]:
     """Data set to the lines of what one process got from all parts."""
     found: dict[str, Rows] = {}
     for share in shares:
@@ -144,7 +153,7 @@ def _lines(shares: tuple[bytes, ...]) -> dict[str, list[Line]]:
                 found[name].merge(rows)
             else:
                 found[name] = rows
-    return {name: lines(rows.rows()) for name, rows in found.items()}
+    return {name: lines(rows.rows(), heads[name]) for name, rows in found.items()}
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Reported:
         metric: "accuracy" or another.
         value: a fraction, for accuracies.
         printed: the value's digits.
-        variant: what sets the number apart from the method's main ones, such as "loss=IE+NORM"; "" for these.
+        ablation: what sets the number apart from the method's main ones, such as "loss=IE+NORM"; "" for these.
         teacher: the teacher's network here, where the table is about several; else "".
         issues: contradictions that touch the number; docs/reported.md lists them.
     """
@@ -80,7 +80,7 @@ class Reported:
     metric: str
     value: float
     printed: str
-    variant: str
+    ablation: str
     teacher: str
     note: str
     issues: tuple[str, ...]
@@ -120,15 +120,15 @@ def _read(row: dict[str, str]) -> Reported:
         metric=row["metric"],
         value=float(row["value"]),
         printed=row["value"],
-        variant=_printed_variant(row["method"], row["epsilon"], printed),
+        ablation=_printed_ablation(row["method"], row["epsilon"], printed),
         teacher=TEACHERS.get(printed["teacher"], printed["teacher"]) if several else "",
         note=row["note"],
         issues=tuple(row["issue"].split()),
     )
 
 
-def _printed_variant(method: str, epsilon: str, printed: dict[str, str]) -> str:
-    """The variant of a printed number, in the words of `variant`."""
+def _printed_ablation(method: str, epsilon: str, printed: dict[str, str]) -> str:
+    """The ablation of a printed number, in the words of `ablation`."""
     found = []
     if method == "dgd-plus":
         found.append("aggregation=gaussian images=private")
@@ -154,10 +154,10 @@ def options(setting: str) -> dict[str, str]:
 
 
 @lru_cache
-def variant(method: str, setting: str) -> str:
+def ablation(method: str, setting: str) -> str:
     """The papers' ablation that a board's row is, from its setting; "" for the method itself.
 
-    >>> variant("dpsd", "ie_weight=0.0 epsilon=1.0")
+    >>> ablation("dpsd", "ie_weight=0.0 epsilon=1.0")
     'loss=CE+NORM'
     """
     given, found = options(setting), []
@@ -195,16 +195,16 @@ def find(
     if split.startswith("disjoint"):
         return ()
     label = method in MODES and options(setting).get("mode") == "label"
-    return _printed(DATASETS.get(dataset, dataset), method, variant(method, setting), label, teacher, epsilon)
+    return _printed(DATASETS.get(dataset, dataset), method, ablation(method, setting), label, teacher, epsilon)
 
 
 @lru_cache
 def _printed(
-    dataset: str, method: str, variant: str, label: bool, teacher: str, epsilon: float | None
+    dataset: str, method: str, ablation: str, label: bool, teacher: str, epsilon: float | None
 ) -> tuple[Reported, ...]:
     return tuple(
         entry
-        for entry in _accuracies().get((method, dataset, variant), ())
+        for entry in _accuracies().get((method, dataset, ablation), ())
         if (not entry.teacher or entry.teacher == teacher)
         and (method not in MODES or label == (entry.unit == "label"))
         and _same_epsilon(entry, epsilon)
@@ -229,7 +229,7 @@ def _accuracies() -> dict[tuple[str, str, str], tuple[Reported, ...]]:
     found: dict[tuple[str, str, str], list[Reported]] = defaultdict(list)
     for entry in load():
         if entry.metric == "accuracy":
-            found[entry.method, entry.dataset, entry.variant].append(entry)
+            found[entry.method, entry.dataset, entry.ablation].append(entry)
     return {key: tuple(sorted(entries, key=_rank)) for key, entries in found.items()}
 
 
@@ -242,7 +242,7 @@ def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
     if entry.unit == "none":
         return claimed is None
     if entry.epsilon is None:
-        return "sigma=" in entry.variant
+        return "sigma=" in entry.ablation
     return claimed is not None and math.isclose(entry.epsilon, claimed, rel_tol=CLOSE)
 
 
@@ -340,10 +340,10 @@ def table(paper: str, name: str) -> list[Reported]:
 
 
 def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) -> list[Line]:
-    """Each printed accuracy with our row of it, if there is one.
+    """Each printed accuracy with our row of it, one for each variant that was run; alone if there is none.
 
-    Of several rows the one with the fewest options other than the tier's is taken, then the one with the most seeds;
-    accuracy has no say.
+    Of several rows of a variant the one with the fewest options other than the defaults is taken, then the one with the
+    most seeds; accuracy has no say.
 
     Args:
         rows: of boards, with "dataset" in each.
@@ -352,12 +352,18 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
     done = [(row, _of(row)) for row in rows if _number(row.get("accuracy_mean")) is not None]
     lines = []
     for entry in entries:
-        ours = sorted((row for row, printed in done if entry in printed), key=_plainness)
-        state = "" if ours else "not run" if exists(entry.method, entry.dataset) else "planned"
-        own = str(_blank(ours[0].get("flags"))).split() if ours else []
-        flags = {*own, *(f"reported:{issue}" for issue in entry.issues)}
-        lines.append(Line(entry, ours[0] if ours else None, state, " ".join(sorted(flags))))
+        found: dict[str, Row] = {}
+        for row in sorted((row for row, printed in done if entry in printed), key=_plainness):
+            found.setdefault(str(row["variant"]), row)
+        absent = "not run" if exists(entry.method, entry.dataset) else "planned"
+        lines += [_line(entry, found[name], "") for name in sorted(found)] or [_line(entry, None, absent)]
     return lines
+
+
+def _line(entry: Reported, row: Row | None, state: str) -> Line:
+    own = str(_blank(row.get("flags"))).split() if row is not None else []
+    flags = {*own, *(f"reported:{issue}" for issue in entry.issues)}
+    return Line(entry, row, state, " ".join(sorted(flags)))
 
 
 def _plainness(row: Row) -> tuple[int, int, str, str]:

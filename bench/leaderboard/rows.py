@@ -16,13 +16,15 @@ import pandas as pd
 
 from bench import registry
 from bench.leaderboard import reported
-from bench.leaderboard.audited import audited_release, by_release, is_refuted, strongest
-from bench.leaderboard.columns import AVERAGED, COLUMNS, REFERENCE, REFERENCES
-from bench.leaderboard.members import NUMBERS, Member, row_key
-from bench.leaderboard.text import place
+from bench.leaderboard.audit_bounds import audited_release, by_release, is_refuted, strongest
+from bench.leaderboard.board_csv import place
+from bench.leaderboard.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
+from bench.leaderboard.flags import flags_of_row
+from bench.leaderboard.row_members import Member, row_key
+from bench.metrics.table import REFERENCE, REFERENCES
 from bench.storage.records import Audit, Record
 
-REFERENCE_NUMBERS = ("attack_accuracy", *AVERAGED)
+_PLUGGED = [(column.key, NUMBERS.index(column.metric)) for column in MEASURED if column.key in PLUGGED]
 
 
 @dataclass
@@ -44,7 +46,9 @@ class Rows:
     def __init__(self, audits: Iterable[Audit] = ()) -> None:
         self._audits = by_release(audits)
         self._groups: dict[bytes, Group] = {}
-        self._references: dict[tuple[str, str, str, str], list[tuple[float | None, ...]]] = defaultdict(list)
+        self.filled: set[str] = set()
+        """The plug-ins' columns that a row has a number in."""
+        self._references: dict[tuple[str, str, str, str, str], list[tuple[float | None, ...]]] = defaultdict(list)
 
     def add(self, record: Record) -> None:
         """Take a record of the same data set; the order makes no difference."""
@@ -52,13 +56,15 @@ class Rows:
         if key not in self._groups:
             self._groups[key] = _group(record.spec)
         release = audited_release(record.spec) if self._audits else ""
-        self._groups[key].members.append(Member.of(record, release if release in self._audits else ""))
+        member = Member.of(record, release if release in self._audits else "")
+        self._groups[key].members.append(member)
+        self.filled |= {column for column, at in _PLUGGED if member.numbers[at] is not None}
         where = (record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"])
         for name in REFERENCES:
             if f"{REFERENCE}_{name}_attack_accuracy" in record.metrics:
-                attack = record.spec["attack"]["attack"] if name == "prior" else ""
+                attack = _attack(record.spec) if name == "prior" else ("", "")
                 numbers = tuple([record.metrics.get(f"{REFERENCE}_{name}_{key}") for key in REFERENCE_NUMBERS])
-                self._references[*where, name, attack].append(numbers)
+                self._references[*where, name, *attack].append(numbers)
 
     def split(self, number: int) -> list[Rows]:
         """The same board in `number` pieces; records of one row are in the same piece, whatever else the board has."""
@@ -79,9 +85,10 @@ class Rows:
                 self._groups[key] = group
         for where, numbers in other._references.items():
             self._references[where] += numbers
+        self.filled |= other.filled
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per spec-without-seeds and one per kind of reference images, in any order; keys as COLUMNS."""
+        """One row per spec-without-seeds and one per kind of reference images, in any order; keys as `keys`."""
         folders = {name: entry.folder for name, entry in registry.entries("method").items()}
         for group in self._groups.values():
             yield self._row(group, folders)
@@ -89,9 +96,9 @@ class Rows:
 
     def _reference_rows(self) -> Iterator[dict[str, Any]]:
         """A row per kind of reference images in each tier and split; those of random latents for each attack."""
-        for (tier, split, name, attack), numbers in sorted(self._references.items()):
+        for (tier, split, name, attack, variant), numbers in sorted(self._references.items()):
             row: dict[str, Any] = {"tier": tier, "split": split, "method": REFERENCE, "kind": REFERENCE}
-            row |= {"setting": REFERENCES[name], "attack": attack or None}
+            row |= {"setting": REFERENCES[name], "attack": attack or None, "attack_variant": variant or None}
             yield row | dict(zip(REFERENCE_NUMBERS, map(_mean, zip(*numbers, strict=True)), strict=True))
 
     def _row(self, group: Group, folders: dict[str, str]) -> dict[str, Any]:
@@ -112,37 +119,42 @@ class Rows:
         return row | reported.join(row, group.dataset)
 
 
+def _attack(spec: dict[str, Any]) -> tuple[str, str]:
+    """The attack of a spec that has one, and its variant."""
+    return spec["attack"]["attack"], spec["attack"].get("variant", "printed")
+
+
 def _group(spec: dict[str, Any]) -> Group:
-    release, attack = spec["release"], spec["attack"] or {"attack": None, "access": None}
+    release = spec["release"]
+    attack, variant = _attack(spec) if spec["attack"] else (None, None)
     teacher = release["teacher"]
     shared = {
         "tier": spec["tier"],
         "split": teacher["data"]["split"],
         "method": release["method"],
+        "variant": release.get("variant", "printed"),
         "teacher": teacher["arch"] + ("" if teacher["weights"] is None else "+weights"),
         "student": release["student"],
-        "attack": attack["attack"],
-        "access": attack["access"],
+        "attack": attack,
+        "attack_variant": variant,
+        "access": spec["attack"]["access"] if spec["attack"] else None,
     }
     return Group(teacher["data"]["dataset"], shared)
 
 
 def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFrame:
-    """The board of `records`, which must be of one data set, with the columns COLUMNS."""
+    """The board of `records`, which must be of one data set, with the columns `keys`."""
     rows = Rows(audits)
     for record in records:
         rows.add(record)
     ordered: list[dict[str, Any]] = sorted(rows.rows(), key=place)
-    return pd.DataFrame(ordered, columns=COLUMNS)
+    return pd.DataFrame(ordered, columns=keys(rows.filled))
 
 
 def _numbers(done: list[Member]) -> dict[str, Any]:
     measured = dict(zip(NUMBERS, zip(*[member.numbers for member in done], strict=True), strict=True))
-    means = {key: _mean(values) for key, values in measured.items()}
-    return means | {
-        "accuracy_mean": means["accuracy"],
-        "accuracy_std": _std(measured["accuracy"]),
-        "attack_accuracy_std": _std(measured["attack_accuracy"]),
+    found = {each.key: (_std if each.deviation else _mean)(measured[each.metric]) for each in MEASURED}
+    return found | {
         "power": _power(done),
         "seconds": _mean([member.seconds for member in done]),
         "device": " | ".join(sorted({member.device for member in done})),
@@ -156,7 +168,8 @@ def _power(done: list[Member]) -> str | None:
 
 
 def _privacy(done: list[Member], audits: list[Audit]) -> dict[str, Any]:
-    found = {flag for member in done for flag in member.flags.split()} | ({"refuted"} if is_refuted(audits) else set())
+    found = {flag for member in done for flag in member.flags.split()}
+    found |= {*flags_of_row(member.versions for member in done), *(["refuted"] if is_refuted(audits) else [])}
     return {
         "epsilon_claimed": _mean([member.claimed for member in done]),
         "claim_unit": done[0].claim_unit,

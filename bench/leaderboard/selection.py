@@ -14,8 +14,8 @@ NOT_RELEASES = ("reference",)
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the user asks for: a proved epsilon of at most `epsilon` for one `unit`, and at least `accuracy`."""
+class Constraints:
+    """What the user demands: a proved epsilon of at most `epsilon` for one `unit`, and at least `accuracy`."""
 
     unit: str
     epsilon: float
@@ -43,8 +43,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Method and setting, such as "dpsd teachers=40 epsilon=8.0"."""
-        return f"{self.row['method']} {released(self.row)}".strip()
+        """Method, variant and setting, such as "dpsd (working) teachers=40 epsilon=8.0"."""
+        return f"{self.row['method']} ({self.row['variant']}) {released(self.row)}".strip()
 
     @property
     def accuracy(self) -> float | None:
@@ -76,15 +76,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What came of a wish: candidates by place, best first; (candidate, reason) for the others; the nearest misses."""
+    """Candidates that meet constraints by place, best first; the others with the reason; the nearest misses."""
 
     taken: dict[tuple[str, str, str], list[Candidate]]
     excluded: list[tuple[Candidate, str]]
     nearest: list[str]
 
 
-def choose(rows: Iterable[Row], wish: Wish) -> Choice:
-    """Sort the releases of boards into those that a wish allows and the others.
+def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
+    """Sort the releases of boards into those that meet constraints and the others.
 
     Args:
         rows: of boards, with "dataset" in each; cells are text or numbers, empty for None.
@@ -92,14 +92,16 @@ def choose(rows: Iterable[Row], wish: Wish) -> Choice:
     taken: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     excluded = []
     for candidate in candidates(rows):
-        reason = objection(candidate, wish)
+        reason = objection(candidate, constraints)
         if reason:
             excluded.append((candidate, reason))
         else:
             taken[candidate.place].append(candidate)
     for found in taken.values():
         found.sort(key=lambda c: (-(c.accuracy or 0.0), c.epsilon or 0.0, c.name))
-    return Choice(dict(sorted(taken.items())), excluded, [] if taken else _nearest([c for c, _ in excluded], wish))
+    return Choice(
+        dict(sorted(taken.items())), excluded, [] if taken else _nearest([c for c, _ in excluded], constraints)
+    )
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
@@ -107,7 +109,7 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row["kind"] not in NOT_RELEASES:
-            keys = ("dataset", "tier", "split", "method", "teacher", "student", "delta", "unit")
+            keys = ("dataset", "tier", "split", "method", "variant", "teacher", "student", "delta", "unit")
             groups[(*(str(row[key]) for key in keys), released(row))].append(row)
     return [_candidate(group) for group in groups.values()]
 
@@ -124,7 +126,7 @@ def released(row: Row) -> str:
 
 
 def attacked(row: Row) -> str:
-    """One row's attack on the student, such as "gmi 81.0% (teacher 84.0%)"; power that passed is not named."""
+    """One row's attack on the student, such as "gmi (printed) 81% (teacher 84%)"; power that passed is not named."""
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:
@@ -133,11 +135,12 @@ def attacked(row: Row) -> str:
         found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
     else:
         found = "no score"
-    return f"{row['attack']} {found}" + ("" if row["power"] == "pass" else f", {row['power'] or 'power not shown'}")
+    power = "" if row["power"] == "pass" else f", {row['power'] or 'power not shown'}"
+    return f"{row['attack']} ({row['attack_variant']}) {found}{power}"
 
 
-def objection(candidate: Candidate, wish: Wish) -> str:
-    """Why a wish excludes a candidate, in a line; "" if it does not."""
+def objection(candidate: Candidate, constraints: Constraints) -> str:
+    """Why a candidate does not meet constraints, in a line; "" if it does."""
     row, epsilon, accuracy = candidate.row, candidate.epsilon, candidate.accuracy
     claim = number(row["epsilon_claimed"])
     much = "infinite" if claim is None else f"{claim:.4g}"
@@ -146,31 +149,31 @@ def objection(candidate: Candidate, wish: Wish) -> str:
         return "tier smoke, whose numbers mean nothing"
     if accuracy is None:
         return "no run of it was finished"
-    if row["unit"] != wish.unit:
-        return f"{claimed}, accounted per {row['unit']}, not per {wish.unit}"
+    if row["unit"] != constraints.unit:
+        return f"{claimed}, accounted per {row['unit']}, not per {constraints.unit}"
     if "refuted" in candidate.flags:
         return f"{claimed}, refuted by an audit"
     if epsilon is None:
         return f"{claimed}, accounted infinite"
-    if epsilon > wish.epsilon * (1 + EXACT):
+    if epsilon > constraints.epsilon * (1 + EXACT):
         return f"{claimed}, accounted {epsilon:.4g}"
-    if accuracy < wish.accuracy:
-        return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {wish.accuracy:g}"
+    if accuracy < constraints.accuracy:
+        return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {constraints.accuracy:g}"
     return ""
 
 
-def _nearest(found: list[Candidate], wish: Wish) -> list[str]:
+def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
     """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy."""
-    sound = [c for c in found if not objection(c, Wish(wish.unit, float("inf"), 0.0))]
+    sound = [c for c in found if not objection(c, Constraints(constraints.unit, float("inf"), 0.0))]
     lines = []
-    within = [c for c in sound if c.epsilon is not None and c.epsilon <= wish.epsilon * (1 + EXACT)]
+    within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]
     if within:
         best = max(within, key=lambda c: c.accuracy or 0.0)
-        lines.append(f"most accurate within epsilon {wish.epsilon:g}: {_line(best)}")
-    good = [c for c in sound if (c.accuracy or 0.0) >= wish.accuracy]
+        lines.append(f"most accurate within epsilon {constraints.epsilon:g}: {_line(best)}")
+    good = [c for c in sound if (c.accuracy or 0.0) >= constraints.accuracy]
     if good:
         best = min(good, key=lambda c: c.epsilon or 0.0)
-        lines.append(f"least epsilon with accuracy {wish.accuracy:g}: {_line(best)}")
+        lines.append(f"least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
     return lines
 
 

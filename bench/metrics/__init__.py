@@ -1,6 +1,6 @@
-"""Measurements: plain functions over tensors and arrays. Nothing here trains or loads a model.
+"""Measurements: plain functions over tensors and arrays, and the table that says what their numbers mean (`table`).
 
-Import from the module that has the metric: `intervals`, `utility`, `inception`, `inversion`,
-`power`, `distribution`, `pairs`, `membership`.
+Nothing here trains or loads a model. Import from the module that has the metric: `intervals`, `utility`, `inception`,
+`inversion`, `power`, `distribution`, `pairs`, `membership`. A file with a METRIC of its own is a plug-in (`table`).
 A measurement that cannot be made raises ValueError with the reason; it never returns a flattering number.
 """

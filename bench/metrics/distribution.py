@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bench.metrics.inversion import _check, knn_distance
+from bench.metrics.inversion import check_classes, knn_distance
 from bench.seeds import derive
 
 _CHUNK = 512
@@ -58,11 +58,9 @@ def too_few_images(images: int, dimension: int) -> str | None:
 
 
 def frechet_distance(features: Tensor, private_features: Tensor) -> float:
-    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1.
+    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1; by torchmetrics.
 
-    With S1 = R1' R1 and S2 = R2' R2 from QR decompositions of the centred features, the trace of (S1 S2)^(1/2) is the
-    sum of the singular values of R1 R2'. So no matrix has a square root taken, and covariances of low rank lose no
-    digits. Whether there are enough images for a number that means something, `too_few_images` tells.
+    Whether there are enough images for a number that means something, `too_few_images` tells.
 
     Args:
         features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; take m = n, see `matched_subset`.
@@ -70,6 +68,8 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
     Raises:
         ValueError: shapes that do not belong together, or a value that is NaN or infinite.
     """
+    from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import: not without an attack
+
     for rows in (features, private_features):
         if rows.ndim != 2 or len(rows) < 2 or rows.shape[1] != features.shape[1]:
             raise ValueError(
@@ -78,16 +78,23 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
             )
         if not rows.isfinite().all():
             raise ValueError("a feature is NaN or infinite")
-    x, y = features.double(), private_features.double()
-    first, second = _factor(x), _factor(y)
-    shift = (x.mean(0) - y.mean(0)).square().sum()
-    shared = torch.linalg.svdvals(first @ second.T).sum()
-    return max(0.0, float(shift + first.square().sum() + second.square().sum() - 2 * shared))
+    # It keeps sums of squares, from which a large common mean would take the digits: only differences matter.
+    centre = private_features.double().mean(0)
+    metric = FrechetInceptionDistance(_Given(features.shape[1])).to(features.device)
+    for rows, real in ((features, False), (private_features, True)):
+        metric.update(rows.double() - centre, real=real)
+    return max(0.0, float(metric.compute()))
 
 
-def _factor(x: Tensor) -> Tensor:
-    """R with R' R = the covariance of (n, f) rows over n - 1."""
-    return torch.linalg.qr((x - x.mean(0)) / (len(x) - 1) ** 0.5, mode="r").R
+class _Given(nn.Module):
+    """A network in the place of Inception whose features are what it is given: those of our own evaluator."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.num_features = width
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features
 
 
 def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor, k: int = 5) -> Prdc:
@@ -114,7 +121,7 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
     """
     if k < 1:
         raise ValueError(f"k is {k}; expected at least 1")
-    _check(features, targets, private_features, private_labels)
+    check_classes(features, targets, private_features, private_labels)
     found = []
     for c in targets.unique():
         real, fake = private_features[private_labels == c], features[targets == c]
@@ -230,11 +237,11 @@ def knn_gap(
         ValueError: a target class without private or without held-out images, shapes that do not belong together, or a
             value not finite.
     """
-    _check(features, targets, private_features, private_labels)
+    check_classes(features, targets, private_features, private_labels)
     absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))
     if absent:
         raise ValueError(f"no held-out image of class {absent[0]}, which an attack aimed at")
-    _check(features, targets, held_out_features, held_out_labels)
+    check_classes(features, targets, held_out_features, held_out_labels)
     private, held_out = equal_parts(private_labels, held_out_labels, seed)
     unseen = knn_distance(features, targets, held_out_features[held_out], held_out_labels[held_out])
     return unseen - knn_distance(features, targets, private_features[private], private_labels[private])

@@ -2,6 +2,10 @@
 
 IS = exp(mean_i KL(p_i || pbar)), p_i the classifier's probabilities for image i and pbar their mean over a split. It is
 between 1 and the number of classes. It never asks whether an image shows the class it was aimed at.
+
+It is our own: torchmetrics 1.9 has the same score for one split (to 1e-15), but takes its splits from torch's global
+generator and not by class (with four splits of 200 images the score moves by up to 3 %, and from run to run), divides
+their deviation by one less, and has no (IS - 1) 10^6 without cancellation (off by 1e-3 at an IS of 1 + 5e-13).
 """
 
 from __future__ import annotations

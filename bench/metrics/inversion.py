@@ -48,7 +48,7 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
     Raises:
         ValueError: a target class without private images, shapes that do not belong together, or a value not finite.
     """
-    _check(features, targets, private_features, private_labels)
+    check_classes(features, targets, private_features, private_labels)
     nearest = torch.empty(len(features), dtype=torch.float64, device=features.device)
     for c in targets.unique():
         members = private_features[private_labels == c].double()
@@ -56,19 +56,6 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
         for rows in mine.split(_CHUNK):
             nearest[rows] = torch.cdist(features[rows].double(), members).amin(1).square()
     return float(nearest.mean())
-
-
-def feature_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
-    """Mean over reconstructions of the squared L2 distance to the mean feature of the target class's private images.
-
-    Arguments and errors as for `knn_distance`.
-    """
-    _check(features, targets, private_features, private_labels)
-    total = 0.0
-    for c in targets.unique():
-        centre = private_features[private_labels == c].double().mean(0)
-        total += float((features[targets == c].double() - centre).square().sum())
-    return total / len(features)
 
 
 def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor) -> Tensor:
@@ -81,7 +68,7 @@ def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, pri
     Raises:
         ValueError: as for `knn_distance`.
     """
-    _check(images, targets, private_images, private_labels)
+    check_classes(images, targets, private_images, private_labels)
     nearest = torch.empty(len(images), dtype=torch.int64, device=images.device)
     for c in targets.unique():
         members = (private_labels == c).nonzero().squeeze(1)
@@ -96,7 +83,12 @@ def _pixels(images: Tensor) -> Tensor:
     return flat.float() / 255 if flat.dtype == torch.uint8 else flat.float()
 
 
-def _check(rows: Tensor, targets: Tensor, private_rows: Tensor, private_labels: Tensor) -> None:
+def check_classes(rows: Tensor, targets: Tensor, private_rows: Tensor, private_labels: Tensor) -> None:
+    """That reconstructions (n, ...) with their targets (n,) can be compared with private rows (m, ...) and labels (m,).
+
+    Raises:
+        ValueError: as `knn_distance`.
+    """
     if not len(rows) or targets.shape != rows.shape[:1] or private_labels.shape != private_rows.shape[:1]:
         raise ValueError(
             f"{tuple(rows.shape)} reconstructions with targets {tuple(targets.shape)}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from bench.api import AttackResult
 from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset, prdc, too_few_images
 from bench.metrics.inception import inception, splits_for
 from bench.metrics.intervals import clopper_pearson
-from bench.metrics.inversion import confusion, feature_distance, knn_distance
+from bench.metrics.inversion import confusion, knn_distance
 from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
+from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.metrics.table import Metric, computed
 from bench.nets import Classifier
 from bench.pipeline.victims import Victims
 from bench.teachers import features, predict
@@ -137,7 +140,6 @@ def _always(found: AttackResult, seen: Features, logits: Tensor, judge: Judge, t
         metrics["target_accuracy"] = float(agreed.double().mean())
     private = judge.private
     metrics["knn_distance"] = knn_distance(seen.vectors, seen.labels, private.vectors, private.labels)
-    metrics["feature_distance"] = feature_distance(seen.vectors, seen.labels, private.vectors, private.labels)
     return metrics
 
 
@@ -160,7 +162,19 @@ def _measures(
         (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, judge)),
         (("knn_gap",), lambda: (_gap(seen, judge),)),
         likeness,
+        *_plugins(seen, logits, judge),
     ]
+
+
+def _plugins(seen: Features, logits: Tensor, judge: Judge) -> list[Measure]:
+    """The metrics that compute themselves."""
+    private, held_out = (Labelled(side.images, side.labels, side.vectors) for side in (judge.private, judge.held_out))
+    given = Reconstructions(seen.images, seen.labels, seen.vectors, logits, private, held_out)
+    return [((metric.key,), partial(_alone, metric, given)) for metric in computed()]
+
+
+def _alone(metric: Metric, given: Reconstructions) -> tuple[float]:
+    return (metric.measure(given),)
 
 
 def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:

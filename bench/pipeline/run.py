@@ -10,6 +10,7 @@ from typing import Any
 from bench import leaderboard, registry
 from bench.api import MembershipAttack
 from bench.errors import RunFailed
+from bench.metrics.table import check
 from bench.pipeline import inversion_stage, membership_stage, release_step, teacher_steps, utility_stage
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plots
@@ -110,6 +111,7 @@ def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[Stag
             record.status, record.reason = stage.status, stage.reason
         pictures |= stage.plots
         seconds |= stage.seconds
+    check(record.metrics)
     record.provenance = _provenance(job, seconds)
     return _Finished(record, pictures)
 

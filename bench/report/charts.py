@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from bench.report.axes import BAND, Scale, logarithmic, share
-from bench.report.meanings import UNITS
+from bench.report.glossary import UNITS
 from bench.report.points import Panel, Point, fronts
 
 WIDTH, HEIGHT = 460, 340

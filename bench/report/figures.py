@@ -8,7 +8,7 @@ from html import escape
 
 from bench.report import charts, points
 from bench.report.charts import Styles, tag
-from bench.report.meanings import TIERS
+from bench.report.glossary import TIERS
 from bench.storage.records import Record
 
 EPSILON = (

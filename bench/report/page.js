@@ -89,6 +89,7 @@ function cell(column, row) {
   const missing = value === undefined || (Array.isArray(value) && !value.length);
   if (column.kind === "runs") return element("td", {}, runs(row));
   if (column.kind === "flags") return element("td", { class: "wide long" }, (value || []).map(flagChip));
+  if (column.key.endsWith("variant") && value) return element("td", { title: DATA.variants[value] }, value);
   if (column.key === "method" && row.runs.length) return element("td", {}, runLink(row.runs[0], value));
   if (missing) return element("td", { class: isNumber(column) ? "number" : null });
   if (column.kind === "percent") return element("td", { class: "number" }, percent(value), spread(column, row));
@@ -140,7 +141,7 @@ function bodies(rows, columns, by, down, base, write) {
     return element("tbody", {}, head, lines);
   });
 }
-const FILTERS = [["tier", "tier"], ["kind", "kind"], ["claim_unit", "claimed per"], ["unit", "accounted per"], ["attack", "attack"]];
+const FILTERS = [["tier", "tier"], ["variant", "variant"], ["kind", "kind"], ["claim_unit", "claimed per"], ["unit", "accounted per"], ["attack", "attack"]];
 function boardTable(dataset, now, redraw) {
   const words = now.words.toLowerCase().split(/\s+/).filter(Boolean);
   const kept = dataset.rows.filter((row) => matches(row, words) && FILTERS.every(([key]) => !now.picked[key] || row[key] === now.picked[key]));
@@ -231,8 +232,8 @@ function run(hash) {
 function about(hash, found) {
   const row = DATA.datasets.find((dataset) => dataset.name === found.dataset).rows.find((one) => one.runs.includes(hash));
   const seeds = row ? row.runs.flatMap((other, index) => [other === hash ? element("strong", {}, row.seeds[index]) : runLink(other, row.seeds[index]), " "]) : [];
-  return facts([["setting", found.setting || "the tier's defaults"], ["tier", `${found.tier}: ${DATA.tiers[found.tier]}`], ["split", found.split],
-    ["teacher → student", `${found.teacher} → ${found.student}`], ["attack", found.attack && `${found.attack}, which sees ${found.access}`],
+  return facts([["variant", `${found.variant}: ${DATA.variants[found.variant]}`], ["setting", found.setting || "the defaults of variant and tier"], ["tier", `${found.tier}: ${DATA.tiers[found.tier]}`], ["split", found.split],
+    ["teacher → student", `${found.teacher} → ${found.student}`], ["attack", found.attack && `${found.attack} (${found.attack_variant}), which sees ${found.access}`],
     ["seeds of this row", seeds], ["board", element("a", { href: address("board", found.dataset) }, found.dataset)], ["hash", hash]]);
 }
 function epsilonTable(found) {
@@ -248,7 +249,7 @@ function utilityTable(found) {
 function attackTable(found) {
   const { targets, rows } = found.measures;
   if (!rows.length || !found.attack) return null;
-  const lines = rows.map(([label, share, cells]) => [label, ...cells.map((one) => measured(one, share))]);
+  const lines = rows.map(([label, share, tip, cells]) => [element("span", { title: tip || null }, label), ...cells.map((one) => measured(one, share))]);
   return section(`Attack ${found.attack}`, grid("attack", [`${found.attack} on`, ...targets], lines, targets.map((_, index) => index + 1)),
     found.alone.map(([label, value]) => note(`${label}: ${value === null ? "none" : number(value)}`)), found.missing.map(([key, reason]) => note(`${key}: ${reason}`)));
 }
@@ -340,7 +341,7 @@ function images(dataset) {
   const found = gallery(dataset.name);
   const kinds = [...new Set(found.map((one) => one.kind))].sort();
   const parts = kinds.map((kind) => section(kind, element("div", { class: "pictures" }, found.filter((one) => one.kind === kind).map((one) => {
-    const label = `${one.run.method}${one.run.setting ? `, ${one.run.setting}` : ""}, seed ${one.run.seed}${one.run.attack ? `, ${one.run.attack}` : ""}${one.run.tier === "smoke" ? " (smoke)" : ""}`;
+    const label = `${one.run.method} (${one.run.variant})${one.run.setting ? `, ${one.run.setting}` : ""}, seed ${one.run.seed}${one.run.attack ? `, ${one.run.attack}` : ""}${one.run.tier === "smoke" ? " (smoke)" : ""}`;
     return picture(kind, one.key, `${kind}: ${label}`, runLink(one.hash, label));
   }))));
   return [heading(`${dataset.name}: images`), found.length ? note("Follow a caption to its run.") : note("No pictures: give the runs' directories with --runs."), parts];

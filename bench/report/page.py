@@ -13,9 +13,10 @@ from string import Template
 from typing import Any
 
 from bench import __version__, leaderboard
-from bench.report import boards, charts, figures, meanings, runs
-from bench.report.best import EPSILON, best
+from bench.leaderboard.columns import ALL
+from bench.report import boards, charts, figures, glossary, runs
 from bench.report.charts import tag
+from bench.report.highlights import EPSILON, highlights
 from bench.report.sources import Sources
 from bench.storage.records import Audit
 
@@ -65,16 +66,17 @@ def content(sources: Sources) -> dict[str, Any]:
     flags = {flag for line in lines for flag in line["flags"]}
     return {
         "version": __version__,
-        "columns": [asdict(column) for column in boards.SHOWN],
+        "columns": [asdict(column) for column in ALL],
         "datasets": datasets,
         "runs": shown,
         "pictures": pictures,
         "reported": sources.reported,
-        "flags": {flag: meanings.flag(flag) for flag in sorted(flags)},
-        "units": meanings.UNITS,
+        "flags": {flag: glossary.flag(flag) for flag in sorted(flags)},
+        "units": glossary.UNITS,
         "proved": EPSILON,
-        "statuses": meanings.STATUSES,
-        "tiers": meanings.TIERS,
+        "variants": glossary.VARIANTS,
+        "statuses": glossary.STATUSES,
+        "tiers": glossary.TIERS,
     }
 
 
@@ -97,7 +99,7 @@ def _dataset(name: str, sources: Sources) -> dict[str, Any]:
     return {
         "name": name,
         "rows": rows,
-        "best": best(name, table),
+        "best": highlights(name, table),
         "columns": boards.columns(rows),
         "runs": len(records),
         "audits": [runs.audit_line(audit) for audit in audits],

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import leaderboard
 from bench.privacy.budget import epsilon_from_json
-from bench.report.meanings import UNITS
+from bench.report.glossary import UNITS
 from bench.storage.records import Record
 from bench.storage.specs import canonical
 
@@ -20,6 +20,7 @@ class Point:
     """A mark of a chart.
 
     Attributes:
+        setting: the variant, and what differs from its defaults.
         x: epsilon, infinity included, or the attack's success.
         y: accuracy in [0, 1]; `spread` its standard deviation over seeds, None of one seed.
         run: the hash of a run behind it; "" for a number from a paper.
@@ -58,7 +59,7 @@ def _grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
             kept = record.spec if attacks else {key: record.spec[key] for key in ("tier", "release")}
-            groups[canonical(leaderboard.without_seeds(kept))].setdefault(leaderboard.seed(record), record)
+            groups[canonical(leaderboard.identity(kept))].setdefault(leaderboard.seed(record), record)
     return [[found[seed] for seed in sorted(found)] for _, found in sorted(groups.items())]
 
 
@@ -166,15 +167,16 @@ def _release(group: list[Record], xs: list[float]) -> Point:
     if len(accuracies) > 1:
         spread = math.sqrt(math.fsum((a - mean) ** 2 for a in accuracies) / (len(accuracies) - 1))
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
-    method = first.spec["release"]["method"]
-    return Point(method, first.setting, x, mean, spread, first.hash, _series(first), len(group))
+    method, variant = first.spec["release"]["method"], first.spec["release"].get("variant", "printed")
+    setting = f"{variant}, {first.setting}" if first.setting else variant
+    return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group))
 
 
 def _series(record: Record) -> str:
     """What a curve holds fixed: all of the release but its budget and its seeds."""
     release = dict(record.spec["release"])
     budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
-    return canonical(leaderboard.without_seeds(release | {"budget": budget}))
+    return canonical(leaderboard.identity(release | {"budget": budget}))
 
 
 def _x(found: dict[str, Any]) -> float:

@@ -6,53 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import leaderboard
+from bench.metrics.table import BOUNDS, SUBJECTS, Metric, entry
+from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
 from bench.storage.records import Audit, Record
 
-UTILITY = {
-    "teacher_accuracy": "teacher",
-    "accuracy": "student, released",
-    "ensemble_accuracy": "the teachers' vote, not released",
-    "member_accuracy": "one of the teachers, on average",
-    "control_accuracy": "control: no teacher asked, same images",
-    "evaluator_accuracy": "evaluator, which judges reconstructions",
-}
-TARGETS = {
-    "": "student",
-    "teacher_": "teacher",
-    "random_": "random net",
-    "reference_held_out_": "unseen images",
-    "reference_class_mean_": "class means",
-    "reference_prior_": "random latents",
-    "reference_aux_": "attacker's images",
-}
-MEASURES = {
-    "attack_accuracy": "attack accuracy",
-    "attack_accuracy_std": "  deviation over draws",
-    "target_accuracy": "the target's own view",
-    "inception_score": "inception score",
-    "inception_score_std": "  deviation over splits",
-    "inception_e6": "  (IS-1) 10⁶",
-    "inception_within_class": "  within class",
-    "knn_distance": "KNN distance",
-    "knn_gap": "  nearer to private than to unseen",
-    "feature_distance": "feature distance",
-    "fid": "FID",
-    "density": "density",
-    "coverage": "coverage",
-    "ssim": "SSIM",
-    "ssim_gap": "  more on private than on unseen",
-    "auc": "AUC",
-    "tpr_at_1pct": "TPR at FPR 1 %",
-    "tpr_at_01pct": "TPR at FPR 0.1 %",
-    "balanced_accuracy": "balanced accuracy",
-    "membership_epsilon_lower": "epsilon seen (no proof)",
-    "queries": "queries",
-}
-PERCENT = {"attack_accuracy", "attack_accuracy_std", "target_accuracy", "tpr_at_1pct", "tpr_at_01pct"} | {
-    "balanced_accuracy"
-}
-ALONE = {"power_p_teacher": "p-value of the attack on the teacher", "power_p_random": "p-value on the random net"}
+TARGETS = {subject.prefix: subject.label for subject in SUBJECTS["reconstructions"]}
 
 
 def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
@@ -69,16 +28,18 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "tier": record.spec["tier"],
         "split": release["teacher"]["data"]["split"],
         "method": release["method"],
+        "variant": release.get("variant", "printed"),
         "kind": installed("method").get(release["method"], "unknown"),
         "setting": record.setting,
         "teacher": release["teacher"]["arch"],
         "student": record.student or release["student"],
         "seed": release["seed"],
         "attack": None if attack is None else attack["attack"],
+        "attack_variant": None if attack is None else attack.get("variant", "printed"),
         "access": None if attack is None else attack["access"],
         "utility": _utility(record.metrics),
         "measures": _measures(record.metrics),
-        "alone": [[label, record.metrics[key]] for key, label in ALONE.items() if key in record.metrics],
+        "alone": _alone(record.metrics),
         "missing": sorted(record.missing.items()),
         "epsilons": _epsilons(record.privacy, audits),
         "audits": [audit_line(audit) for audit in audits],
@@ -107,25 +68,41 @@ def _interval(metrics: Mapping[str, float | None], key: str) -> list[float | Non
 
 def _utility(metrics: Mapping[str, float | None]) -> list[list[Any]]:
     """(label, value, low, high) of every accuracy on the test set."""
-    return [[label, *_interval(metrics, key)] for key, label in UTILITY.items() if key in metrics]
+    keys = {f"{subject.prefix}accuracy": subject.label for subject in SUBJECTS["classifier"]}
+    return [[label, *_interval(metrics, key)] for key, label in keys.items() if key in metrics]
+
+
+def _alone(metrics: Mapping[str, float | None]) -> list[list[Any]]:
+    """(label, value) of every number that is of the run and of no target."""
+    return [[metric.label, metrics[metric.key]] for metric in known().values() if _of_run(metric, metrics)]
+
+
+def _of_run(metric: Metric, metrics: Mapping[str, float | None]) -> bool:
+    return metric.of == "run" and metric.key in metrics
 
 
 def _measures(metrics: Mapping[str, float | None]) -> dict[str, Any]:
-    """What the attack brought, measure by target; a measure that has no label here has its own name."""
+    """What the attack brought, measure by target; a number that is not in the table here has its own name."""
     cells: dict[str, dict[str, list[float | None]]] = {}
     for name in metrics:
-        if name.endswith((".lo", ".hi")) or name in UTILITY or name in ALONE:
-            continue
-        prefix = max((p for p in TARGETS if name.startswith(p)), key=len)
-        cells.setdefault(name[len(prefix) :], {})[prefix] = _interval(metrics, name)
-    order = [key for key in MEASURES if key in cells] + sorted(set(cells) - set(MEASURES))
+        found = entry(name)
+        if found is None and not name.endswith(BOUNDS):
+            prefix = max((prefix for prefix in TARGETS if name.startswith(prefix)), key=len)
+            cells.setdefault(name.removeprefix(prefix), {})[prefix] = _interval(metrics, name)
+        elif found is not None and found.metric.of in ("reconstructions", "membership") and not found.bound:
+            cells.setdefault(found.metric.key, {})[found.subject.prefix] = _interval(metrics, name)
+    order = [key for key in known() if key in cells] + sorted(set(cells) - set(known()))
     targets = [prefix for prefix in TARGETS if any(prefix in row for row in cells.values())]
-    return {
-        "targets": [TARGETS[prefix] for prefix in targets],
-        "rows": [
-            [MEASURES.get(key, key), key in PERCENT, [cells[key].get(prefix) for prefix in targets]] for key in order
-        ],
-    }
+    rows = [[*_described(key), [cells[key].get(prefix) for prefix in targets]] for key in order]
+    return {"targets": [TARGETS[prefix] for prefix in targets], "rows": rows}
+
+
+def _described(key: str) -> tuple[str, bool, str]:
+    """Label, whether it is a share, and explanation."""
+    metric = known().get(key)
+    if metric is None:
+        return key, False, ""
+    return metric.label + (f", {metric.unit}" if metric.unit else ""), metric.kind == "share", metric.explanation
 
 
 def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str, Any]]:
@@ -156,9 +133,10 @@ def _promise(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def audit_line(audit: Audit) -> dict[str, Any]:
     """One end-to-end audit: what was guessed right on the student, on the teacher and in the null run."""
+    release = audit.spec["release"]
     return {
         "hash": audit.hash,
-        "method": audit.spec["release"]["method"],
+        "method": f"{release['method']} ({release.get('variant', 'printed')})",
         "setting": differences(audit.spec),
         "verdict": audit.verdict,
         "powerful": audit.powerful,

@@ -19,7 +19,8 @@ from bench.leaderboard import COLUMNS, selection
 def cells(method: str, **more: Any) -> dict[str, Any]:
     """A row of a board; what is not given is empty, as in a real one."""
     usual = {
-        "tier": "quick", "split": "iid", "kind": "methods", "teacher": "resnet18", "student": "datalens",
+        "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
+        "student": "datalens",
         "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
         "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0, "seconds": 12.3, "device": "cpu",
     }  # fmt: skip
@@ -52,9 +53,11 @@ def boards(tmp_path: Path) -> Path:
     rows = [
         cells("dpsd", epsilon_accounted=7639.0, accuracy_mean=0.99, flags="claim!=accounted other-unit"),
         cells("dgd", claim_unit="example", accuracy_mean=0.98),
-        proved("pate", 2.0, 0.93, attack="gmi", access="weights", attack_accuracy=0.4, teacher_attack_accuracy=0.9,
+        proved("pate", 2.0, 0.93, attack="gmi", attack_variant="working", access="weights",
+               attack_accuracy=0.4, teacher_attack_accuracy=0.9,
                power="pass", setting="epsilon=2.0 attack.steps=9"),
-        proved("pate", 2.0, 0.93, attack="lira", access="scores", auc=0.52, teacher_auc=0.61, power="inconclusive",
+        proved("pate", 2.0, 0.93, attack="lira", attack_variant="printed", access="scores",
+               auc=0.52, teacher_auc=0.61, power="inconclusive",
                setting="epsilon=2.0", seeds="0"),
         proved("dp-sgd", 8.0, 0.96),
         proved("dp-teacher", 8.01, 0.97),
@@ -70,7 +73,7 @@ def boards(tmp_path: Path) -> Path:
 
 def test_only_what_is_proved_is_chosen(boards: Path) -> None:
     rows = [row | {"dataset": "mnist"} for row in csv.DictReader((boards / "mnist.csv").open())]
-    found = selection.choose(rows, selection.Wish("example", 8, 0.9))
+    found = selection.choose(rows, selection.Constraints("example", 8, 0.9))
     assert {place: [c.row["method"] for c in each] for place, each in found.taken.items()} == {
         ("mnist", "quick", "iid"): ["dp-sgd", "pate"]
     }
@@ -90,16 +93,34 @@ def test_only_what_is_proved_is_chosen(boards: Path) -> None:
 def test_a_refutation_in_the_row_of_another_attack_counts() -> None:
     rows = [
         proved("psg", 1.0, 0.97, dataset="mnist"),
-        proved("psg", 1.0, 0.97, dataset="mnist", attack="gmi", access="weights", flags="refuted", seeds="0"),
+        proved(
+            "psg",
+            1.0,
+            0.97,
+            dataset="mnist",
+            attack="gmi",
+            attack_variant="working",
+            access="weights",
+            flags="refuted",
+            seeds="0",
+        ),
     ]
-    assert not selection.choose(rows, selection.Wish("example", 8, 0.9)).taken
+    assert not selection.choose(rows, selection.Constraints("example", 8, 0.9)).taken
+
+
+def test_variants_are_different_releases() -> None:
+    rows = [
+        proved("pate", 2.0, 0.9 + i / 100, dataset="mnist", variant=v) for i, v in enumerate(("printed", "working"))
+    ]
+    (found,) = selection.choose(rows, selection.Constraints("example", 8, 0.0)).taken.values()
+    assert [each.name for each in found] == ["pate (working)", "pate (printed)"]
 
 
 def test_a_label_promise_is_chosen_for_labels_alone(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(choose, "--unit", "label", "--max-epsilon", 2, "--boards", boards) == 0
     said = capsys.readouterr().out
-    assert "take alibi: the only row" in said
-    assert "pate epsilon=2.0: nothing claimed, accounted per example, not per label" in said
+    assert "take alibi (printed): the only row" in said
+    assert "pate (printed) epsilon=2.0: nothing claimed, accounted per example, not per label" in said
 
 
 def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
@@ -107,19 +128,22 @@ def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
 ) -> None:
     assert execute(choose, "--max-epsilon", 8, "--min-accuracy", 0.9, "--boards", boards) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert said.index("dp-sgd") < said.index("pate epsilon=2.0")
-    assert "take dp-sgd: the most accurate of 2 whose accounted epsilon per example is at most 8" in said
-    for words in ("0.9600", "12", "cpu", "not attacked", "gmi 40.0% (teacher 90.0%)",
+    assert said.index("dp-sgd") < said.index("pate (printed) epsilon=2.0")
+    assert "take dp-sgd (printed): the most accurate of 2 whose accounted epsilon per example is at most 8" in said
+    for words in ("0.9600", "12", "cpu", "not attacked", "gmi (working) 40.0% (teacher 90.0%)",
                   "AUC 0.520 (teacher 0.610), inconclusive"):  # fmt: skip
         assert all(word in said for word in words.split()), words
-    assert "excluded" in said and "dpsd: claimed 10 per query, accounted 7639" in said
+    assert "excluded" in said and "dpsd (printed): claimed 10 per query, accounted 7639" in said
 
 
 def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(choose, "--max-epsilon", 1, "--min-accuracy", 0.9, "--boards", boards) == 0
     said = capsys.readouterr().out
-    assert "nearest: most accurate within epsilon 1: dp-merf on mnist (quick, iid): accuracy 0.710, accounted 1" in said
-    assert "nearest: least epsilon with accuracy 0.9: pate epsilon=2.0" in said
+    assert (
+        "nearest: most accurate within epsilon 1: dp-merf (printed) on mnist (quick, iid): accuracy 0.710, accounted 1"
+        in said
+    )
+    assert "nearest: least epsilon with accuracy 0.9: pate (printed) epsilon=2.0" in said
     assert execute(choose, "--unit", "client", "--max-epsilon", 1, "--boards", boards) == 0
     assert "no row has a finite accounted epsilon per client" in capsys.readouterr().out
 
@@ -146,6 +170,7 @@ def measured(tmp_path: Path) -> Path:
     rows = [
         cells("dpsd", epsilon_claimed=9.999748, epsilon_accounted=7638.8, accuracy_mean=0.77, accuracy_std=0.02,
               flags="other-unit"),
+        cells("dpsd", epsilon_claimed=9.9997, epsilon_accounted=7638.8, accuracy_mean=0.1, variant="working"),
         cells("dpsd", epsilon_claimed=1.0, setting="mode=label epsilon=1.0", accuracy_mean=0.6),
         cells("dpsd", epsilon_claimed=0.99999, setting="epsilon=1.0", accuracy_mean=0.5, tier="smoke"),
     ]  # fmt: skip
@@ -153,7 +178,9 @@ def measured(tmp_path: Path) -> Path:
 
 
 def table_of(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
-    return {(r["dataset"], r["method"], r["epsilon"]): r for r in csv.DictReader(io.StringIO(text))}
+    """The lines by data set, method and epsilon; of variants that were both run, the printed one."""
+    lines = list(csv.DictReader(io.StringIO(text)))
+    return {(r["dataset"], r["method"], r["epsilon"]): r for r in reversed(lines)}
 
 
 def test_a_table_as_csv(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +194,22 @@ def test_a_table_as_csv(measured: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert found["mnist", "dpsd", "1.0"]["state"] == "not run", "label mode and tier smoke are other things"
     assert found["celeba-g", "dpsd", "1.0"]["state"] == "planned"
     assert found["mnist", "dgd", "1.0"]["flags"].split()[-1] == "reported:swapped-values"
-    assert {row["ours"] for row in found.values()} == {"", "0.77"}
+    assert {row["ours"] for row in found.values()} == {"", "0.77"}, "of one variant"
+
+
+def test_every_variant_that_was_run_stands_beside_the_printed_cell(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--paper", "dpsd", "--table", "table i", "--boards", measured, "--dataset", "mnist"]
+    assert execute(compare, *line, "--csv") == 0
+    found = [r for r in csv.DictReader(io.StringIO(capsys.readouterr().out)) if r["ours"]]
+    assert [(r["method"], r["reported"], r["variant"], r["ours"]) for r in found] == [
+        ("dpsd", "0.9785", "printed", "0.77"),
+        ("dpsd", "0.9785", "working", "0.1"),
+    ]
+    assert execute(compare, *line) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.9785 printed 0.7700" in said and "0.9785 working 0.1000" in said and "1 of 26 numbers" in said
 
 
 def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +224,7 @@ def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.C
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(compare, "--paper", "dpsd", "--table", "Table IV", "--boards", measured) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "mnist dpsd 1 0.9762 0.6000 -0.3762 quick infinite per example" in said
+    assert "mnist dpsd 1 0.9762 printed 0.6000 -0.3762 quick infinite per example" in said
     assert "1 of 19 numbers" in said
 
 

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, RandomizedResponseDpEvent
 
-from bench.cli.result import _notes
+from bench import registry
+from bench.cli import result
+from bench.cli.result import _notes, _variants
+from bench.config import Departure
 from bench.pipeline.release_step import privacy_account
 from bench.privacy import Budget, Ledger, Unit
 
@@ -21,3 +27,40 @@ def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():
 def test_records_without_notes_say_nothing():
     found = {"epsilon": "inf", "delta": 1e-5, "accountant": "none", "relation": "add-or-remove"}
     assert _notes({"accounted_units": {"example": found}}) == []
+
+
+def spec(variant: str, attack_variant: str | None = None) -> dict[str, Any]:
+    attack = None if attack_variant is None else {"attack": "gmi", "variant": attack_variant}
+    return {"release": {"method": "dpsd", "variant": variant}, "attack": attack}
+
+
+class Changed:
+    departures = tuple(Departure(what, "why") for what in ("few batches", "posterior mean", *("x" * 60, "y" * 60)))
+
+
+class Once:
+    departures = (Departure("one step", "why"),)
+
+
+def test_a_run_s_end_names_both_variants_with_their_departures_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "load", lambda kind, name, variant: {"method": Changed, "attack": Once}[kind])
+    assert _variants(spec("working", "working")) == [
+        f"variant working: 4 departures (few batches; posterior mean; {'x' * 60}; 1 more), see `bench show dpsd`",
+        "attack variant working: 1 departure (one step), see `bench show gmi`",
+    ]
+    assert _variants(spec("printed")) == ["variant printed: as its paper prints it"]
+    assert _variants(spec("own")) == ["variant own: this project's own, which no paper prints"]
+
+
+def test_numbers_have_their_unit_and_their_interval() -> None:
+    numbers = {"auc": 0.5111, "auc.lo": 0.468, "auc.hi": 0.5532, "attack_accuracy": 0.79, "attack_accuracy.lo": 0.7272}
+    numbers |= {"attack_accuracy.hi": 0.8441, "inception_e6": 6001526.0, "teacher_fid": 177.66}
+    table = {
+        (metric.key, subject.label): result._cell(numbers, metric, subject)
+        for metric in result.measured(numbers, "reconstructions", "membership")
+        for subject in result.TARGETS
+    }
+    assert table["auc", "student"] == "0.5111 [0.468, 0.553]"
+    assert table["attack_accuracy", "student"] == "79.00% [72.7, 84.4]"
+    assert table["inception_e6", "student"] == "6,001,526"
+    assert (table["fid", "student"], table["fid", "teacher"]) == ("-", "177.7")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from bench.metrics import inversion
+from bench.metrics import feature_distance, inversion
 
 
 def random_case(n: int = 23, m: int = 41, f: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -53,7 +55,9 @@ def test_knn_distance_keeps_small_differences_of_large_features() -> None:
 def test_feature_distance_against_a_slow_reference() -> None:
     features, targets, private, labels = random_case()
     slow = [float(((x - private[labels == y].mean(0)) ** 2).sum()) for x, y in zip(features, targets, strict=True)]
-    assert inversion.feature_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
+    assert feature_distance.feature_distance(features, targets, private, labels) == pytest.approx(
+        np.mean(slow), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("as_uint8", [False, True])
@@ -72,21 +76,23 @@ def test_nearest_private_against_a_slow_reference(as_uint8: bool, monkeypatch: p
     assert found.tolist() == slow
 
 
-@pytest.mark.parametrize("measure", ["knn_distance", "feature_distance", "nearest_private"])
-def test_a_class_without_private_images_is_an_error(measure: str) -> None:
+MEASURES = [inversion.knn_distance, feature_distance.feature_distance, inversion.nearest_private]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_class_without_private_images_is_an_error(measure: Callable[..., object]) -> None:
     features, targets, private, labels = random_case()
     with pytest.raises(ValueError, match="no private image of class 2"):
-        getattr(inversion, measure)(features, targets, private[labels != 2], labels[labels != 2])
+        measure(features, targets, private[labels != 2], labels[labels != 2])
 
 
-@pytest.mark.parametrize("measure", ["knn_distance", "feature_distance", "nearest_private"])
-def test_nan_and_misfits_are_errors(measure: str) -> None:
+@pytest.mark.parametrize("measure", MEASURES)
+def test_nan_and_misfits_are_errors(measure: Callable[..., object]) -> None:
     features, targets, private, labels = random_case()
-    call = getattr(inversion, measure)
     with pytest.raises(ValueError, match="differ in shape"):
-        call(features[:, :2], targets, private, labels)
+        measure(features[:, :2], targets, private, labels)
     with pytest.raises(ValueError, match="one target or label per row"):
-        call(features, targets[1:], private, labels)
+        measure(features, targets[1:], private, labels)
     features[3, 2] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
-        call(features, targets, private, labels)
+        measure(features, targets, private, labels)

@@ -21,9 +21,11 @@ from bench import cli, leaderboard
 from bench.cli import report as report_command
 from bench.cli import run as run_command
 from bench.errors import BenchError
+from bench.leaderboard.columns import ALL
+from bench.leaderboard.flags import flags_of_row
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import changed_options, run_spec
-from bench.report import Sources, boards, charts, command, gather, meanings, points, render, runs
+from bench.report import Sources, boards, charts, command, gather, glossary, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.page import content, embedded
@@ -102,20 +104,23 @@ def test_another_version_of_a_plugin_is_said() -> None:
 
 
 def test_every_flag_has_a_sentence() -> None:
-    documented = set(re.findall(r"`([^`]+)`:", leaderboard.flags.__doc__ or "")) | {"refuted"}
+    texts = [leaderboard.flags.__doc__ or "", flags_of_row.__doc__ or ""]
+    documented = set(re.findall(r"`([^`]+)`:", " ".join(texts))) | {"refuted"}
+    assert "mixed-versions" in documented
     assert len(documented) >= 6
     for flag in documented:
-        assert meanings.flag(flag).endswith(".")
-    assert "noise too small" in meanings.flag("disputed:noise-too-small")
-    assert "issue dgd-1," in meanings.flag("reported:dgd-1") and meanings.flag("reported-differs")
+        assert glossary.flag(flag).endswith(".")
+    assert "noise too small" in glossary.flag("disputed:noise-too-small")
+    assert "issue dgd-1," in glossary.flag("reported:dgd-1") and glossary.flag("reported-differs")
     with pytest.raises(KeyError):
-        meanings.flag("unheard-of")
+        glossary.flag("unheard-of")
 
 
-def test_every_column_of_the_boards_is_shown_or_said_elsewhere() -> None:
-    shown = {column.key for column in boards.SHOWN}
-    assert shown | boards.HIDDEN | {"tier", "split"} == set(leaderboard.COLUMNS)
-    assert {key for column in boards.SHOWN for key in column.within} <= set(leaderboard.COLUMNS)
+def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:
+    assert set(leaderboard.COLUMNS) <= {column.key for column in ALL} and all(column.label for column in ALL)
+    assert {key for column in ALL for key in column.within} <= set(leaderboard.COLUMNS)
+    shown = boards.columns(boards.rows(leaderboard.table([record(attack="gmi")]).to_dict("records")))
+    assert shown[:2] == ["method", "variant"] and "attack_variant" in shown and "claim_unit" not in shown
 
 
 def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
@@ -256,7 +261,10 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
         *("teacher", "student, released", "evaluator, which judges reconstructions")
     ]
     assert page["measures"]["targets"] == ["student", "teacher", "random net", "unseen images"]
-    rows = {label: cells for label, _, cells in page["measures"]["rows"]}
+    rows = {label: cells for label, _, _, cells in page["measures"]["rows"]}
+    tips = {label: tip for label, _, tip, _ in page["measures"]["rows"]}
+    assert tips["attack accuracy"].endswith("aimed at.") and tips["brand_new_metric"] == ""
+    assert ["queries", 1000] in page["alone"] and (page["variant"], page["attack_variant"]) == ("printed", "printed")
     assert [cell and cell[0] for cell in rows["attack accuracy"]] == [0.8, 0.9, 0.1, 0.95]
     assert [cell and cell[0] for cell in rows["brand_new_metric"]] == [1.5, 2, None, None]
     assert [(line["what"], line["epsilon"], line["unit"]) for line in page["epsilons"]] == [

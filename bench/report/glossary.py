@@ -16,6 +16,8 @@ FLAGS = {
     "holds for an adversary who does not have the seed. A release that is to protect somebody needs --noise os.",
     "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
     "the others. The next version mends it; run it again.",
+    "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
+    "deviation are not over seeds alone.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 KINDS = {
@@ -30,6 +32,11 @@ UNITS = {
     "query": "the answer to one synthetic image, not a private record",
     "client": "all data of one federated client",
     "none": "nothing",
+}
+VARIANTS = {
+    "printed": "the algorithm as its paper prints it",
+    "working": "the nearest one that learns: `bench show NAME` lists every departure from what is printed",
+    "own": "an algorithm of this project, which no paper prints",
 }
 STATUSES = {
     "ok": "finished",

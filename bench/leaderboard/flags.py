@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from bench.privacy.budget import epsilon_from_json
@@ -25,6 +26,18 @@ def flags(record: Record) -> list[str]:
     `account-mended`: the accounted epsilon of this version was not true, and that of the next one is.
     """
     return _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+
+
+def flags_of_row(versions: Iterable[str]) -> list[str]:
+    """What must be known of a row that its records alone do not say.
+
+    `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
+    are not of seeds alone.
+
+    Args:
+        versions: of the libraries, per run, as text.
+    """
+    return ["mixed-versions"] if len(set(versions)) > 1 else []
 
 
 def _flags_of_noise(record: Record) -> list[str]:

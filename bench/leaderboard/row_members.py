@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from typing import Any, NamedTuple
 
 import orjson
 
-from bench.leaderboard.columns import AVERAGED
-from bench.leaderboard.flagged import flags
+from bench.leaderboard.columns import NUMBERS
+from bench.leaderboard.flags import flags
 from bench.privacy.budget import epsilon_from_json
 from bench.storage.records import Audit, Record
-
-SEED = b'"seed":'
-VALUE = re.compile(rb"\d+|null")
-NUMBERS = ("accuracy", "teacher_accuracy", "attack_accuracy", "teacher_attack_accuracy", *AVERAGED)
-"""The metrics that a row has the mean of."""
 
 
 def dataset(record: Record | Audit) -> str:
@@ -30,28 +24,25 @@ def seed(record: Record) -> int:
     return record.spec["release"]["seed"]
 
 
-def without_seeds(spec: Any) -> Any:
-    """A spec with every seed forgotten: what a row stands for."""
-    if isinstance(spec, dict):
-        return {key: without_seeds(value) for key, value in spec.items() if key != "seed"}
-    return spec
+def identity(spec: Any) -> Any:
+    """What a row stands for: a spec with every seed forgotten and every variant named.
+
+    Records that are older than variants do not name theirs: what the paper prints.
+    """
+    if not isinstance(spec, dict):
+        return spec
+    unnamed = {"variant": "printed"} if spec.get("kind") in ("release", "attack") else {}
+    return unnamed | {key: identity(value) for key, value in spec.items() if key != "seed"}
 
 
 def row_key(spec: dict[str, Any]) -> bytes:
-    """16 bytes, equal for two specs if and only if `without_seeds` is, and much faster.
+    """16 bytes, equal for two specs if and only if `identity` is (SHA-256 of its JSON with sorted keys)."""
+    return hashlib.sha256(orjson.dumps(identity(spec), option=orjson.OPT_SORT_KEYS)).digest()[:16]
 
-    Within a JSON string every quote has a backslash before it, so what is cut out is keys alone, with one comma each.
-    """
-    kept, *rest = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS).split(SEED)
-    for part in rest:
-        value = VALUE.match(part)
-        if value is None:
-            kept += SEED + part
-        elif part[value.end() :].startswith(b","):
-            kept += part[value.end() + 1 :]
-        else:
-            kept = kept.removesuffix(b",") + part[value.end() :]
-    return hashlib.sha256(kept).digest()[:16]
+
+def versions(record: Record) -> str:
+    """The versions of the libraries that made a record, as text."""
+    return " ".join(f"{name}={version}" for name, version in sorted(record.provenance.get("versions", {}).items()))
 
 
 def _finite(promise: dict[str, Any]) -> float | None:
@@ -71,6 +62,7 @@ class Member(NamedTuple):
         accounted, unit, relation, delta: what is proved, None where it is infinite; all None where the run failed.
         flags: `flags` of the record, in one string.
         seconds, device: what it took, and where.
+        versions: of the libraries, as text; "" where the run failed.
         release: its `audited_release` if that was audited, else "".
     """
 
@@ -90,6 +82,7 @@ class Member(NamedTuple):
     flags: str
     seconds: float
     device: str
+    versions: str
     release: str
 
     @classmethod
@@ -115,5 +108,6 @@ class Member(NamedTuple):
             " ".join(flags(record)) if done else "",
             math.fsum(record.provenance.get("seconds", {}).values()),
             record.provenance["device"] if done else "",
+            versions(record) if done else "",
             release,
         )

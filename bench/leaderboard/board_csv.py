@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,21 +19,21 @@ def place(row: Row) -> tuple[Any, ...]:
     return tuple([(row.get(column) is not None, row.get(column)) for column in SORT])
 
 
-def lines(rows: Iterable[Row]) -> list[Line]:
-    """The rows' lines, sorted: numbers as Python writes them, nothing for None."""
+def lines(rows: Iterable[Row], heads: Sequence[str] = COLUMNS) -> list[Line]:
+    """The rows' lines under `heads`, sorted: numbers as Python writes them, nothing for None."""
     texts: list[str] = []
     writer = _writer(texts)
     places = []
     for row in rows:
         places.append(place(row))
-        writer.writerow([row.get(column) for column in COLUMNS])
+        writer.writerow([row.get(head) for head in heads])
     return sorted(zip(places, texts, strict=True))
 
 
-def to_csv(board: Iterable[Line]) -> str:
-    """The CSV text of a board of lines in any order."""
+def to_csv(board: Iterable[Line], heads: Sequence[str] = COLUMNS) -> str:
+    """The CSV text of a board of lines, in any order, that were written under the same `heads`."""
     texts: list[str] = []
-    _writer(texts).writerow(COLUMNS)
+    _writer(texts).writerow(heads)
     return "".join(texts + [text for _, text in sorted(board)])
 
 

@@ -16,11 +16,11 @@ from bench.storage.specs import canonical
 def audited_release(spec: dict[str, Any]) -> str:
     """What an audit and a run must share for the audit's bound to stand in the run's row.
 
-    That is the tier and the release: method, its version and options, student, budget, noise, data set, split, teacher
-    network and seed. The teacher's training recipe is left out, so that an audit on an overfitted teacher counts: a
-    promise of privacy holds for every teacher.
+    That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
+    split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
+    teacher counts: a promise of privacy holds for every teacher.
     """
-    release = dict(spec["release"])
+    release = {"variant": "printed"} | spec["release"]
     release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
     return canonical({"tier": spec["tier"], "release": release})
 

@@ -1,0 +1,41 @@
+"""How far reconstructions are from the middle of the class they were aimed at (card 0.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.metrics.reconstructions import Reconstructions
+from bench.metrics.table import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def feature_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
+    """Mean over reconstructions of the squared L2 distance to the mean feature of the target class's private images.
+
+    Arguments and errors as for `bench.metrics.inversion.knn_distance`.
+    """
+    from bench.metrics.inversion import check_classes  # torch: not for whoever reads the table alone
+
+    check_classes(features, targets, private_features, private_labels)
+    total = 0.0
+    for c in targets.unique():
+        centre = private_features[private_labels == c].double().mean(0)
+        total += float((features[targets == c].double() - centre).square().sum())
+    return total / len(features)
+
+
+def _of(given: Reconstructions) -> float:
+    return feature_distance(given.features, given.targets, given.private.features, given.private.labels)
+
+
+METRIC = Metric(
+    "feature_distance",
+    "feature distance",
+    "Mean squared distance, in the evaluator's features, to the mean of the class's private images.",
+    "distance",
+    "up",
+    averaged=False,
+    compute=_of,
+)
