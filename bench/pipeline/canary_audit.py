@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from bench import data, leaderboard, nets, registry, teachers
 from bench.api import Teacher
-from bench.config import plain
 from bench.errors import BenchError, RunFailed
 from bench.pipeline import steps
 from bench.pipeline.job import Job, run_spec, shards_of
@@ -135,7 +134,7 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     """The spec of an audit with one seed, which the coins and all trainings depend on."""
     release = run_spec(job, seed).release
     teacher = release.teacher
-    recipe = plain(_recipe(job, game))
+    recipe = _recipe(job, game).settings()
     audited = AuditTeacherSpec(teacher.data, teacher.arch, None, recipe, seed, canaries=game.canaries, coins=seed)
     return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
 

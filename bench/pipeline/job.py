@@ -91,7 +91,7 @@ def prepare(settings: Settings, load: Loader | None = None) -> Job:
         nets.check(arch)
     method, variant = _plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
     attack, attack_variant = _attack(settings)
-    recipe = configure(teachers.Recipe, settings.tier, dict(settings.teacher_options), "teacher")
+    recipe = teachers.make_recipe(settings.tier, dict(settings.teacher_options))
     sha = _weights_sha256(settings.teacher_weights)
     device = pick_device(settings.device)
     store = Store(settings.out, settings.fresh, progress.say)
@@ -173,7 +173,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     """The spec of the run that `job` asks for, with one seed."""
     s, m = job.settings, job.material.data
     where = DataSpec(m.name, m.fingerprint, s.split)
-    recipe = {} if job.weights_sha256 else plain(job.recipe)
+    recipe = {} if job.weights_sha256 else job.recipe.settings()
     teacher = TeacherSpec(
         where, s.teacher, job.weights_sha256, recipe, 0 if job.weights_sha256 else seed, s.teacher_normalise
     )
@@ -185,7 +185,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed, ensemble, job.variant
     )
     evaluator = EvaluatorSpec(
-        replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
+        replace(where, split="all"), teachers.EVALUATOR, job.evaluator_recipe.settings(), EVALUATOR_SEED
     )
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
@@ -204,7 +204,8 @@ def setting(job: Job) -> str:
     if s.attack is not None:
         parts += _changed(type(job.attack), job.attack, s.tier, "attack.", job.attack_variant)
     if job.weights_sha256 is None:
-        parts += _changed(teachers.Recipe, job.recipe, s.tier, "teacher.", "printed")
+        parts += [f"teacher.recipe={name}" for option, name in s.teacher_options if option == "recipe"]
+        parts += _changed(type(job.recipe), job.recipe, s.tier, "teacher.", "printed")
     for name in ("epsilon", "delta", "account", "solve", "unit"):
         if getattr(s.budget, name) != getattr(usual, name):
             parts.append(f"{name}={getattr(s.budget, name)}")

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from bench.api import Evidence, Reference, Target, Teacher
-from bench.config import plain
 from bench.data import to_float
 from bench.nets import Classifier
 from bench.pipeline import steps
@@ -89,7 +88,7 @@ def halves(count: int, suspects: int) -> Tensor:
 
 def holdings(job: Job, release: ReleaseSpec, suspects: Suspects) -> str:
     """Fingerprint of all that a membership attack is given besides its target."""
-    made = {"suspects": suspects.fingerprint, "recipe": plain(job.recipe), "arch": release.teacher.arch}
+    made = {"suspects": suspects.fingerprint, "recipe": job.recipe.settings(), "arch": release.teacher.arch}
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
@@ -126,7 +125,7 @@ def _reference(
     labels = torch.cat([suspects.labels[mask], suspects.reserve[1]])
     material = replace(job.material, private=(images, labels))
     where = replace(release.teacher.data, split=f"{release.teacher.data.split}/reference-{name}")
-    spec = replace(release.teacher, data=where, weights=None, recipe=plain(job.recipe), normalise=None)
+    spec = replace(release.teacher, data=where, weights=None, recipe=job.recipe.settings(), normalise=None)
     spec = replace(spec, seed=release.seed)
     step, teacher = steps.teacher(job.store, spec, job.recipe, material, None, job.context)
     seconds["references"] = seconds.get("references", 0.0) + step.seconds

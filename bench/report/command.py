@@ -6,7 +6,7 @@ import shlex
 from functools import cache
 from typing import Any
 
-from bench import registry
+from bench import plugins, registry
 from bench.config import configure, plain
 from bench.storage.records import Record
 
@@ -32,7 +32,8 @@ def command(record: Record) -> str:
     parts += _unless("--noise", release["noise"], "seeded")
     parts += _options("method", release["method"], tier, release["options"])
     parts += [] if attack is None else _options("attack", attack["attack"], tier, attack["options"])
-    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"])
+    recipe = {name: value for name, value in teacher["recipe"].items() if name != "recipe_version"}
+    parts += [] if teacher["weights"] else _options("teacher", recipe.get("recipe", "standard"), tier, recipe)
     return shlex.join(parts)
 
 
@@ -117,7 +118,7 @@ def _options(kind: str, name: str, tier: str, given: dict[str, Any]) -> list[str
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
             continue
-        flag = "--teachers" if (kind, key) == ("method", "teachers") else f"--{kind}.{key}"
+        flag = f"--{kind}.{key}"
         text = str(value).lower() if isinstance(value, bool) else str(value)
         parts += [f"{flag}={text}"] if text.startswith("-") or not text else [flag, text]
     return parts
@@ -138,7 +139,7 @@ def _version(kind: str, name: str) -> int:
 def _defaults(kind: str, name: str, tier: str) -> dict[str, Any]:
     """The options of a plug-in at a tier; none of one that is not installed."""
     if kind == "teacher":
-        from bench.teachers import Recipe
+        from bench.teachers import make_recipe
 
-        return plain(configure(Recipe, tier, {}, "teacher"))
+        return plain(make_recipe(tier, {"recipe": name})) if name in plugins.entries("teacher recipe") else {}
     return plain(configure(registry.load(kind, name), tier, {}, kind)) if name in installed(kind) else {}

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
 from bench.seeds import derive
-from bench.teachers.training import augmented
+from bench.teachers.augmentation import augmented
 
 How = Literal["auto", "stacked", "in turn"]
 
