@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from distributions import install
 
 from bench import plugins, registry
 from bench.errors import BenchError
@@ -35,16 +36,6 @@ def test_a_collision_names_both_places(tmp_path: Path, monkeypatch: pytest.Monke
     plugin_file(tmp_path / "baselines", "same")
     with pytest.raises(BenchError, match=r"methods\.same and baselines\.same"):
         registry.entries("method")
-
-
-def install(folder: Path, points: str, **modules: str) -> None:
-    """A distribution as pip lays it out in `folder`: modules, and the entry points of its metadata."""
-    for name, text in modules.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    metadata = folder / f"{folder.name.replace('-', '_')}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {folder.name}\nVersion: 1.0\n", encoding="utf-8")
-    (metadata / "entry_points.txt").write_text(points, encoding="utf-8")
 
 
 PLUGIN = """from dataclasses import dataclass
