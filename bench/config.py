@@ -1,5 +1,7 @@
 """Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
 
+A plug-in is read as a class, or before it is imported as a `SourceClass`; both give the same `Description`.
+
 Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
 field that says how much is done, not what (steps, batches, widths, images, teachers, the network that fits them), is
 marked as a size, `steps: Size[int] = 200`: these alone may a tier change. What else we change to make a printed
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bench.errors import BenchError, unknown
+from bench.plugins import SourceClass, Unreadable
 
 TIERS = ("smoke", "quick", "paper")
 Variant = Literal["printed", "working", "own"]
@@ -66,23 +69,78 @@ class Option:
     size: bool = False
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a plug-in says of itself: all that `bench show` and `--help` need.
+
+    Attributes:
+        doc: its module's docstring.
+        options: in the order of its fields.
+        tiers: tier to the sizes that it changes.
+        departures: what the variant `working` changes; () where there is no such variant.
+        default_variant: the variant that is run where none is named.
+        facts: those of `FACTS` that it has, and what it `needs` where every option has its default.
+    """
+
+    doc: str
+    options: tuple[Option, ...]
+    tiers: Mapping[str, Mapping[str, Any]]
+    departures: tuple[Departure, ...]
+    default_variant: Variant
+    facts: Mapping[str, Any]
+
+    def values(self, tier: str, variant: Variant | None = None) -> dict[str, Any]:
+        """Option to value where the user gives nothing: the defaults, the variant's departures, the tier's sizes."""
+        usual = {option.name: option.default for option in self.options}
+        return usual | _changes(self.departures, self.tiers, tier, variant or self.default_variant)
+
+
+FACTS = ("version", "reference", "unit", "goal", "access")
+"""Class variables of methods and attacks that are constants."""
+
+
+def describe(cls: type) -> Description:
+    """What an imported plug-in says of itself. Raises TypeError for a field type that is not flat."""
+    facts = {name: getattr(cls, name) for name in FACTS if hasattr(cls, name)}
+    if hasattr(cls, "needs"):
+        facts["needs"] = frozenset(cls().needs)
+    module, tiers = inspect.getmodule(cls), cls.tiers  # type: ignore[attr-defined]
+    doc = inspect.getdoc(module) or ""
+    return Description(doc, tuple(options(cls)), tiers, departures(cls), default_variant(cls), facts)
+
+
+def describe_source(cls: SourceClass) -> Description:
+    """The same of a plug-in that is not imported. Raises Unreadable where it takes an import to know."""
+    facts = {name: cls.value(name) for name in FACTS if cls.has(name)}
+    if cls.has("needs"):
+        facts["needs"] = frozenset(cls.value("needs"))
+    changes = tuple(cls.value("departures")) if cls.has("departures") else ()
+    own = bool(cls.has("own") and cls.value("own"))
+    try:
+        found = tuple(_option(*field) for field in cls.fields())
+    except TypeError as error:
+        raise Unreadable(str(error)) from error
+    doc = inspect.cleandoc(cls.module.doc)
+    return Description(doc, found, cls.value("tiers"), changes, _default_variant(own, changes), facts)
+
+
 def options(cls: type) -> list[Option]:
     """The options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not flat."""
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
-    return [_option(f, hints[f.name], docs.get(f.name, "")) for f in dataclasses.fields(cls)]
+    return [_option(f.name, hints[f.name], f.default, docs.get(f.name, "")) for f in dataclasses.fields(cls)]
 
 
-def _option(field: dataclasses.Field[Any], hint: Any, doc: str) -> Option:
-    if field.default is dataclasses.MISSING:
-        raise TypeError(f"field {field.name} needs a default, which is the paper's setting")
+def _option(name: str, hint: Any, default: Any, doc: str) -> Option:
+    if default is dataclasses.MISSING:
+        raise TypeError(f"field {name} needs a default, which is the paper's setting")
     size = get_origin(hint) is Annotated and SIZE in get_args(hint)[1:]
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
-        return Option(field.name, str, field.default, tuple(get_args(hint)), doc, size)
+        return Option(name, str, default, tuple(get_args(hint)), doc, size)
     if hint not in (int, float, bool, str):
-        raise TypeError(f"field {field.name} must be int, float, bool, str or a Literal of strings, not {hint}")
-    return Option(field.name, hint, field.default, (), doc, size)
+        raise TypeError(f"field {name} must be int, float, bool, str or a Literal of strings, not {hint}")
+    return Option(name, hint, default, (), doc, size)
 
 
 def departures(cls: type) -> tuple[Departure, ...]:
@@ -92,7 +150,22 @@ def departures(cls: type) -> tuple[Departure, ...]:
 
 def default_variant(cls: type) -> Variant:
     """The variant that is run where none is named."""
-    return "own" if getattr(cls, "own", False) else "working" if departures(cls) else "printed"
+    return _default_variant(getattr(cls, "own", False), departures(cls))
+
+
+def _default_variant(own: bool, changes: tuple[Departure, ...]) -> Variant:
+    return "own" if own else "working" if changes else "printed"
+
+
+def _changes(
+    made: tuple[Departure, ...], tiers: Mapping[str, Mapping[str, Any]], tier: str, variant: Variant
+) -> dict[str, Any]:
+    """What a variant and a tier set: the departures first, then the sizes."""
+    changes: dict[str, Any] = {}
+    if variant == "working":
+        for departure in made:
+            changes |= departure.sets
+    return changes | tiers.get(tier, {})  # type: ignore[operator]
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -162,11 +235,8 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
         BenchError: unknown option, wrong type, value outside its range.
     """
     known = {option.name: option for option in options(cls)}
-    values: dict[str, Any] = {}
-    if (variant or default_variant(cls)) == "working":
-        for departure in departures(cls):
-            values |= departure.sets
-    values |= cls.tiers.get(tier, {})  # type: ignore[attr-defined]
+    tiers = cls.tiers  # type: ignore[attr-defined]
+    values = _changes(departures(cls), tiers, tier, variant or default_variant(cls))
     for name, text in given.items():
         if name not in known:
             raise unknown(f"option of --{prefix}", name, known)

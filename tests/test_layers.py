@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate"},
+    {"plugins"},
     {"config", "data", "metrics", "nets", "privacy", "storage"},
     {"api", "registry"},
-    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers", "testing"},
-    {"bundle", "pipeline", "report"},
+    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers"},
+    {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
     {"cli"},
     {"__main__"},
@@ -99,7 +100,17 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
         ["audit", "--help"],
         ["audit", "release", "--help"],
         ["list", "datasets"],
+        ["show", "dpsd"],
+        ["show", "gmi"],
+        ["show", "dp-sgd"],
+        ["show", "pate"],
+        ["doctor"],
+        ["run", "--method", "dpsd", "--help"],
+        ["run", "--method", "dp-sgd", "--attack", "gmi", "--teacher", "resnet18", "--help"],
+        ["run", "--method", "dpsd", "--variant", "printed", "--tier", "paper", "--help"],
+        ["audit", "release", "--method", "dpsd", "--help"],
     ],
+    ids=" ".join,
 )
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     run = subprocess.run([sys.executable, "-c", LIGHT.format(arguments)], cwd=ROOT, capture_output=True, text=True)

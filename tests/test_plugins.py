@@ -12,15 +12,18 @@ NOT_RANDOM = {"no-defence"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
-    """One test class per plug-in of a kind, attacks by their goal."""
+    """One test class per plug-in of a kind and variant of it, attacks by their goal."""
     made = []
     for name in registry.entries(kind):
-        if kind == "attack" and (registry.load(kind, name).goal == "membership") != (
-            contract is testing.MembershipContract
-        ):
-            continue
-        members = {"plugin": registry.load(kind, name)} | ({"uses_randomness": False} if name in NOT_RANDOM else {})
-        made.append(pytest.param(type(f"Test_{name}", (contract,), members)(), id=name))
+        known = registry.variants(kind, name)
+        for variant in known:
+            plugin = registry.load(kind, name, variant)
+            if kind == "attack" and (plugin.goal == "membership") != (contract is testing.MembershipContract):
+                continue
+            members: dict[str, Any] = {"plugin": plugin, "variant": variant}
+            members |= {"uses_randomness": False} if name in NOT_RANDOM else {}
+            label = name if len(known) == 1 else f"{name}-{variant}"
+            made.append(pytest.param(type(f"Test_{label}", (contract,), members)(), id=label))
     return made
 
 

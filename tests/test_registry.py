@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from distributions import install
 
-from bench import registry
+from bench import plugins, registry
 from bench.errors import BenchError
+from bench.plugins import discovery
 
 
 def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
@@ -14,7 +16,7 @@ def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
 
 
 def test_names_come_from_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "ROOT", tmp_path)
+    monkeypatch.setattr(discovery, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
     plugin_file(tmp_path / "methods", "_private")
     plugin_file(tmp_path / "methods" / "in_parts", "in_parts")
@@ -29,11 +31,58 @@ def test_names_come_from_files_and_folders(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_collision_names_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "ROOT", tmp_path)
+    monkeypatch.setattr(discovery, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "same")
     plugin_file(tmp_path / "baselines", "same")
     with pytest.raises(BenchError, match=r"methods\.same and baselines\.same"):
         registry.entries("method")
+
+
+PLUGIN = """from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Foreign:
+    version: ClassVar[int] = 1
+    tiers: ClassVar = {}
+    goal: ClassVar[str] = "inversion"
+"""
+
+
+def test_entry_points_of_other_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = "[bench.attacks]\nforeign = foreign_attack\nforeign.working = foreign_attack:Foreign\n"
+    install(tmp_path, points, foreign_attack=PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = registry.find("attack", "foreign")
+    assert (found.folder, found.file, found.summary) == ("attacks", None, "from foreign_attack")
+    assert registry.variants("attack", "foreign") == ("printed", "working")
+    assert registry.load("attack", "foreign").__name__ == "Foreign"
+    assert registry.describe("attack", "foreign").facts == {"version": 1, "goal": "inversion"}
+    with pytest.raises(BenchError, match="has no variant 'own': it has printed and working"):
+        registry.settle("attack", "foreign", "own")
+
+
+def test_two_distributions_with_one_name_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        install(tmp_path / name, f"[bench.attacks]\nforeign = foreign_{name}\n")
+        monkeypatch.syspath_prepend(tmp_path / name)
+    with pytest.raises(BenchError, match="two attacks are called 'foreign': foreign_one and foreign_two"):
+        registry.entries("attack")
+
+
+def test_a_module_with_no_class_or_several_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "[bench.attacks]\nforeign = foreign_empty\n", foreign_empty="")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BenchError, match="expected one dataclass with `version` and `tiers`, found 0"):
+        registry.load("attack", "foreign")
+
+
+def test_every_kind_lists_names_without_importing() -> None:
+    for kind in plugins.KINDS:
+        for entry in plugins.entries(kind).values():
+            assert entry.summary and "\n" not in entry.summary
 
 
 def test_unknown_names_get_suggestions() -> None:

@@ -52,7 +52,7 @@ from bench.dp_training.dp_sgd import Plan, Settings, solve
 from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.dp_training.synthetic_data import SHOWN, PrivateGenerator, Protocol, Synthesis, by_class, seeing_pixels
 from bench.errors import BenchError
-from bench.nets.condensation_convnet import ConvNet
+from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget
 
 SOURCE = "PSG (Chen et al. 2022), Algorithm 1, by the bench's accountant"

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bench.nets import Classifier
-from bench.nets.zoo import OWN, patch_for
+from bench.nets import Classifier, own_names
+from bench.nets.zoo import patch_for
 
 _MISFITS = (TypeError, ValueError, RuntimeError, AssertionError, IndexError, ZeroDivisionError)
 _WITH_HEADS = ("googlenet", "inception_v3")
@@ -31,7 +31,7 @@ def library_call(arch: str, model: Classifier, shape: tuple[int, int, int], clas
         arch: the name that `bench.nets.build` made the student from.
         model: the student, in eval mode.
     """
-    if arch in OWN:
+    if arch in own_names():
         return None
     calls = (
         _torchvision(arch.removeprefix("tv:"), shape, classes)

@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from bench import nets, teachers
+from bench import data, nets, teachers
 from bench.bundle.finding import AGAIN, Found
 from bench.bundle.library import library_call
 from bench.bundle.program import PROGRAM, write_program
-from bench.data.published import PUBLISHED
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.storage.specs import canonical
@@ -48,14 +47,14 @@ def takes(found: Found, own_names: bool) -> Takes:
         BenchError: a release of before they were kept, of a data set that is not a published one.
     """
     where = found.record.spec["release"]["teacher"]["data"]
-    published, kept = PUBLISHED.get(where["dataset"]), found.result.get("input")
+    facts, kept = data.facts(where["dataset"]), found.result.get("input")
     if kept is not None:
         names = tuple(kept["class_names"])
-        return Takes(tuple(kept["shape"]), len(names), names if published or own_names else None)
-    if published is None:
+        return Takes(tuple(kept["shape"]), len(names), names if facts.is_public or own_names else None)
+    if facts.shape is None or not facts.is_public:
         raise BenchError(f"RUN {found.record.hash}: its release does not say which images it takes; {AGAIN}")
-    names = published.classes_of(where["split"])
-    return Takes(published.shape, len(names), names)
+    names = facts.classes_of(where["split"])
+    return Takes(facts.shape, len(names), names)
 
 
 def rebuild(found: Found, given: Takes) -> Classifier:
@@ -97,7 +96,7 @@ def write_network(folder: Path, found: Found, own_names: bool) -> dict[str, Any]
 
 def _data(found: Found) -> str:
     name = found.record.spec["release"]["teacher"]["data"]["dataset"]
-    return name if name in PUBLISHED else WITHHELD
+    return name if data.facts(name).is_public else WITHHELD
 
 
 def _accuracy(found: Found) -> dict[str, Any] | None:

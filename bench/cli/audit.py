@@ -25,7 +25,7 @@ ACTIONS = {
     "prepare": "make what audits of releases share, their teachers, and nothing else; `bench sweep` begins with it",
 }
 OF_BOTH = {
-    *("method", "dataset", run_command.TEACHERS, "tier", "epsilon", "delta", "account", "solve", "unit"),
+    *("method", "variant", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit"),
     *("data_root", "download"),
 }
 OF_RELEASE = OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"}
@@ -183,7 +183,8 @@ def _mechanism(given: argparse.Namespace) -> int:
     from bench.privacy.audit import audit
 
     options = dict(run_command.read_options(given, "method"))
-    method = configure(registry.load("method", given.method), given.tier, options, "method")
+    variant = registry.settle("method", given.method, given.variant)
+    method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
     data.check(given.dataset)

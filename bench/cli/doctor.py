@@ -1,10 +1,17 @@
-"""`bench doctor`: what is installed, devices, data found, and what each missing piece blocks."""
+"""`bench doctor`: what is installed, devices, data found, and what each missing piece blocks.
+
+It imports no library and opens no data set: versions are those of the installed distributions, devices what the system
+lists, and a data set is there if its files are.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import os
 from pathlib import Path
 
+from bench.errors import BenchError
 from bench.progress import out
 
 HELP = "versions, devices, data found, and what each missing piece blocks"
@@ -13,6 +20,7 @@ BLOCKS = {
     "opacus": "the DP-SGD family of baselines",
     "torchmetrics": "FID, KID, SSIM",
 }
+NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,16 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-root",
         type=Path,
         metavar="DIR",
-        help="where data sets lie",
+        help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
     )
 
 
 def execute(given: argparse.Namespace) -> int:
     """Print the report; status 1 if something a plain run needs is missing."""
-    import torch
-
-    from bench import __version__, data
-    from bench.errors import BenchError
+    from bench import __version__
     from bench.storage import provenance
 
     commit = provenance.git_state(Path(__file__).parents[2])["commit"]
@@ -39,21 +44,57 @@ def execute(given: argparse.Namespace) -> int:
     for name, version in provenance.versions().items():
         blocks = BLOCKS.get(name)
         missing += version is None and blocks is None
-        out.print(f"  {name:<14} {version or 'missing: blocks ' + (blocks or 'every run')}", markup=False)
-    out.print("[bold]devices[/bold]")
-    out.print(f"  {provenance.device_name(torch.device('cpu'))}", markup=False)
-    for index in range(torch.cuda.device_count()):
-        out.print(f"  cuda:{index} {torch.cuda.get_device_name(index)}", markup=False)
-    if not torch.cuda.is_available():
-        out.print("  no CUDA device: tier `paper` takes hours to days")
-    out.print("[bold]data[/bold]")
-    for name in (n for n in data.names() if ":" not in n):
-        try:
-            images = data.load(name, given.data_root)
-            out.print(
-                f"  {name:<14} {len(images.train_images)} + {len(images.test_images)} images {images.shape}",
-                markup=False,
-            )
-        except BenchError as error:
-            out.print(f"  {name:<14} missing: blocks --dataset {name}. {error}", markup=False, soft_wrap=True)
+        _print(name, version or f"missing: blocks {blocks or 'every run'}")
+    out.print("[bold]devices[/bold]  (as the system lists them; torch is not asked)")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    _print("cpu", f"{cores} cores")
+    devices = nvidia_devices()
+    for number, device in enumerate(devices):
+        _print(f"cuda:{number}", device)
+    if not devices:
+        out.print("  no NVIDIA device: tier `paper` takes hours to days")
+    _print_data(given.data_root)
     return 1 if missing else 0
+
+
+def _print(name: str, text: str) -> None:
+    out.print(f"  {name:<14} {text}", markup=False, soft_wrap=True)
+
+
+def _print_data(given: Path | None) -> None:
+    from bench import data
+
+    root = data.root_folder(given)
+    out.print(f"[bold]data[/bold]  (in {root})")
+    for name, line in data.names().items():
+        if ":" in name:
+            continue
+        try:
+            missing = data.dataset(name).missing(root)
+        except (BenchError, ImportError, OSError) as error:
+            _print(name, f"not readable: blocks --dataset {name}. {error}")
+            continue
+        _print(name, f"missing: blocks --dataset {name}; no {missing[0]}" if missing else f"found: {line}")
+
+
+def nvidia_devices() -> list[str]:
+    """Names of the NVIDIA devices that the driver lists; [] where there is no driver."""
+    try:
+        listed = [(path / "information").read_text(encoding="utf-8") for path in sorted(NVIDIA.iterdir())]
+    except OSError:
+        listed = []
+    lines = [line for text in listed for line in text.splitlines()]
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")] or _ask_driver()
+
+
+def _ask_driver() -> list[str]:
+    """The same from CUDA's driver library, for systems without /proc."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    named = (driver.cuDeviceGetName(name, len(name), number) == 0 and name.value for number in range(count.value))
+    return [value.decode() for value in named if value]

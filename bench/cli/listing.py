@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import textwrap
 
-from bench import data, registry
-from bench.config import options
+from bench import data, plugins, registry
+from bench.config import Departure, Description, Option
 from bench.errors import unknown
 from bench.progress import out
 
@@ -18,13 +17,21 @@ PER = {
     "client": "epsilon of all data of one client (unit client)",
     "none": "nothing",
 }
-KINDS = ("methods", "baselines", "attacks", "datasets")
+KINDS = {
+    "methods": "method",
+    "baselines": "method",
+    "attacks": "attack",
+    "datasets": "data set",
+    "networks": "network",
+    "teacher-recipes": "teacher recipe",
+}
+"""What is typed after `bench list` to the kind of plug-in."""
 
 
 class LIST:
     """The sub-command `list`."""
 
-    HELP = "what there is: methods, baselines, attacks, data sets"
+    HELP = "what there is: methods, baselines, attacks, data sets, networks, teacher recipes"
     DESCRIPTION = "List what can be named on the command line, with a line each."
 
     @staticmethod
@@ -44,11 +51,13 @@ def _print_kind(kind: str) -> None:
     if kind == "datasets":
         found = data.names()
     else:
-        entries = registry.entries("attack" if kind == "attacks" else "method", kind)
-        found = {name: entry.summary for name, entry in entries.items()}
+        folder = kind if KINDS[kind] == "method" else None
+        found = {name: entry.summary for name, entry in plugins.entries(KINDS[kind], folder).items()}
+    if kind == "networks":
+        found |= {"NAME": "any timm model", "tv:NAME": "any classification model of torchvision"}
     out.print(f"[bold]{kind}[/bold]")
     for name, line in found.items():
-        out.print(f"  {name:<18} {line}", markup=False, soft_wrap=True)
+        _print(f"  {name:<18} {line}")
     if not found:
         out.print("  (none yet)")
 
@@ -57,46 +66,78 @@ class SHOW:
     """The sub-command `show`."""
 
     HELP = "all about one method, baseline or attack"
-    DESCRIPTION = "Reference, needs, unit, options with defaults and help, and where it differs from its paper."
+    DESCRIPTION = (
+        "Reference, needs, unit, variants, where it differs from its paper, options with defaults and help, and the "
+        "departures of the variant `working`."
+    )
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", help="a name from `bench list`")
+        parser.add_argument(
+            "--variant", choices=("printed", "working", "own"), help="show this one (default: the one that is run)"
+        )
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
         known = {**registry.entries("attack"), **registry.entries("method")}
         if given.name not in known:
             raise unknown("method, baseline or attack", given.name, known)
-        _print_plugin(known[given.name])
+        entry = known[given.name]
+        variant = registry.settle(entry.kind, entry.name, given.variant)
+        described = registry.describe(entry.kind, entry.name, variant)
+        _print_facts(entry, variant, described)
+        out.print()
+        _print(textwrap.indent(described.doc, "  "))
+        _print_options(entry, variant, described)
+        if variant == "working":
+            _print_departures(described.departures)
         return 0
 
 
-def _print_plugin(entry: registry.Entry) -> None:
-    cls = registry.load(entry.kind, entry.name)
-    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {cls.version})")
-    facts = {"reference": cls.reference}
+def _print(text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def _print_facts(entry: registry.Entry, variant: str, described: Description) -> None:
+    told = described.facts
+    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {told['version']})")
+    *others, default = registry.variants(entry.kind, entry.name)
+    facts = {"reference": told["reference"], "variants": ", ".join([*others, f"{default} (default)"])}
+    if len(others):
+        facts["shown"] = f"variant {variant}"
     if entry.kind == "method":
-        facts |= {"needs": ", ".join(sorted(cls().needs)), "claimed": PER[cls.unit]}
+        facts |= {"needs": ", ".join(sorted(told["needs"])), "claimed": PER[told["unit"]]}
         facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}
     else:
-        facts |= {"goal": cls.goal, "access": cls.access}
+        facts |= {"goal": told["goal"], "access": told["access"]}
     for name, value in facts.items():
-        out.print(f"  {name:<13} {value}", markup=False, soft_wrap=True)
-    out.print()
-    out.print(textwrap.indent(inspect.getdoc(inspect.getmodule(cls)) or "", "  "), markup=False, soft_wrap=True)
-    out.print(
-        f"\n[bold]options[/bold]  (--{entry.kind}.NAME VALUE; default is the paper's; overrides per tier in brackets)"
-    )
-    for option in options(cls):
-        tiers = [f"{tier} {given[option.name]}" for tier, given in cls.tiers.items() if option.name in given]
-        value = (
-            "|".join(option.choices) + f" = {option.default}"
-            if option.choices
-            else f"{option.kind.__name__} = {option.default}"
-        )
-        out.print(
-            f"  {option.name:<20} {value}" + (f"  [{', '.join(tiers)}]" if tiers else ""), markup=False, soft_wrap=True
-        )
+        _print(f"  {name:<13} {value}")
+
+
+def _print_options(entry: registry.Entry, variant: str, described: Description) -> None:
+    out.print(f"\n[bold]options[/bold]  (--{entry.kind}.NAME VALUE)")
+    _print("  name                 type = default  [what the variant and the tiers change; a tier changes sizes alone]")
+    changed = {name: value for d in described.departures if variant == "working" for name, value in d.sets.items()}
+    for option in described.options:
+        notes = [f"{variant} {changed[option.name]}"] if option.name in changed else []
+        notes += [f"{tier} {given[option.name]}" for tier, given in described.tiers.items() if option.name in given]
+        _print(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
         if option.help:
-            out.print(textwrap.indent(textwrap.fill(option.help, 100), "      "), markup=False)
+            _print(textwrap.indent(textwrap.fill(option.help, 100), "      "))
+
+
+def _value(option: Option) -> str:
+    kind = "|".join(option.choices) if option.choices else option.kind.__name__
+    return f"{kind} = {option.default}" + ("  (a size)" if option.size else "")
+
+
+def _print_departures(departures: tuple[Departure, ...]) -> None:
+    out.print("\n[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
+    for number, departure in enumerate(departures, start=1):
+        _print(f"  {number}. {departure.what}")
+        lines = {"why": departure.why, "worth": departure.worth or "not measured"}
+        if departure.sets:
+            lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
+        for label, text in lines.items():
+            _print(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))

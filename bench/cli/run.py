@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.config import TIERS, Variant, configure, options, plain
+from bench.config import TIERS, Option
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
@@ -23,14 +23,22 @@ DESCRIPTION = (
 )
 PREFIXES = ("method", "attack", "teacher")
 DESTINATION = "{}_option_{}"
-TEACHERS = DESTINATION.format("method", "teachers")
+STANDARD = "standard"
+"""The teacher recipe that is used where none is named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that every run has."""
     what = parser.add_argument_group("what to run")
     what.add_argument("--method", metavar="NAME", help="method or baseline to run; `bench list methods` (required)")
+    what.add_argument(
+        "--variant",
+        choices=("printed", "working", "own"),
+        help="printed: the algorithm as its paper prints it; working: with the changes that it needs to learn, which "
+        "`bench show NAME` lists; own: an algorithm of this project (default: working, if there is one)",
+    )
     what.add_argument("--attack", metavar="NAME", help="attack to run; without it the release is only measured")
+    what.add_argument("--attack-variant", choices=("printed", "working", "own"), help="the same of the attack")
     what.add_argument(
         "--dataset", metavar="NAME", default="digits", help="data set, `bench list datasets` (default digits)"
     )
@@ -40,49 +48,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how the training set is shared out: iid, full, disjoint-low, disjoint-high (default iid)",
     )
     what.add_argument(
+        "--tier",
+        choices=TIERS,
+        default="quick",
+        help="size of the run. smoke: seconds, for tests; quick: minutes on two cores; paper: the paper's (default "
+        "quick)",
+    )
+    what.add_argument("--seeds", default="0", metavar="LIST", help="comma-separated seeds, a record each (default 0)")
+    networks = parser.add_argument_group("networks")
+    networks.add_argument(
         "--teacher",
         metavar="NET",
         default="resnet18",
-        help="any timm model, or tv:NAME for torchvision (default resnet18)",
+        help="any timm model, tv:NAME for torchvision, or one of `bench list networks` (default resnet18)",
     )
-    what.add_argument(
+    networks.add_argument(
         "--teacher-weights",
         type=Path,
         metavar="FILE",
         help="your own trained teacher: .safetensors or a torch state dict",
     )
-    what.add_argument(
+    networks.add_argument(
         "--teacher-normalise",
         metavar="MEAN,STD",
         help="what your teacher was trained with, on pixels in [0, 1] (default 0.5,0.5)",
     )
-    what.add_argument(
-        "--teachers",
-        dest=TEACHERS,
-        metavar="N",
-        help="train N teachers on disjoint parts of the private data and let them answer together: the way to a finite "
-        "accounted epsilon; for methods with the option `teachers`",
-    )
-    what.add_argument(
+    networks.add_argument(
         "--student",
         metavar="NET",
         default="datalens",
-        help="network of the student (default datalens, as in the papers)",
+        help="network of the student, named as the teacher's (default datalens, as in the papers)",
     )
-    what.add_argument(
-        "--tier",
-        choices=TIERS,
-        default="quick",
-        help="smoke: seconds, for tests; quick: minutes on two cores; paper: the paper's settings",
-    )
-    what.add_argument(
-        "--variant",
-        choices=("printed", "working", "own"),
-        help="printed: the paper's algorithm and nothing else; working: the nearest one that learns, as `bench show` "
-        "lists its departures (default working, where there is one)",
-    )
-    what.add_argument("--attack-variant", choices=("printed", "working", "own"), help="the same of the attack")
-    what.add_argument("--seeds", default="0", metavar="LIST", help="comma-separated seeds, a record each (default 0)")
     budget = parser.add_argument_group("privacy budget")
     budget.add_argument(
         "--epsilon",
@@ -140,46 +136,51 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
         BenchError: an unknown plug-in.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--method", "--attack", "--tier", "--variant", "--attack-variant"):
+    for name in ("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant", "--teacher.recipe"):
         first.add_argument(name, nargs="?")
     named, _ = first.parse_known_args(arguments)
     wants_help = bool({"-h", "--help"} & set(arguments))
     for prefix in PREFIXES:
-        chosen: str | None = getattr(named, prefix, None)
-        asked = any(a.startswith(f"--{prefix}.") for a in arguments) or (wants_help and chosen is not None)
-        variant = named.variant if prefix == "method" else named.attack_variant
-        cls = _plugin(prefix, chosen, variant) if asked else None
-        if cls is not None:
-            _add_options(parser, prefix, cls, named.tier or "quick", variant)
+        asked = any(word.startswith(f"--{prefix}.") for word in arguments)
+        if getattr(named, prefix) is None and not (asked and prefix == "teacher"):
+            continue
+        if asked or wants_help:
+            _add_options(parser, prefix, named)
 
 
-def _plugin(prefix: str, name: str | None, variant: str | None) -> type[Any] | None:
+def _add_options(parser: argparse.ArgumentParser, prefix: str, named: argparse.Namespace) -> None:
+    """Add the options of the plug-in that `named` names for a prefix. Raises BenchError if there is none."""
     from bench import registry
 
     if prefix == "teacher":
-        from bench.teachers import Recipe
-
-        return Recipe
-    return None if name is None else registry.load(prefix, name, variant)
-
-
-def _add_options(
-    parser: argparse.ArgumentParser, prefix: str, cls: type[Any], tier: str, variant: Variant | None
-) -> None:
+        recipe, variant = getattr(named, "teacher.recipe") or STANDARD, None
+        described = registry.describe("teacher recipe", recipe)
+    else:
+        variant = named.variant if prefix == "method" else named.attack_variant
+        described = registry.describe(prefix, getattr(named, prefix), variant)
     group = parser.add_argument_group(f"options of the {prefix}")
-    usual = plain(configure(cls, tier if tier in TIERS else "quick", {}, prefix, variant))
-    for option in options(cls):
-        now = usual[option.name]
-        note = f"[{now}]" if now == option.default else f"[{now}; paper {option.default}]"
-        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if option.kind is bool else {}
-        metavar = "|".join(option.choices) if option.choices else option.kind.__name__
+    if prefix == "teacher":
         group.add_argument(
-            f"--{prefix}.{option.name}",
-            dest=DESTINATION.format(prefix, option.name),
-            metavar=metavar,
-            help=f"{option.help} {note}".replace("%", "%%"),
-            **extra,
+            "--teacher.recipe",
+            dest=DESTINATION.format(prefix, "recipe"),
+            metavar="NAME",
+            help=f"how the teacher is trained, `bench list teacher-recipes` [{recipe}]",
         )
+    usual = described.values(named.tier if named.tier in TIERS else "quick", variant)
+    for option in described.options:
+        _add_option(group, prefix, option, usual[option.name])
+
+
+def _add_option(group: argparse._ArgumentGroup, prefix: str, option: Option, usual: Any) -> None:
+    note = f"[{usual}]" if usual == option.default else f"[{usual}; paper {option.default}]"
+    extra: dict[str, Any] = {"nargs": "?", "const": "true"} if option.kind is bool else {}
+    group.add_argument(
+        f"--{prefix}.{option.name}",
+        dest=DESTINATION.format(prefix, option.name),
+        metavar="|".join(option.choices) if option.choices else option.kind.__name__,
+        help=f"{option.help} {note}".replace("%", "%%"),
+        **extra,
+    )
 
 
 def execute(given: argparse.Namespace) -> int:

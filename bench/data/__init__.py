@@ -1,24 +1,30 @@
 """Image data sets and their splits.
 
 Importing this package loads neither torch nor any data library, so that `bench list datasets` answers at once; the
-readers are imported by `load`.
+readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 
-from bench.data.catalog import check, load, names, slug
+from bench.data.catalog import check, dataset, facts, load, names, root_folder, slug
+from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData, corrupted, to_float
 from bench.data.splits import Split, aux_labels, aux_part, private_domain, private_part, split, split_names
 
 __all__ = [
+    "Dataset",
+    "DatasetFacts",
     "ImageData",
     "Split",
     "aux_labels",
     "aux_part",
     "check",
     "corrupted",
+    "dataset",
+    "facts",
     "load",
     "names",
     "private_domain",
     "private_part",
+    "root_folder",
     "slug",
     "split",
     "split_names",

@@ -8,15 +8,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import plugins
+from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData
 from bench.errors import BenchError, unknown
 
-_NAMED = {
-    "digits": "scikit-learn's 8x8 digits at 16x16, 1,438 + 359 images, 10 classes; needs no download",
-    "mnist": "MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes",
-    "fmnist": "Fashion-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes",
-    "cifar10": "CIFAR-10, 32x32 colour, 50,000 + 10,000 images, 10 classes; also an unpacked tree of JPEG files",
-}
+KIND = "data set"
 _BY_PATH = {
     "imagefolder": "PATH/{train,test or val}/CLASS/* or PATH/CLASS/* (1/6 held out); PATH@64 sets the size, default 32",
     "npz": "a NumPy archive with {train,test}_{images,labels}, the layout of MedMNIST; val_* joins the training set",
@@ -36,7 +33,29 @@ class _Source:
 
 def names() -> dict[str, str]:
     """Data set name -> one line about it. `imagefolder:PATH` and `npz:PATH` stand for any path."""
-    return _NAMED | {f"{kind}:PATH": line for kind, line in _BY_PATH.items()}
+    named = {name: entry.summary for name, entry in plugins.entries(KIND).items()}
+    return named | {f"{kind}:PATH": line for kind, line in _BY_PATH.items()}
+
+
+def dataset(name: str) -> Dataset:
+    """The plug-in called `name`. Raises BenchError for another name; `imagefolder:PATH` and `npz:PATH` have none."""
+    return plugins.class_of(plugins.find(KIND, name), _is_dataset, "one class that extends Dataset")()
+
+
+def facts(name: str) -> DatasetFacts:
+    """What is known of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of the plug-in NAME.
+
+    >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape
+    ((3, 32, 32), None)
+    """
+    known, parts = plugins.entries(KIND), name.split("-")
+    starts = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    found = next((start for start in starts if start in known), None)
+    return DatasetFacts() if found is None else dataset(found).facts
+
+
+def _is_dataset(cls: type) -> bool:
+    return issubclass(cls, Dataset)
 
 
 def check(name: str) -> None:
@@ -75,19 +94,15 @@ def load(name: str, root: Path | None = None, download: bool = False) -> ImageDa
 
     Args:
         name: one of `names()`, with PATH filled in; a relative PATH is seen from the working directory.
-        root: folder of mnist, fmnist and cifar10 in torchvision's layout; default $BENCH_DATA, else
-            ~/.cache/dp-distill-bench.
-        download: let torchvision fetch mnist, fmnist or cifar10 into `root` where files are missing.
+        root: folder below which data sets lie, mnist, fmnist and cifar10 in torchvision's layout; default $BENCH_DATA,
+            else ~/.cache/dp-distill-bench.
+        download: fetch what is missing into `root`; torchvision does so for mnist, fmnist and cifar10.
 
     Raises:
         BenchError: unknown name; missing, corrupt or unsuitable files, naming the file and what would do.
     """
     source = _parse(name)
     path = Path(os.path.expanduser(source.path))
-    if source.kind == "digits":
-        from bench.data.digits import load_digits
-
-        return load_digits()
     if source.kind == "npz":
         from bench.data.npz import load_npz
 
@@ -96,18 +111,17 @@ def load(name: str, root: Path | None = None, download: bool = False) -> ImageDa
         from bench.data.folder import load_folder
 
         return load_folder(path, source.size, slug(name))
-    from bench.data import vision
-
-    return vision.READERS[source.kind](_resolve(root), download)
+    return dataset(source.kind).load(root_folder(root), download)
 
 
-def _resolve(root: Path | None) -> Path:
+def root_folder(root: Path | None) -> Path:
+    """The folder below which data sets lie: the one given, $BENCH_DATA, or ~/.cache/dp-distill-bench."""
     given = str(root) if root is not None else os.environ.get("BENCH_DATA") or "~/.cache/dp-distill-bench"
     return Path(os.path.expanduser(given))
 
 
 def _parse(name: str) -> _Source:
-    if name in _NAMED:
+    if name in plugins.entries(KIND):
         return _Source(name)
     kind, colon, path = name.partition(":")
     if not colon or kind not in _BY_PATH:

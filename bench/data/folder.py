@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from bench.data.images import ImageData
+from bench.data.sets.cifar10 import CLASSES as CIFAR10_CLASSES
 from bench.errors import BenchError
 
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR10_SIDE = 32
 _BAD_IMAGE = (OSError, EOFError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError)
 

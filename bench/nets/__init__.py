@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.nets.ensemble import Ensemble
-from bench.nets.students import DataLensNet, EvaluatorNet, SmallNet
-from bench.nets.zoo import Classifier, build, check
+from bench.nets.small_net import SmallNet
+from bench.nets.zoo import Classifier, build, check, own_names
 
-__all__ = ["Classifier", "DataLensNet", "Ensemble", "EvaluatorNet", "SmallNet", "build", "check"]
+__all__ = ["Classifier", "Ensemble", "SmallNet", "build", "check", "own_names"]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.errors import BenchError
-from bench.nets.students import SmallNet
+from bench.nets.small_net import SmallNet
 
 HALVED_FROM = 24
 SMALLEST, LARGEST = 12, 64
@@ -118,23 +118,3 @@ class PrivateVgg(SmallNet):
         flat = channels * (height // 8) * (width // 8)
         self.trunk = nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, 128), type(self).activation())
         self.head = nn.Linear(128, classes)
-
-
-class ReluPrivateNet(PrivateNet):
-    """`PrivateNet` with ReLU."""
-
-    activation = nn.ReLU
-
-
-class ReluPrivateVgg(PrivateVgg):
-    """`PrivateVgg` with ReLU."""
-
-    activation = nn.ReLU
-
-
-NETWORKS: dict[str, type[SmallNet]] = {
-    "tanh-cnn": PrivateNet,
-    "relu-cnn": ReluPrivateNet,
-    "tanh-vgg": PrivateVgg,
-    "relu-vgg": ReluPrivateVgg,
-}

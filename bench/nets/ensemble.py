@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from bench.nets.students import SmallNet
+from bench.nets.small_net import SmallNet
 from bench.nets.zoo import Classifier, Shape, build
 
 State = dict[str, Tensor]

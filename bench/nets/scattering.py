@@ -1,4 +1,4 @@
-"""Fixed features: a small wavelet scattering transform, and a classifier with nothing but a linear layer to train.
+"""Fixed features: a small wavelet scattering transform.
 
 Wavelets, moduli and local averages know nothing of any data set, so that a linear layer on top learns from few images
 and a release may use the features freely.
@@ -7,20 +7,13 @@ and a release may use the features freely.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.errors import BenchError
-from bench.nets.stroke_generator import StrokeGenerator
-from bench.nets.students import SmallNet
-
 ANGLES = 4
-SMALLEST, LARGEST = 8, 64
 CENTRE_FREQUENCY, BANDWIDTH = 0.75 * math.pi, 0.8
-REFERENCE_IMAGES, REFERENCE_SEED, REFERENCE_POINTS = 2000, 99, (3, 4, 5, 6, 8)
 
 
 class Scattering(nn.Module):
@@ -89,62 +82,3 @@ def _average(x: Tensor, window: Tensor, stride: int) -> Tensor:
     half = window.shape[-1] // 2
     padded = F.pad(x.reshape(n * c, 1, h, w), (half - stride // 2, half) * 2)
     return F.conv2d(padded, window, stride=stride).unflatten(0, (n, c)).squeeze(2)
-
-
-class ScatterNet(SmallNet):
-    """Square roots of scattering coefficients, standardised by constants from random pen strokes, and a linear layer.
-
-    1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in closed
-    form, so that hundreds of teachers take a second. The standardisation is a public constant: it comes from the
-    drawings of `StrokeGenerator`, never from data.
-
-    Args:
-        shape: (c, h, w), sides of 8 to 64; channels are averaged.
-        classes: number of classes.
-
-    Raises:
-        BenchError: images it cannot take.
-    """
-
-    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
-        super().__init__()
-        _, height, width = shape
-        if min(height, width) < SMALLEST or max(height, width) > LARGEST:
-            raise BenchError(
-                f"the network scatter-linear takes images of {SMALLEST} to {LARGEST} pixels, not {height}x{width}: "
-                "use another one"
-            )
-        self.trunk = nn.Sequential(_Standardised(*_constants(max(height, width))), nn.Flatten())
-        with torch.no_grad():
-            features = self.trunk(torch.zeros(1, *shape)).shape[1]
-        self.head = nn.Linear(features, classes)
-
-
-class _Standardised(nn.Module):
-    """Scattering coefficients to (sqrt - mean) / std, channel by channel."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
-        super().__init__()
-        self.scattering = Scattering()
-        self.register_buffer("mean", mean.clone(), persistent=False)
-        self.register_buffer("std", std.clone(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w), as a `Classifier` normalises them to [-1, 1], to (n, 25, ., .)."""
-        return (self.scattering((x + 1) / 2).clamp_min(0).sqrt() - self.mean) / self.std
-
-
-@cache
-def _constants(size: int) -> tuple[Tensor, Tensor]:
-    """(1, 25, 1, 1) mean and standard deviation of the root coefficients of random strokes of that size."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(REFERENCE_SEED)
-        drawn = []
-        for points in REFERENCE_POINTS:
-            pen = StrokeGenerator((1, size, size), points)
-            drawn.append(pen(torch.randn(REFERENCE_IMAGES // len(REFERENCE_POINTS), pen.latent)))
-        roots = torch.cat([Scattering()(part).clamp_min(0).sqrt() for part in drawn])
-    return roots.mean((0, 2, 3), keepdim=True), roots.std((0, 2, 3), keepdim=True)

@@ -1,6 +1,8 @@
-"""Classifiers by name: a few of ours, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
+"""Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
-Each comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them itself, by public constants.
+A plug-in is one class that extends `SmallNet`, in a file of its own: `classifiers/NAME.py`, or an entry point of the
+group `bench.networks`. Every network comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them
+itself, by public constants.
 """
 
 from __future__ import annotations
@@ -8,27 +10,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bench import plugins
 from bench.errors import BenchError
-from bench.nets import dp_sgd_nets
-from bench.nets.condensation_convnet import ConvNet
-from bench.nets.scattering import ScatterNet
-from bench.nets.students import DataLensNet, DgdNet, EvaluatorNet, ShardNet, SmallNet
+from bench.nets.small_net import SmallNet
 
-OWN: dict[str, type[SmallNet]] = {
-    "datalens": DataLensNet,
-    "evaluator-cnn": EvaluatorNet,
-    "dgd-cnn": DgdNet,
-    "shard-cnn": ShardNet,
-    "scatter-linear": ScatterNet,
-    "convnet": ConvNet,
-    **dp_sgd_nets.NETWORKS,
-}
+KIND = "network"
 SMALL_IMAGE = 64
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
 _NAME = re.compile(r"(tv:)?[A-Za-z0-9_-]+")
@@ -77,7 +69,7 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
     Weights are drawn from torch's global generator, which the caller seeds.
 
     Args:
-        arch: "datalens", "evaluator-cnn", a timm model name, or "tv:" and a torchvision classification model name.
+        arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name.
         shape: (c, h, w) of one image. Networks that need the image size are told it; names with `_patchP` get smaller
             patches below 64 pixels (`patch_for`).
         classes: number of classes, at least 2.
@@ -86,10 +78,9 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
         BenchError: an unknown name, a name that would have to be downloaded or opened, or a network that cannot take
             images of this size (found by putting two black images through it).
     """
-    check(arch)
+    make = _maker(arch)
     try:
-        body = _body(arch, shape, classes)
-        model = Classifier(body)
+        model = Classifier(make(shape, classes))
         logits = _try_out(model, shape)
     except _MISFITS as error:
         raise _misfit(arch, shape, f"{type(error).__name__}: {error}") from error
@@ -98,19 +89,40 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
     return model
 
 
+def own_names() -> list[str]:
+    """The names of the plug-ins."""
+    return list(plugins.entries(KIND))
+
+
 def check(arch: str) -> None:
     """Check that `build` knows the name, without building anything. Raises BenchError with up to five close names."""
-    if arch in OWN:
+    own = own_names()
+    if arch in own:
         return
     if not _NAME.fullmatch(arch):
         raise BenchError(
-            f"'{arch}' is not a network name: give {', '.join(OWN)}, a timm name without the '.tag' of "
+            f"'{arch}' is not a network name: give {', '.join(own)}, a timm name without the '.tag' of "
             "pretrained weights, or tv:NAME; nothing is downloaded or read from a path (own weights: --teacher-weights)"
         )
     if arch not in _library_names():
-        close = difflib.get_close_matches(arch, [*OWN, *sorted(_library_names())], n=5, cutoff=0.5)
+        close = difflib.get_close_matches(arch, [*own, *sorted(_library_names())], n=5, cutoff=0.5)
         hint = f" Close: {', '.join(close)}." if close else ""
-        raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(OWN)}, timm's names, and tv:NAME")
+        raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
+
+
+@cache
+def _maker(arch: str) -> Callable[[Shape, int], nn.Module]:
+    """What makes the network of that name. Raises BenchError as `check`."""
+    check(arch)
+    if arch in own_names():
+        return plugins.class_of(plugins.find(KIND, arch), _is_network, "one class that extends SmallNet")
+    if arch.startswith("tv:"):
+        return partial(_from_torchvision, arch.removeprefix("tv:"))
+    return partial(_from_timm, arch)
+
+
+def _is_network(cls: type) -> bool:
+    return issubclass(cls, SmallNet)
 
 
 @cache
@@ -120,14 +132,6 @@ def _library_names() -> frozenset[str]:
 
     tv = torchvision.models.list_models(module=torchvision.models)
     return frozenset(timm.list_models()) | {f"tv:{name}" for name in tv}
-
-
-def _body(arch: str, shape: Shape, classes: int) -> nn.Module:
-    if arch in OWN:
-        return OWN[arch](shape, classes)
-    if arch.startswith("tv:"):
-        return _from_torchvision(arch.removeprefix("tv:"), shape, classes)
-    return _from_timm(arch, shape, classes)
 
 
 def _from_timm(name: str, shape: Shape, classes: int) -> nn.Module:

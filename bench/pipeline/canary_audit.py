@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import leaderboard, registry, teachers
-from bench.config import plain
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
@@ -48,7 +47,7 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     """The spec of an audit with one seed, which the coins and all trainings depend on."""
     release = run_spec(job, seed).release
     teacher = release.teacher
-    recipe = plain(_overfitted(job, game).recipe)
+    recipe = _overfitted(job, game).recipe.settings()
     audited = AuditTeacherSpec(teacher.data, teacher.arch, None, recipe, seed, canaries=game.canaries, coins=seed)
     return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
 

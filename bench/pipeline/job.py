@@ -69,7 +69,7 @@ def load_job(settings: Settings, load: Loader = load_material) -> Job:
         nets.check(arch)
     method, variant = _plugin("method", s.method, s.variant, s.tier, s.method_options)
     attack, attack_variant = _attack(s)
-    recipe = configure(teachers.Recipe, s.tier, dict(s.teacher_options), "teacher")
+    recipe = teachers.make_recipe(s.tier, dict(s.teacher_options))
     sha, device = _weights_sha256(s.teacher_weights), pick_device(s.device)
     store, evaluator_recipe = Store(s.out, s.fresh, progress.say), teachers.recipe_for(s.tier)
     material = load(s.dataset, s.split, s.data_root, s.download)

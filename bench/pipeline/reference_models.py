@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from bench.api import Access, AttackerKnowledge, Reference, Target
-from bench.config import plain
 from bench.data import to_float
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
@@ -36,7 +35,7 @@ def halves(count: int, suspects: int) -> Tensor:
 
 def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) -> str:
     """Of all that a membership attack is given besides its target."""
-    made = {"suspects": challenge.fingerprint, "recipe": plain(job.recipe), "arch": release.teacher.arch}
+    made = {"suspects": challenge.fingerprint, "recipe": job.recipe.settings(), "arch": release.teacher.arch}
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
@@ -87,7 +86,7 @@ class ReferenceModels:
         )
         job = replace(self._job, material=replace(self._job.material, private=(images, labels)))
         where = replace(release.teacher.data, split=f"{release.teacher.data.split}/reference-{name}")
-        recipe = plain(job.recipe)
+        recipe = job.recipe.settings()
         spec = replace(release.teacher, data=where, weights=None, recipe=recipe, normalise=None, seed=release.seed)
         teacher = teacher_steps.teacher(job, spec)
         self._seconds[f"{name} teacher"] = teacher.step.seconds

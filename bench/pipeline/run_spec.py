@@ -21,7 +21,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     s, m, method = job.settings, job.material.data, job.method
     where = DataSpec(m.name, m.fingerprint, s.split)
     # A user's own weights come from no recipe of ours, and are the same for all seeds.
-    recipe, teacher_seed = (plain(job.recipe), seed) if job.weights_sha256 is None else ({}, 0)
+    recipe, teacher_seed = (job.recipe.settings(), seed) if job.weights_sha256 is None else ({}, 0)
     teacher = TeacherSpec(where, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
     shards = job.shards()
     ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
@@ -31,7 +31,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         variant=job.variant,
     )
     everything = replace(where, split="all")
-    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED)
+    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, job.evaluator_recipe.settings(), EVALUATOR_SEED)
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
 
@@ -51,9 +51,15 @@ def changed_options(job: Job) -> Changed:
     return {
         "method": _changed(job.method, s.tier, job.variant),
         "attack": {} if job.attack is None else _changed(job.attack, s.tier, job.attack_variant),
-        "teacher": {} if job.weights_sha256 is not None else _changed(job.recipe, s.tier, "printed"),
+        "teacher": {} if job.weights_sha256 is not None else _changed_recipe(job),
         "budget": {name: value for name, value in budget.items() if value != usual[name]},
     }
+
+
+def _changed_recipe(job: Job) -> dict[str, Any]:
+    """The recipe's name, where one was named, and what differs from its defaults."""
+    named = {option: name for option, name in job.settings.teacher_options if option == "recipe"}
+    return named | _changed(job.recipe, job.settings.tier, "printed")
 
 
 def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import shlex
 from functools import cache
 from typing import Any
 
-from bench import registry
+from bench import plugins, registry
 from bench.config import Variant, configure, plain
 from bench.storage.records import Record
 
@@ -36,7 +36,11 @@ def command(record: Record) -> str:
     parts += _options("method", release["method"], tier, release["options"], release["variant"])
     if attack is not None:
         parts += _options("attack", attack["attack"], tier, attack["options"], attack["variant"])
-    parts += [] if teacher["weights"] else _options("teacher", "", tier, teacher["recipe"], "printed")
+    recipe = {name: value for name, value in teacher["recipe"].items() if name != "recipe_version"}
+    if not teacher["weights"]:
+        parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
+        [] if teacher["weights"] else _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
+    )
     return shlex.join(parts)
 
 
@@ -123,7 +127,7 @@ def _options(kind: str, name: str, tier: str, given: dict[str, Any], variant: Va
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
             continue
-        flag = "--teachers" if (kind, key) == ("method", "teachers") else f"--{kind}.{key}"
+        flag = f"--{kind}.{key}"
         text = str(value).lower() if isinstance(value, bool) else str(value)
         parts += [f"{flag}={text}"] if text.startswith("-") or not text else [flag, text]
     return parts
@@ -144,9 +148,9 @@ def _version(kind: str, name: str) -> int:
 def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, Any]:
     """The options of a plug-in's variant at a tier; none of one that is not installed."""
     if kind == "teacher":
-        from bench.teachers import Recipe
+        from bench.teachers import make_recipe
 
-        return plain(configure(Recipe, tier, {}, "teacher"))
+        return plain(make_recipe(tier, {"recipe": name})) if name in plugins.entries("teacher recipe") else {}
     if name not in installed(kind) or variant not in registry.variants(kind, name):
         return {}
     return plain(configure(registry.load(kind, name, variant), tier, {}, kind, variant))

@@ -1,10 +1,11 @@
-"""Teachers: the training recipe, the loop, weight files, and the evaluator network that scores attacks."""
+"""Teachers: training recipes, the loop, weight files, and the evaluator network that scores attacks."""
 
 from __future__ import annotations
 
 from bench.teachers.ensemble import fit_ensemble
 from bench.teachers.evaluator import EVALUATOR, recipe_for
-from bench.teachers.recipe import Recipe
+from bench.teachers.recipe import make_recipe, recipe_class
+from bench.teachers.recipes.standard import Recipe
 from bench.teachers.training import accuracy, features, fit, predict
 from bench.teachers.weights import load, load_user, save
 
@@ -17,7 +18,9 @@ __all__ = [
     "fit_ensemble",
     "load",
     "load_user",
+    "make_recipe",
     "predict",
+    "recipe_class",
     "recipe_for",
     "save",
 ]

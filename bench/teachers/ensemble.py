@@ -15,7 +15,7 @@ from bench.api import Shards
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
 from bench.seeds import derive
-from bench.teachers.training import augmented
+from bench.teachers.augmentation import augmented
 
 How = Literal["auto", "stacked", "in turn"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.errors import unknown
-from bench.teachers.recipe import Recipe
+from bench.teachers.recipes.standard import Recipe
 
 EVALUATOR = "evaluator-cnn"
 

@@ -1,77 +1,30 @@
-"""How to train a classifier: public hyper-parameters, one set per tier."""
+"""Teacher recipes by name: `recipes/NAME.py`, or an entry point of the group `bench.teacher_recipes`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
 
-from bench.errors import BenchError, unknown
+from bench import plugins
+from bench.config import configure
+from bench.teachers.recipes.standard import KIND, Recipe
+
+STANDARD = "standard"
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A supervised training run. The defaults are the tier `paper`, meant for a GPU."""
+def recipe_class(name: str) -> type[Recipe]:
+    """The recipe called `name`. Raises BenchError."""
+    return plugins.class_of(plugins.find(KIND, name), _is_recipe, "one class that extends Recipe")
 
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
-        "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
-    }
 
-    epochs: int = 30
-    """Passes over the training images."""
-    max_steps: int = 0
-    """Optimiser steps after which training ends even if passes remain; 0 = no limit."""
-    batch: int = 256
-    """Images per step; at least 2, for BatchNorm."""
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    """adamw, or sgd with Nesterov momentum 0.9."""
-    lr: float = 2e-3
-    """Peak learning rate."""
-    warmup: float = 0.1
-    """Share of the steps in which the rate rises linearly to its peak; it then falls to 0 along a cosine."""
-    weight_decay: float = 0.02
-    """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
-    label_smoothing: float = 0.0
-    """Share of the target spread evenly over all classes."""
-    shift: int = 2
-    """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
-    flip: bool = False
-    """Mirror half of the images left to right; wrong for digits and letters."""
+def make_recipe(tier: str, given: Mapping[str, str]) -> Recipe:
+    """The recipe that `--teacher.NAME VALUE` asks for; `--teacher.recipe` names it, the others are its options.
 
-    def __post_init__(self) -> None:
-        limits = {
-            "epochs": (self.epochs >= 1, "at least 1"),
-            "max_steps": (self.max_steps >= 0, "at least 0"),
-            "batch": (self.batch >= 2, "at least 2"),
-            "optimizer": (self.optimizer in ("adamw", "sgd"), "adamw or sgd"),
-            "lr": (self.lr > 0, "above 0"),
-            "warmup": (0 <= self.warmup <= 1, "in [0, 1]"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "shift": (self.shift >= 0, "at least 0"),
-        }
-        for name, (holds, expected) in limits.items():
-            if not holds:
-                raise BenchError(f"the training recipe's {name} must be {expected}, not {getattr(self, name)!r}")
+    Raises:
+        BenchError: an unknown recipe or option, or a value it cannot have.
+    """
+    options = {name: text for name, text in given.items() if name != "recipe"}
+    return configure(recipe_class(given.get("recipe", STANDARD)), tier, options, "teacher")
 
-    @classmethod
-    def at(cls, tier: str, **overrides: Any) -> Recipe:
-        """The recipe of a tier (smoke, quick, paper), some fields changed. Raises BenchError for another tier."""
-        known = {**cls.tiers, "paper": {}}
-        if tier not in known:
-            raise unknown("tier", tier, known)
-        return cls(**{**known[tier], **overrides})
 
-    def steps(self, images: int) -> int:
-        """Optimiser steps that `fit` takes on so many training images.
-
-        >>> [Recipe(epochs=3, batch=100, max_steps=8).steps(n) for n in (1, 201, 202, 500)]
-        [0, 6, 8, 8]
-        """
-        total = self.epochs * self.steps_per_epoch(images)
-        return min(total, self.max_steps) if self.max_steps else total
-
-    def steps_per_epoch(self, images: int) -> int:
-        """Batches in one pass; a last batch of a single image is left out, since BatchNorm has no variance for it."""
-        full, rest = divmod(images, self.batch)
-        return full + (rest > 1)
+def _is_recipe(cls: type) -> bool:
+    return issubclass(cls, Recipe)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.seeds import derive
-from bench.teachers.recipe import Recipe
+from bench.teachers.recipes.standard import Recipe
 
 
 def fit(
@@ -25,7 +24,7 @@ def fit(
     advance: Callable[[int], object] = lambda _steps: None,
     autocast: bool = False,
 ) -> None:
-    """Train `model` in place by cross-entropy; it ends on `device`, in eval mode.
+    """Train `model` in place on the recipe's loss; it ends on `device`, in eval mode.
 
     All randomness (order, augmentation, the model's own dropout) comes from `seed`; torch's global generators are left
     as they were found. The images may stay on another device: batches move.
@@ -45,6 +44,11 @@ def fit(
         raise RunFailed(f"cannot train a classifier on {len(images)} image(s): at least two are needed")
     model.to(device).train()
     optimizer = _optimizer(model, recipe)
+
+    def ask(x: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+            return model(x).float()
+
     augment = torch.Generator().manual_seed(derive(seed, "augmentation"))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(seed, "model"))
@@ -52,11 +56,9 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, total, recipe.warmup)
             here = chosen.to(images.device)
-            x = augmented(images[here].to(device), recipe.shift, recipe.flip, augment)
+            x = recipe.augment(images[here].to(device), augment)
             y = labels[chosen.to(labels.device)].to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-                logits = model(_unit(x))
-            loss = F.cross_entropy(logits.float(), y, label_smoothing=recipe.label_smoothing)
+            loss = recipe.loss(ask, _unit(x), y, augment)
             if not torch.isfinite(loss):
                 raise RunFailed(
                     f"training diverged at step {step + 1} of {total}, loss {loss.item()}; lower lr={recipe.lr}"
@@ -93,30 +95,6 @@ def schedule(step: int, total: int, warmup: float) -> float:
     if step < rising:
         return (step + 1) / rising
     return 0.5 + 0.5 * math.cos(math.pi * (step - rising) / (total - rising))
-
-
-def augmented(images: Tensor, shift: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Each image moved by its own random whole number of pixels, 0 where nothing was, and perhaps mirrored.
-
-    Args:
-        images: (n, c, h, w), any dtype and device.
-        shift: offsets are uniform on -shift..shift in both directions.
-        flip: mirror each image left to right with probability 1/2.
-        generator: on the CPU, so that the draws do not depend on the device.
-    """
-    n, _, height, width = images.shape
-    device = images.device
-    if shift:
-        offsets = torch.randint(0, 2 * shift + 1, (2, n, 1), generator=generator).to(device)
-        rows = offsets[0] + torch.arange(height, device=device)
-        columns = offsets[1] + torch.arange(width, device=device)
-        every = torch.arange(n, device=device)[:, None, None]
-        padded = F.pad(images, (shift, shift, shift, shift))
-        images = padded[every, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
-    if flip:
-        mirrored = (torch.rand(n, generator=generator) < 0.5).to(device)
-        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
-    return images
 
 
 def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:

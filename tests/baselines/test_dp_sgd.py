@@ -31,8 +31,7 @@ from bench.dp_training.dp_sgd import (
     train,
 )
 from bench.errors import BenchError
-from bench.nets import Classifier
-from bench.nets.students import SmallNet
+from bench.nets import Classifier, SmallNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.testing import context

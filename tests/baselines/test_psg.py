@@ -24,7 +24,7 @@ from bench.dp_training.private_gradient import PrivateGradient
 from bench.dp_training.synthetic_data import Protocol
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.condensation_convnet import ConvNet
+from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher

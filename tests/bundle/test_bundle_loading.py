@@ -16,8 +16,6 @@ from bench import nets
 from bench.bundle import library, load, network, program
 from bench.bundle.card import card
 from bench.bundle.library import library_call
-from bench.data.published import PUBLISHED
-from bench.nets.zoo import OWN
 
 ALONE = """
 import sys
@@ -72,7 +70,7 @@ def test_load_gives_the_released_student() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32)], ids=str)
-@pytest.mark.parametrize("arch", OWN)
+@pytest.mark.parametrize("arch", nets.own_names())
 def test_every_network_of_ours_becomes_a_program_that_answers_the_same(
     tmp_path: Path, arch: str, shape: tuple[int, int, int]
 ) -> None:
@@ -141,27 +139,6 @@ def network_line(values: list[float]) -> str:
     from bench.bundle.card import _constant
 
     return _constant(values)
-
-
-def test_what_is_published_is_what_the_readers_read(data_root: Path) -> None:
-    from bench import data
-
-    for name in ("digits", "mnist"):
-        images = data.load(name, data_root)
-        known = PUBLISHED[images.name]
-        assert (images.shape, images.class_names) == (known.shape, known.class_names)
-        for split in ("iid", "disjoint-low", "disjoint-high"):
-            private = data.private_domain(images, data.split(images, split))
-            assert known.classes_of(split) == private.class_names
-
-
-def test_published_classes_are_the_readers() -> None:
-    from torchvision.datasets import FashionMNIST
-
-    from bench.data.folder import CIFAR10_CLASSES
-
-    assert PUBLISHED["cifar10"].class_names == PUBLISHED["cifar10-jpeg"].class_names == CIFAR10_CLASSES
-    assert PUBLISHED["fmnist"].class_names == tuple(FashionMNIST.classes)
 
 
 def test_a_release_of_before_shapes_were_kept_is_of_a_published_data_set() -> None:

@@ -94,7 +94,8 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
 
             return Game(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
 
-    monkeypatch.setattr(registry, "load", lambda kind, name: Made)
+    monkeypatch.setattr(registry, "settle", lambda kind, name, variant: "printed")
+    monkeypatch.setattr(registry, "load", lambda kind, name, variant: Made)
     monkeypatch.setattr(sys.modules["bench.config"], "configure", lambda *given: Made())
     assert main(["audit", "mechanism", "--method", "made", "--epsilon", "2", "--plays", "20000"]) == 0
     said = capsys.readouterr().out

@@ -13,10 +13,9 @@ from bench import nets
 from bench.distillation.data_free_kd import FreeSettings, _Work, distil
 from bench.distillation.generator_training import make_generator
 from bench.errors import BenchError
-from bench.nets import Classifier
+from bench.nets import Classifier, SmallNet
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.stroke_generator import StrokeGenerator
-from bench.nets.students import SmallNet
 from bench.testing import context
 
 SHAPE, CLASSES = (1, 16, 16), 4

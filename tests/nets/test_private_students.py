@@ -6,7 +6,13 @@ from torch import nn
 
 from bench import nets
 from bench.errors import BenchError
-from bench.nets.dp_sgd_nets import NETWORKS, PrivateNet, PrivateVgg, TemperedSigmoid
+from bench.nets.classifiers.relu_cnn import ReluCnn
+from bench.nets.classifiers.relu_vgg import ReluVgg
+from bench.nets.classifiers.tanh_cnn import TanhCnn
+from bench.nets.classifiers.tanh_vgg import TanhVgg
+from bench.nets.dp_sgd_nets import PrivateNet, PrivateVgg, TemperedSigmoid
+
+NETWORKS = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
 
 def parameters(module: nn.Module) -> int:

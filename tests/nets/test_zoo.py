@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from bench.errors import BenchError
-from bench.nets import Classifier, DataLensNet, EvaluatorNet, build, check
+from bench.nets import Classifier, SmallNet, build, check
+from bench.nets.classifiers.datalens import DataLensNet
+from bench.nets.classifiers.evaluator_cnn import EvaluatorNet
 from bench.nets.zoo import patch_for
 
 GREY16, GREY28, COLOUR32 = (1, 16, 16), (1, 28, 28), (3, 32, 32)
@@ -37,7 +39,7 @@ def settle_batch_norm(model: nn.Module, images: torch.Tensor) -> None:
 
 def head_of(model: Classifier) -> nn.Module:
     body = model.body
-    if isinstance(body, DataLensNet | EvaluatorNet):
+    if isinstance(body, SmallNet):
         return body.head
     if hasattr(body, "get_classifier"):
         return body.get_classifier()

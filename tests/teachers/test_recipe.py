@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import plugins, registry, teachers, testing
+from bench.config import describe
 from bench.errors import BenchError
 from bench.nets import check
 from bench.teachers import EVALUATOR, Recipe, recipe_for
@@ -49,3 +51,36 @@ def test_unknown_tier() -> None:
 def test_impossible_values_are_named(field: str, value: object) -> None:
     with pytest.raises(BenchError, match=f"recipe's {field} must be"):
         dataclasses.replace(Recipe(), **{field: value})
+
+
+@pytest.mark.parametrize("check", [name for name in dir(testing.TeacherRecipeContract) if name.startswith("test_")])
+@pytest.mark.parametrize("name", plugins.entries("teacher recipe"))
+def test_contract(name: str, check: str) -> None:
+    members = {"recipe": teachers.recipe_class(name)}
+    getattr(type(f"Test_{name}", (testing.TeacherRecipeContract,), members)(), check)()
+
+
+@pytest.mark.parametrize("name", plugins.entries("teacher recipe"))
+def test_the_source_tells_what_the_class_does(name: str) -> None:
+    assert registry.describe("teacher recipe", name) == describe(teachers.recipe_class(name))
+
+
+def test_a_recipe_is_chosen_by_name_and_the_standard_one_is_not_named_in_records() -> None:
+    assert teachers.make_recipe("quick", {"lr": "0.5"}) == Recipe.at("quick", lr=0.5)
+    assert Recipe().settings() == dataclasses.asdict(Recipe())
+    with pytest.raises(BenchError, match=r"no teacher recipe called 'standrad'\. Did you mean 'standard'"):
+        teachers.make_recipe("quick", {"recipe": "standrad"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Dim(Recipe):
+    version = 3
+    light: float = 0.5
+
+    def loss(self, ask, images, labels, generator):  # type: ignore[no-untyped-def]
+        return super().loss(ask, self.light * images, labels, generator)
+
+
+def test_another_recipe_is_named_in_records() -> None:
+    known = {"light": 0.5, "recipe": __name__, "recipe_version": 3}
+    assert Dim().settings() == dataclasses.asdict(Recipe()) | known

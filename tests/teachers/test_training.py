@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from bench.errors import RunFailed
 from bench.nets import Classifier, build
 from bench.teachers import Recipe, accuracy, features, fit, predict
-from bench.teachers.training import _batches, augmented, schedule
+from bench.teachers.augmentation import augmented
+from bench.teachers.training import _batches, schedule
 
 CPU = torch.device("cpu")
 SHORT = Recipe(epochs=4, batch=32, lr=3e-3, shift=1)

@@ -1,4 +1,4 @@
-"""The ConvNet that data-set condensation matches gradients with: blocks of convolution, normalisation and pooling.
+"""the ConvNet of data-set condensation: blocks of convolution, normalisation of each image and pooling
 
 Zhao et al. (ICLR 2021) drew it for gradient matching, Chen et al. (NeurIPS 2022) took it for private sets: 3 blocks of
 128 channels. Every image is normalised alone, channel by channel, so that records have gradients of their own.
@@ -11,7 +11,7 @@ import math
 from torch import nn
 
 from bench.errors import BenchError
-from bench.nets.students import SmallNet
+from bench.nets.small_net import SmallNet
 
 
 class ConvNet(SmallNet):

@@ -1,0 +1,85 @@
+"""What a data set is to the bench: what is publicly known of it, what papers set for it, and the way to its images."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from bench.data.images import ImageData
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What is known of a data set without reading it; the defaults are for one of which nothing is known.
+
+    Attributes:
+        shape: (c, h, w) of an image; None = only reading tells.
+        class_names: one per class, in the order of the labels; () = only reading tells.
+        is_public: whether anybody can have it, its test part too: a bundle then names it, and says its accuracy.
+        is_glyphs: pen strokes on a dark ground, such as digits and letters: a generator may draw strokes.
+        other: the data set that an attacker has in split `full`; None = there is no such split.
+        candidates: k, the classes that randomised response answers within (DPSD, section IV-A; DPDFD). The papers have
+            3, but 50 for CIFAR-100, 2 for CelebA and 300 for ImageNet.
+        teachers: n of an ensemble on disjoint parts, where the data set is too small for the papers' 100 (DGD) or 250
+            (PATE); None = the paper's.
+        dp_dfd_images: how many synthetic images DP-DFD asks about; None = as for Fashion-MNIST.
+        mmd_bandwidth: l of DP-MERF's kernel, in the authors' code; None = a sixth of the pixels.
+        dp_sgd: batch, steps and learning rate of DP-SGD with tempered sigmoids (Papernot et al., AAAI 2021, table 3);
+            None = those of MNIST.
+        augments_psg: whether PSG's classifier is trained on images that are moved a little.
+    """
+
+    shape: tuple[int, int, int] | None = None
+    class_names: tuple[str, ...] = ()
+    is_public: bool = False
+    is_glyphs: bool = False
+    other: str | None = None
+    candidates: int = 3
+    teachers: int | None = None
+    dp_dfd_images: int | None = None
+    mmd_bandwidth: float | None = None
+    dp_sgd: tuple[int, int, float] | None = None
+    augments_psg: bool = False
+
+    def classes_of(self, split: str) -> tuple[str, ...]:
+        """The names of the private classes of a split, in the order of their numbers there (`private_domain`)."""
+        half = -(-len(self.class_names) // 2)
+        return {"disjoint-low": self.class_names[:half], "disjoint-high": self.class_names[half:]}.get(
+            split, self.class_names
+        )
+
+
+class Dataset(ABC):
+    """A data set plug-in: one class in a file of its own, whose name is the data set's and whose docstring's first line
+    is what `bench list datasets` says.
+
+    The file imports torch and other libraries inside of `load`, so that facts are known without them.
+    """
+
+    facts: ClassVar[DatasetFacts] = DatasetFacts()
+
+    @abstractmethod
+    def load(self, root: Path, download: bool) -> ImageData:
+        """Read it into memory.
+
+        Args:
+            root: the folder below which data sets lie.
+            download: fetch what is missing into `root`.
+
+        Returns:
+            Images whose name is that of the data set, or NAME-SOMETHING if there are several versions of it.
+
+        Raises:
+            BenchError: files are missing or corrupt; the file and what would do are named.
+        """
+
+    def files(self, root: Path) -> list[Path]:
+        """The files that `load` reads below `root`; [] if it needs none."""
+        return []
+
+    def missing(self, root: Path) -> list[Path]:
+        """Those of `files` that are not there; looks at names alone."""
+        return [path for path in self.files(root) if not os.path.isfile(path)]

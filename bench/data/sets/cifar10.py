@@ -1,0 +1,45 @@
+"""CIFAR-10, 32x32 colour, 50,000 + 10,000 images, 10 classes; also an unpacked tree of JPEG files"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bench.data.dataset import Dataset, DatasetFacts
+from bench.data.images import ImageData
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FOLDER = "cifar-10-batches-py"
+BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
+
+
+class Cifar10(Dataset):
+    """Small photographs (Krizhevsky, 2009), in torchvision's layout or as files."""
+
+    facts = DatasetFacts(
+        shape=(3, 32, 32), class_names=CLASSES, is_public=True, dp_dfd_images=220_000, dp_sgd=(1024, 1440, 1.0)
+    )
+
+    def files(self, root: Path) -> list[Path]:
+        """The batches; [] where the images are unpacked to files instead."""
+        return [] if self._is_unpacked(root) else [root / FOLDER / name for name in BATCHES]
+
+    def load(self, root: Path, download: bool) -> ImageData:
+        """From root/cifar-10-batches-py, else from root/cifar10/{train,test}/<class>/*, then named "cifar10-jpeg".
+
+        The pickled batches are unpickled only after torchvision found their published md5. Images of the tree of files
+        were encoded again, with loss, which is why they have another name.
+
+        Raises:
+            BenchError: missing files, or a batch whose md5 is not the published one.
+        """
+        if not download and self._is_unpacked(root):
+            from bench.data.folder import load_cifar10_tree
+
+            return load_cifar10_tree(root / "cifar10")
+        from bench.data.torchvision_files import load_batches
+
+        return load_batches("cifar10", "CIFAR10", self, root, download)
+
+    def _is_unpacked(self, root: Path) -> bool:
+        return not os.path.isdir(root / FOLDER) and os.path.isdir(root / "cifar10")

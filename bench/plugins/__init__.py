@@ -1,0 +1,8 @@
+"""Plug-ins of every kind: their names without importing them, their classes by importing one module."""
+
+from __future__ import annotations
+
+from bench.plugins.discovery import KINDS, ROOT, Entry, class_of, entries, find
+from bench.plugins.source import SourceClass, Unreadable, read
+
+__all__ = ["KINDS", "ROOT", "Entry", "SourceClass", "Unreadable", "class_of", "entries", "find", "read"]

@@ -1,0 +1,141 @@
+"""Where plug-ins are found: one file or folder each in this repository, or an entry point of another distribution.
+
+A plug-in is a file `NAME.py`, or a folder `NAME/` with the file `NAME.py` and its private parts beside it (`_` is
+written `-` in names); or an entry point NAME = "MODULE" or "MODULE:CLASS" in the group of its kind. Code of its own for
+the variant `working` is the file `working.py` of the folder, or the entry point NAME.working.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.errors import BenchError, unknown
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Kind(NamedTuple):
+    """Where the plug-ins of a kind lie: folders below `ROOT`, and a group of entry points."""
+
+    folders: tuple[str, ...]
+    group: str
+
+
+KINDS = {
+    "method": Kind(("methods", "baselines"), "bench.methods"),
+    "attack": Kind(("attacks",), "bench.attacks"),
+    "data set": Kind(("bench/data/sets",), "bench.datasets"),
+    "network": Kind(("bench/nets/classifiers",), "bench.networks"),
+    "teacher recipe": Kind(("bench/teachers/recipes",), "bench.teacher_recipes"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a plug-in lives: its public name, its folder (of a method, a column of the boards) and its module.
+
+    Attributes:
+        name: what is typed.
+        kind: a key of `KINDS`.
+        folder: "methods", "baselines" and so on; of an entry point, the last word of its group.
+        module: a dotted name; after a colon, the class.
+        file: None for an entry point.
+        working: where the variant `working` lives, if it has code of its own; written as `module`.
+    """
+
+    name: str
+    kind: str
+    folder: str
+    module: str
+    file: Path | None
+    working: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first line of the module's docstring, read without importing."""
+        if self.file is None:
+            return f"from {self.module}"
+        doc = ast.get_docstring(ast.parse(self.file.read_text(encoding="utf-8"))) or ""
+        return doc.splitlines()[0] if doc else ""
+
+
+def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
+    """All plug-ins of a kind, sorted by name.
+
+    Raises:
+        BenchError: two plug-ins have the same name; both places are named.
+    """
+    found: dict[str, Entry] = {}
+    for entry in [*_files(kind), *_entry_points(kind)]:
+        if entry.name in found:
+            raise BenchError(
+                f"two {kind}s are called '{entry.name}': {found[entry.name].module} and {entry.module}; rename one"
+            )
+        found[entry.name] = entry
+    return {name: found[name] for name in sorted(found) if folder in (None, found[name].folder)}
+
+
+def find(kind: str, name: str) -> Entry:
+    """The plug-in called `name`. Raises BenchError with suggestions."""
+    known = entries(kind)
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
+
+
+def _files(kind: str) -> list[Entry]:
+    return [
+        _entry(kind, folder, path)
+        for folder in KINDS[kind].folders
+        for path in sorted((ROOT / folder).glob("[a-z]*"))
+        if path.suffix == ".py" or (path / f"{path.name}.py").exists()
+    ]
+
+
+def _entry(kind: str, folder: str, path: Path) -> Entry:
+    name, package = path.stem.replace("_", "-"), folder.replace("/", ".")
+    if path.suffix == ".py":
+        return Entry(name, kind, folder, f"{package}.{path.stem}", path)
+    module = f"{package}.{path.name}"
+    working = f"{module}.working" if (path / "working.py").exists() else None
+    return Entry(name, kind, folder, f"{module}.{path.name}", path / f"{path.name}.py", working)
+
+
+def _entry_points(kind: str) -> list[Entry]:
+    group = KINDS[kind].group
+    points = sorted({(point.name, point.value) for point in entry_points(group=group)})
+    working = dict(points)
+    return [
+        Entry(name, kind, group.rpartition(".")[2], value, None, working.get(f"{name}.working"))
+        for name, value in points
+        if not name.endswith(".working")
+    ]
+
+
+def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:
+    """The class that an entry names: the one class of its module for which `is_one` holds.
+
+    Args:
+        what: what `is_one` asks for, for the message, such as "one dataclass".
+
+    Raises:
+        BenchError: another package hides the module; or it defines no such class, or several.
+    """
+    module_name, _, attribute = entry.module.partition(":")
+    module = importlib.import_module(module_name)
+    if entry.file is not None and Path(module.__file__ or "").resolve() != entry.file.resolve():
+        raise BenchError(
+            f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
+        )
+    if attribute:
+        return getattr(module, attribute)
+    classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module_name and is_one(c)]
+    if len(classes) != 1:
+        raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")
+    return classes[0]

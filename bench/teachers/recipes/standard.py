@@ -1,0 +1,133 @@
+"""cross-entropy on images that are moved a little, by AdamW or SGD, with a warm-up and a cosine"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bench import plugins
+from bench.config import Size
+from bench.errors import BenchError, unknown
+from bench.teachers.augmentation import augmented
+
+KIND = "teacher recipe"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train a classifier: public hyper-parameters; the defaults are the tier `paper`, meant for a GPU.
+
+    Another recipe is a plug-in, a class in a file of its own that extends this one: it adds fields, or says otherwise
+    what the images are turned into (`augment`) and what is minimised (`loss`).
+
+    Class variables:
+        version: bumped when the teachers it trains move; part of the hash of every recipe but this one.
+        tiers: sizes per tier.
+    """
+
+    version: ClassVar[int] = 1
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
+        "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
+    }
+
+    epochs: Size[int] = 30
+    """Passes over the training images."""
+    max_steps: Size[int] = 0
+    """Optimiser steps after which training ends even if passes remain; 0 = no limit."""
+    batch: Size[int] = 256
+    """Images per step; at least 2, for BatchNorm."""
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """adamw, or sgd with Nesterov momentum 0.9."""
+    lr: float = 2e-3
+    """Peak learning rate."""
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises linearly to its peak; it then falls to 0 along a cosine."""
+    weight_decay: float = 0.02
+    """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
+    label_smoothing: float = 0.0
+    """Share of the target spread evenly over all classes."""
+    shift: Size[int] = 2
+    """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
+    flip: bool = False
+    """Mirror half of the images left to right; wrong for digits and letters."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "max_steps": (self.max_steps >= 0, "at least 0"),
+            "batch": (self.batch >= 2, "at least 2"),
+            "optimizer": (self.optimizer in ("adamw", "sgd"), "adamw or sgd"),
+            "lr": (self.lr > 0, "above 0"),
+            "warmup": (0 <= self.warmup <= 1, "in [0, 1]"),
+            "weight_decay": (self.weight_decay >= 0, "at least 0"),
+            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
+            "shift": (self.shift >= 0, "at least 0"),
+        }
+        for name, (holds, expected) in limits.items():
+            if not holds:
+                raise BenchError(f"the training recipe's {name} must be {expected}, not {getattr(self, name)!r}")
+
+    @classmethod
+    def at(cls, tier: str, **overrides: Any) -> Recipe:
+        """The recipe of a tier (smoke, quick, paper), some fields changed. Raises BenchError for another tier."""
+        known = {**cls.tiers, "paper": {}}
+        if tier not in known:
+            raise unknown("tier", tier, known)
+        return cls(**{**known[tier], **overrides})
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """A batch as the network is to see it.
+
+        Args:
+            images: (n, c, h, w) uint8.
+            generator: on the CPU; whatever is drawn at random is drawn from it.
+
+        Returns:
+            The same shape and type.
+        """
+        return augmented(images, self.shift, self.flip, generator)
+
+    def loss(
+        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """What a step of the optimiser makes smaller, a scalar.
+
+        Args:
+            ask: the network, (n, c, h, w) to (n, classes) float32 logits.
+            images: (n, c, h, w) float32 in [0, 1], augmented.
+            labels: (n,) int64.
+            generator: as of `augment`.
+        """
+        return F.cross_entropy(ask(images), labels, label_smoothing=self.label_smoothing)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as plain data, for the record and the hash; with the recipe's name unless it is this one."""
+        if type(self) is Recipe:
+            return asdict(self)
+        return {**asdict(self), "recipe": _name(type(self)), "recipe_version": self.version}
+
+    def steps(self, images: int) -> int:
+        """Optimiser steps that `fit` takes on so many training images.
+
+        >>> [Recipe(epochs=3, batch=100, max_steps=8).steps(n) for n in (1, 201, 202, 500)]
+        [0, 6, 8, 8]
+        """
+        total = self.epochs * self.steps_per_epoch(images)
+        return min(total, self.max_steps) if self.max_steps else total
+
+    def steps_per_epoch(self, images: int) -> int:
+        """Batches in one pass; a last batch of a single image is left out, since BatchNorm has no variance for it."""
+        full, rest = divmod(images, self.batch)
+        return full + (rest > 1)
+
+
+def _name(cls: type) -> str:
+    """What a recipe is called on the command line; of one that is not installed, its module's name."""
+    modules = {entry.module.partition(":")[0]: name for name, entry in plugins.entries(KIND).items()}
+    return modules.get(cls.__module__, cls.__module__)

@@ -1,0 +1,136 @@
+"""`bench show` and `bench run --help` of plug-ins with variants, and `bench doctor` of a machine with devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from distributions import install
+
+from bench.cli import doctor, main
+
+ATTACK = '''"""An attack.
+
+Differs from the paper: in nothing.
+"""
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bench.config import Departure, Size
+
+
+@dataclass(frozen=True)
+class Printed:
+    version: ClassVar[int] = 3
+    reference: ClassVar[str] = "A paper, Algorithm 1"
+    goal: ClassVar[str] = "inversion"
+    access: ClassVar[str] = "label"
+    tiers: ClassVar = {"smoke": {"steps": 2}}
+    departures: ClassVar = (
+        Departure("Another rate.", "With the printed one it diverges.", {"rate": 0.5}, "12.5 % on digits, three seeds"),
+        Departure("More of [brackets].", "Without them nothing is seen."),
+    )
+
+    steps: Size[int] = 100
+    """Steps of the search."""
+    rate: float = 1.0
+    """Learning rate."""
+'''
+WORKING = """from dataclasses import dataclass
+from typing import ClassVar
+
+from bench.config import Departure
+from shown_attack import Printed
+
+
+@dataclass(frozen=True)
+class Working(Printed):
+    departures: ClassVar = (Departure("Another algorithm.", "The printed one learns nothing."),)
+    images: int = 7
+    \"\"\"Images.\"\"\"
+"""
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """What `bench ...` prints, with the attacks above installed."""
+    points = "[bench.attacks]\nshown = shown_attack\nparts = shown_attack\nparts.working = shown_working\n"
+    install(tmp_path, points, shown_attack=ATTACK, shown_working=WORKING)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def said(*arguments: str) -> str:
+        try:
+            assert main(list(arguments)) == 0
+        except SystemExit as ended:
+            assert not ended.code
+        return capsys.readouterr().out
+
+    return said
+
+
+def test_variants_and_departures_are_listed(say) -> None:  # type: ignore[no-untyped-def]
+    shown = say("show", "shown")
+    for line in (
+        "variants      printed, working (default)",
+        "shown         variant working",
+        "Differs from the paper: in nothing.",
+        "steps                int = 100  (a size)  [smoke 2]",
+        "rate                 float = 1.0  [working 0.5]",
+        "1. Another rate.",
+        "     sets: rate=0.5",
+        "     why: With the printed one it diverges.",
+        "     worth: 12.5 % on digits, three seeds",
+        "2. More of [brackets].",
+        "     worth: not measured",
+    ):
+        assert line in shown, line
+    printed = say("show", "shown", "--variant", "printed")
+    assert "shown         variant printed" in printed and "departures" not in printed and "[working" not in printed
+
+
+def test_a_working_variant_of_its_own_is_shown_with_its_own_options(say) -> None:  # type: ignore[no-untyped-def]
+    assert "images" in say("show", "parts") and "1. Another algorithm." in say("show", "parts")
+    assert "images" not in say("show", "parts", "--variant", "printed")
+    assert main(["show", "parts", "--variant", "own"]) == 2
+
+
+def test_help_of_a_run_shows_the_values_of_the_variant(say) -> None:  # type: ignore[no-untyped-def]
+    run = ("run", "--method", "no-defence", "--attack", "shown")
+    assert "Learning rate. [0.5; paper 1.0]" in say(*run, "--help")
+    assert "Learning rate. [1.0]" in say(*run, "--attack-variant", "printed", "--help")
+    assert "search. [2; paper 100]" in say(*run, "--tier", "smoke", "--help")
+
+
+def test_help_of_a_run_shows_the_options_of_the_teacher_s_recipe(say) -> None:  # type: ignore[no-untyped-def]
+    shown = say("run", "--method", "no-defence", "--teacher", "resnet18", "--help")
+    assert "--teacher.recipe" in shown and "[standard]" in shown and "--teacher.epochs" in shown
+    assert main(["run", "--method", "no-defence", "--teacher.recipe", "standrad"]) == 2
+
+
+def test_one_way_to_ask_for_many_teachers(say) -> None:  # type: ignore[no-untyped-def]
+    assert main(["run", "--method", "dgd", "--teachers", "4"]) == 2
+    assert "--teachers" not in say("run", "--help")
+    assert "--method.teachers" in say("run", "--method", "dgd", "--help")
+
+
+def test_doctor_lists_the_driver_s_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(doctor, "NVIDIA", tmp_path / "gpus")
+    monkeypatch.setattr(doctor, "_ask_driver", lambda: [])
+    assert "no NVIDIA device" in say("doctor")
+    for number in (0, 1):
+        folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t\t NVIDIA H{number}00\nIRQ: 7\n", encoding="utf-8")
+    shown = say("doctor")
+    assert "cuda:0         NVIDIA H000" in shown and "cuda:1         NVIDIA H100" in shown
+    assert "torch is not asked" in shown
+
+
+def test_doctor_looks_at_files_and_says_what_is_missing(tmp_path: Path, say) -> None:  # type: ignore[no-untyped-def]
+    shown = say("doctor", "--data-root", str(tmp_path))
+    assert "digits         found" in shown and "mnist          missing: blocks --dataset mnist; no" in shown
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (raw / f"{part}-ubyte").touch()
+    assert "mnist          found" in say("doctor", "--data-root", str(tmp_path))
