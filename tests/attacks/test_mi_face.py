@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
-from attacks import mi_face
-from attacks.mi_face import MiFace, cost_at, costs, gaussian, median, process, stops
+from attacks.mi_face import mi_face
+from attacks.mi_face.mi_face import MiFace, cost_at, costs, stops
+from attacks.mi_face.process import gaussian, median, process
 from bench import config
 from bench.api import AccessDenied, Context, Target
 from bench.errors import BenchError

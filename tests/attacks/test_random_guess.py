@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from conftest import write_toy
 from torch import nn
 
+from attacks.gmi import Gmi
 from attacks.random_guess import RandomGuess
-from bench.api import AttackResult, Target
+from bench.api import Attack, AttackResult, Context, GenerativeAttack, Target
+from bench.config import configure
 from bench.errors import BenchError
 from bench.metrics.power import power
 from bench.pipeline import run
-from bench.testing import CLASSES, SHAPE, configure, context, toy_aux
+from bench.testing import CLASSES, SHAPE, AttackContract, context, toy_aux
 
 
 class Untouchable(nn.Module):
@@ -80,3 +84,37 @@ def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
     assert record.metrics["queries"] == 0
     assert record.metrics["attack_accuracy"] == record.metrics["teacher_attack_accuracy"]
     assert record.metrics["attack_accuracy"] == record.metrics["random_attack_accuracy"]
+
+
+@dataclass(frozen=True)
+class Deaf(RandomGuess):
+    """Says that it attacks, and never asks."""
+
+    is_null: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Curious(RandomGuess):
+    """Says that it asks nothing, and asks."""
+
+    def run(self, target: Target, aux: torch.Tensor, ctx: Context) -> AttackResult:
+        target.labels(aux)
+        return super().run(target, aux, ctx)
+
+
+@pytest.mark.parametrize("plugin", [Deaf, Curious])
+def test_the_contract_tells_a_null_attack_from_another(plugin: type[RandomGuess]) -> None:
+    contract = type("Contract", (AttackContract,), {"plugin": plugin})()
+    with pytest.raises(AssertionError):
+        contract.test_brings_back_images()
+
+
+def test_an_attack_that_says_not_whether_it_is_shown_victims_is_none() -> None:
+    said = {name: getattr(RandomGuess, name) for name in dir(RandomGuess) if not name.startswith("_")}
+    assert isinstance(type("Whole", (), said)(), Attack)
+    for name in ("observes", "is_null"):
+        assert not isinstance(type("Part", (), {key: said[key] for key in said if key != name})(), Attack)
+
+
+def test_gmi_has_an_image_prior_and_a_random_guess_has_none() -> None:
+    assert isinstance(Gmi(), GenerativeAttack) and not isinstance(RandomGuess(), GenerativeAttack)
