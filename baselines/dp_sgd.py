@@ -7,8 +7,8 @@ g_i <- g_i min(1, C / ||g_i||); (4) g = (sum_i g_i + N(0, sigma^2 C^2)) / (qN); 
 `bench/dp_training/dp_sgd.py`. The undefended teacher of the run is used for nothing.
 
 Privacy. T Poisson-sampled Gaussians of multiplier sigma, for one private record added or removed. Claim and account are
-the same number, so that `--account` makes no difference; `--solve sigma` and `--solve steps` are solved on the bench's
-accountant. The number of private records is taken as public. Choosing hyper-parameters is in no epsilon.
+the same number, so that `--account` makes no difference; `--solve sigma` and `--solve steps` are calibrated on the
+bench's accountant. The number of private records is taken as public. Choosing hyper-parameters is in no epsilon.
 
 Differs from the paper:
 - Accounted by privacy loss distributions, where the paper has the moments accountant, whose bound is looser.
@@ -19,7 +19,6 @@ Differs from the paper:
   CIFAR-100 beforehand; here nothing is public.
 - Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks.
 - `student` trains the run's own `--student`, for which no settings are published.
-- Tier `quick` has the settings chosen for `dp-teacher`, on the attacker's part of digits and MNIST with tanh-cnn.
 """
 
 from __future__ import annotations

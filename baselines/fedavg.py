@@ -17,12 +17,11 @@ says so for one record and for one client. That records stay where they are is n
 Differs from the paper:
 - All K = 5 clients take part in every round (C = 1), and the split is by Dirichlet shares of each class. The clients'
   optimiser is DENSE's (SGD 0.01, momentum 0.9, batches of 128, 200 epochs), not the paper's without momentum.
-- DENSE's and FedDF's code weighs all clients alike: `--method.weighting uniform`.
+- DENSE's and FedDF's code weighs all clients equally: `--method.weighting uniform`.
 - The paper does not speak of BatchNorm: running means and variances are averaged like weights; counters are rounded.
 - The batches of an epoch are of equal length, instead of a short last one.
 - The draw of the Dirichlet shares depends on the run's seed and on the method's name: of one seed, fed-dpsd's clients
   are others, of the same distribution.
-- Tier `quick` ends a client's training after 300 steps, for two CPU cores.
 """
 
 from __future__ import annotations

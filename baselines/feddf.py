@@ -14,7 +14,7 @@ holds n_k of n private records; U unlabelled images that are not the private one
 
 What U is. The paper takes images of another public data set, or of a generator; DENSE and DPSD do not say what they
 took. Here U is data-free and made once, before anything is trained: pen strokes through random points on digits and
-mnist, images of an untrained upsampling generator elsewhere (`--method.images auto`), or pixels that are independent
+mnist, images of an untrained upsampling generator elsewhere (`--method.generator auto`), or pixels that are independent
 and uniform in [0, 1] (`noise`). No private image and no image of another data set is among them; the strokes are a
 prior for glyphs that was written by hand.
 
@@ -28,11 +28,11 @@ Differs from the paper:
   Here the number of steps is fixed and the last model is kept: nothing is selected on test or private data.
 - All K = 5 clients take part in every round and share one architecture; their optimiser is DENSE's (SGD 0.01, momentum
   0.9, batches of 128, 200 epochs), the paper's is SGD 0.1 without momentum, 40 epochs, for 20 clients.
-- The paper's code averages all clients alike, its algorithm by size: `--method.weighting`. Logits have equal weights.
+- The paper's code gives all clients equal weights, its algorithm weighs them by size: `--method.weighting`. Logits have
+  equal weights.
 - During distillation BatchNorm works in training mode, so that its statistics become those of U.
 - The draw of the Dirichlet shares depends on the run's seed and on the method's name; `--method.steps 0` is fedavg with
   the very clients of feddf.
-- Tier `quick` ends a client's training after 300 steps and distils for 1000, for two CPU cores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from bench import validate
 from bench.api import Advance, Context, Release, Teacher
+from bench.config import Size
 from bench.data import to_float
 from bench.distillation.generator_training import make_generator
 from bench.distillation.losses import kd_loss
@@ -67,14 +69,14 @@ class FedDf(Federation):
         "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
     }
 
-    images: Literal["auto", "strokes", "upsample", "noise"] = "auto"
-    """U: pen strokes, images of an untrained upsampling generator, uniform pixels, or strokes on digits and mnist and
-    upsample elsewhere (auto)."""
-    unlabelled: int = 50000
+    generator: Literal["auto", "strokes", "upsample", "noise"] = "auto"
+    """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes on digits and
+    mnist, upsample elsewhere."""
+    unlabelled: Size[int] = 50000
     """Images in U."""
-    steps: int = 10000
+    steps: Size[int] = 10000
     """N, distillation steps per round; 0 = none, which is fedavg."""
-    batch: int = 128
+    batch: Size[int] = 128
     """Images of U per distillation step; at least 2, for BatchNorm."""
     lr: float = 1e-3
     """First learning rate of the server's Adam, falling to 0 along a cosine in every round."""
@@ -83,12 +85,10 @@ class FedDf(Federation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("unlabelled", 1), ("steps", 0), ("batch", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
-        for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        validate.at_least(self, 1, "unlabelled")
+        validate.at_least(self, 0, "steps")
+        validate.at_least(self, 2, "batch")
+        validate.positive(self, "lr", "clip")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1 on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
@@ -112,10 +112,10 @@ class FedDf(Federation):
             BenchError: an image size that the generator cannot make.
         """
         rng = ctx.generator("unlabelled")
-        if self.images == "noise":
+        if self.generator == "noise":
             shape = (self.unlabelled, *teacher.shape)
             return torch.randint(0, 256, shape, generator=rng, device=ctx.device, dtype=torch.uint8)
-        generator: Any = ctx.prepared(make_generator(self.images, teacher.dataset, teacher.shape, LATENT, WIDTH))
+        generator: Any = ctx.prepared(make_generator(self.generator, teacher.dataset, teacher.shape, LATENT, WIDTH))
         made = []
         for start in range(0, self.unlabelled, AT_ONCE):
             count = max(2, min(AT_ONCE, self.unlabelled - start))

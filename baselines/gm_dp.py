@@ -21,8 +21,9 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from bench.dp_training.clipping import Clipping
 from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 
 
@@ -33,5 +34,5 @@ class GmDp(PrivateTraining):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "McMahan et al., arXiv 1812.06210 (2018), separate clipping"
     source: ClassVar[str] = "GM-DP (McMahan et al. 2018, separate clipping)"
-    clipping: ClassVar[Literal["flat", "layer"]] = "layer"
+    clipping: ClassVar[Clipping] = "layer"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "relu-cnn"}}

@@ -30,9 +30,11 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
-from bench import nets
+from bench import nets, validate
 from bench.api import Context, Release, Teacher
+from bench.config import Size
 from bench.data import to_float
+from bench.dp_training.records import private_records
 from bench.errors import RunFailed
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.unprotected import refuse_proof
@@ -55,11 +57,11 @@ class LabelSmoothing:
     """alpha, share of the target spread evenly over all classes; negative sharpens it. Above -1, below 1."""
     network: Literal["teacher", "student"] = "teacher"
     """Train the network of --teacher, to compare with the undefended one, or that of --student."""
-    epochs: int = 30
+    epochs: Size[int] = 30
     """Passes over the private images."""
-    max_steps: int = 0
+    max_steps: Size[int] = 0
     """Steps after which training ends even if passes remain; 0 = no limit."""
-    batch: int = 256
+    batch: Size[int] = 256
     """Images per step; at least 2, for BatchNorm."""
     lr: float = 2e-3
     """Peak learning rate of AdamW."""
@@ -67,23 +69,16 @@ class LabelSmoothing:
     """Share of the steps in which the rate rises to its peak; it then falls to 0 along a cosine."""
     weight_decay: float = 0.02
     """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
-    shift: int = 2
-    """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
+    shift: Size[int] = 2
+    """s: images are moved by up to so many pixels, black at the border: each is seen as (2 s + 1)^2; 0 = none."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "smoothing": (-1 < self.smoothing < 1, "more than -1 and less than 1"),
-            "epochs": (self.epochs >= 1, "at least 1"),
-            "max_steps": (self.max_steps >= 0, "at least 0"),
-            "batch": (self.batch >= 2, "at least 2"),
-            "lr": (self.lr > 0, "more than 0"),
-            "warmup": (0 <= self.warmup <= 1, "0 to 1"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "shift": (self.shift >= 0, "at least 0"),
-        }
-        for name, (holds, expected) in limits.items():
-            if not holds:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}")
+        validate.inside(self, -1, 1, "smoothing")
+        validate.at_least(self, 1, "epochs")
+        validate.at_least(self, 2, "batch")
+        validate.at_least(self, 0, "max_steps", "weight_decay", "shift")
+        validate.positive(self, "lr")
+        validate.between(self, 0, 1, "warmup")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
@@ -91,13 +86,12 @@ class LabelSmoothing:
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
-        if teacher.private is None:
-            raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
+        private = private_records(teacher)
         ledger = Ledger()
         ledger.spend(NonPrivateDpEvent(), why="the private records train the network that is released")
         arch = teacher.arch if self.network == "teacher" else student
         model = ctx.prepared(nets.build(arch, teacher.shape, teacher.classes))
-        self._train(model, *teacher.private, ctx)
+        self._train(model, *private, ctx)
         return Release(model.eval(), arch, ledger, claim=None)
 
     def _train(self, model: nn.Module, images: Tensor, labels: Tensor, ctx: Context) -> None:

@@ -30,7 +30,6 @@ Differs from the paper:
   one for what lies between (8's above 8). It is for CIFAR-10 and was chosen by accuracy there.
 - No cutout; crops and flips are a jitter. The rate drops at 30, 60 and 90 % of a stage's steps; in the official code
   the warm-up's length shifts these points.
-- Tier `quick` is a few passes of Adam without mixup and augmentation, chosen by time, without looking at any accuracy.
 """
 
 from __future__ import annotations
@@ -43,26 +42,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.config import Departure
 from bench.data import to_float
-from bench.dp_training.dp_sgd import private_records
-from bench.dp_training.label_privacy import (
-    CHUNK,
+from bench.dp_training.label_privacy import CHUNK, label_claim, label_game, label_ledger, released, response_event
+from bench.dp_training.noisy_label_training import (
+    ADAM,
+    BY_TIME,
+    NO_AUGMENTATION,
+    NO_WARMUP,
+    NO_WEIGHT_DECAY,
     QUICK,
     SMOKE,
     LabelPrivate,
     cross_entropy,
-    label_claim,
-    label_game,
-    label_ledger,
-    released,
-    response_event,
 )
+from bench.dp_training.records import private_records
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import selective_response
+from bench.privacy.noise import Source
 
 SOURCE = "Ghazi et al. 2021, RRWithPrior, each label in one of two disjoint stages"
 WHY = "RRWithPrior on the label of a private record, in one of two disjoint stages"
@@ -82,9 +84,20 @@ class Lp2st(LabelPrivate):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ghazi et al., NeurIPS 2021, Algorithms 1 to 3, T = 2"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {**SMOKE, "mixup": 0.0},
-        "quick": {**QUICK, "epochs": 2, "mixup": 0.0},
+        "smoke": SMOKE,
+        "quick": {**QUICK, "epochs": 2},
     }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        ADAM,
+        NO_WARMUP,
+        NO_WEIGHT_DECAY,
+        NO_AUGMENTATION,
+        Departure(
+            what="no mixup in either stage",
+            why=f"mixed images need the many passes of the published setting; {BY_TIME}",
+            sets={"mixup": 0.0},
+        ),
+    )
 
     share: float = 0.0
     """Share of the records in stage 1; 0 = the paper's for the budget, 0.8 at epsilon 1 to 0.6 from 4 on."""
@@ -99,16 +112,14 @@ class Lp2st(LabelPrivate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.share < 1:
-            raise ValueError(f"share is {self.share}; expected 0 <= share < 1")
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}; expected at least 0")
+        validate.at_least(self, 0, "share", "temperature")
+        validate.below(self, 1, "share")
         if self.mixup < 0 and self.mixup != -1:
             raise ValueError(f"mixup is {self.mixup}; expected at least 0, or -1")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """LP-MST with two stages on `teacher.private`; `teacher.model` is used for nothing."""
-        images, labels = (part.to(ctx.device) for part in private_records(teacher))
+        images, labels = private_records(teacher, ctx.device)
         epsilon, noise = self.epsilon_of(budget), ctx.privacy_noise("lp-2st")
         share, temperature, *mixups = self._settings(epsilon)
         first, second = stages(len(labels), share, ctx.generator("lp-2st/stages"))
@@ -174,10 +185,10 @@ def candidates(prior: Tensor, epsilon: float) -> Tensor:
     return torch.zeros_like(prior, dtype=torch.bool).scatter(1, order, before <= w.argmax(1, keepdim=True))
 
 
-def rr_with_prior(labels: Tensor, prior: Tensor, epsilon: float, rng: torch.Generator) -> Tensor:
+def rr_with_prior(labels: Tensor, prior: Tensor, epsilon: float, source: Source) -> Tensor:
     """(n,) answers to (n,) labels given (n, K) priors, which must not depend on these labels."""
     parts = zip(labels.split(CHUNK), prior.split(CHUNK), strict=True)
-    return torch.cat([selective_response(y, candidates(p, epsilon), epsilon, rng) for y, p in parts])
+    return torch.cat([selective_response(y, candidates(p, epsilon), epsilon, source) for y, p in parts])
 
 
 def likely(logits: Tensor, labels: Tensor, k: int) -> Tensor:

@@ -25,6 +25,7 @@ class NoDefence:
     """Releases the teacher; promises nothing."""
 
     version: ClassVar[int] = 1
+    own: ClassVar[bool] = True
     reference: ClassVar[str] = "the undefended teacher"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.NONE)

@@ -17,7 +17,6 @@ Differs from the paper:
 - No one paper; the training settings are those of Ghazi et al. for CIFAR-10 in two stages. Their mixup is off by
   default (its strength in one stage was not recovered) and there is no cutout; crops and flips are a jitter.
 - The rate drops at 30, 60 and 90 % of all steps; in their code the warm-up's length shifts these points.
-- Tier `quick` is a few passes of Adam without augmentation, chosen by time, without looking at any accuracy.
 """
 
 from __future__ import annotations
@@ -29,14 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench import validate
 from bench.api import Context, Release, Teacher
-from bench.dp_training.dp_sgd import private_records
+from bench.config import Departure
 from bench.dp_training.label_privacy import (
-    QUICK,
-    SMOKE,
-    LabelPrivate,
-    RowLoss,
-    cross_entropy,
     label_claim,
     label_game,
     label_ledger,
@@ -45,6 +40,18 @@ from bench.dp_training.label_privacy import (
     response_event,
     response_probabilities,
 )
+from bench.dp_training.noisy_label_training import (
+    ADAM,
+    NO_AUGMENTATION,
+    NO_WARMUP,
+    NO_WEIGHT_DECAY,
+    QUICK,
+    SMOKE,
+    LabelPrivate,
+    RowLoss,
+    cross_entropy,
+)
+from bench.dp_training.records import private_records
 from bench.privacy import Budget
 from bench.privacy.audit import Game
 
@@ -59,6 +66,7 @@ class Rr(LabelPrivate):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Warner, JASA 1965; Ghazi et al., NeurIPS 2021, LP-1ST"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY, NO_AUGMENTATION)
 
     loss: Literal["ce", "forward"] = "ce"
     """Cross-entropy on the noisy label, or of the distribution of noisy labels that the student implies."""
@@ -67,12 +75,11 @@ class Rr(LabelPrivate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mixup < 0:
-            raise ValueError(f"mixup is {self.mixup}; expected at least 0")
+        validate.at_least(self, 0, "mixup")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
-        images, labels = (part.to(ctx.device) for part in private_records(teacher))
+        images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr"))
         model = self.network(teacher, student, ctx)

@@ -18,7 +18,6 @@ Differs from the paper:
   noise there is. As in the paper nothing is done about it but few passes; long training overfits at small epsilon.
 - The paper chooses rate and passes per setting from {0.01, 0.05, 0.1, 0.2} and {2, 5, 10} ({50, 100} on CIFAR-10), by
   accuracy; here one choice stands for all. Its momentum was not recovered; 0.9.
-- Tier `quick` is a few passes of Adam, chosen by time, without looking at any accuracy.
 """
 
 from __future__ import annotations
@@ -32,19 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.api import Context, Release, Teacher
-from bench.dp_training.dp_sgd import private_records
-from bench.dp_training.label_privacy import (
-    QUICK,
-    SMOKE,
-    LabelPrivate,
-    RowLoss,
-    label_claim,
-    label_game,
-    label_ledger,
-    released,
-    respond,
-    response_event,
-)
+from bench.config import Departure, Size
+from bench.dp_training.label_privacy import label_claim, label_game, label_ledger, released, respond, response_event
+from bench.dp_training.noisy_label_training import ADAM, QUICK, SMOKE, LabelPrivate, RowLoss
+from bench.dp_training.records import private_records
 from bench.privacy import Budget
 from bench.privacy.audit import Game
 
@@ -59,9 +49,10 @@ class RrDebiased(LabelPrivate):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ghazi et al., LabelDP-Pro, ICLR 2024, RR-debiased; Natarajan et al., NeurIPS 2013"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    departures: ClassVar[tuple[Departure, ...]] = (ADAM,)
 
-    epochs: int = 10
-    batch: int = 1024
+    epochs: Size[int] = 10
+    batch: Size[int] = 1024
     rate: float = 0.1
     weight_decay: float = 0.0
     schedule: Literal["steps", "cosine", "constant"] = "constant"
@@ -70,7 +61,7 @@ class RrDebiased(LabelPrivate):
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
-        images, labels = (part.to(ctx.device) for part in private_records(teacher))
+        images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr-debiased"))
         model = self.network(teacher, student, ctx)

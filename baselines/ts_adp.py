@@ -15,7 +15,6 @@ Differs from the paper:
 - Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks.
 - Accounted by privacy loss distributions, where the paper has Renyi's; batches are Poisson samples.
 - A phi that is not 0 at 0 cannot be folded past a padded convolution: tanh-vgg needs o = s/2.
-- Tier `quick` has the settings chosen for `dp-teacher`, on the attacker's part of digits and MNIST with tanh-cnn.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from bench import validate
 from bench.api import Teacher
 from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 from bench.errors import BenchError
@@ -55,9 +55,7 @@ class TsAdp(PrivateTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("scale", "temperature"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
+        validate.positive(self, "scale", "temperature")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """As `dp-sgd`, and refuse a network without tempered sigmoids."""

@@ -45,3 +45,9 @@ def inside(plugin: Any, low: float, high: float, *names: str) -> None:
     for name in names:
         if not low < getattr(plugin, name) < high:
             raise ValueError(f"{name} is {getattr(plugin, name)}; expected more than {low} and less than {high}")
+
+
+def one_of(plugin: Any, name: str, *choices: str) -> None:
+    """The named field is one of `choices`."""
+    if getattr(plugin, name) not in choices:
+        raise ValueError(f"{name} is {getattr(plugin, name)}; expected {' or '.join(choices)}")

@@ -27,9 +27,7 @@ Differs from the paper:
 - Their networks are for 28x28 pixels; other sizes are in `bench/nets/conditional_gan.py`. `network mlp` is ours.
 - `average`, an exponential average of the generator's weights, is ours.
 - The student is `bench/dp_training/synthetic_data.py`'s; no epoch and no checkpoint is chosen on any data.
-- Tier `quick` is small fully connected networks, whose clipped gradients need no gradient of any one record
-  (`baselines/dp_gan/ghost.py`), larger batches and fewer steps; chosen by accuracy on the attacker's part of digits
-  and MNIST, which is neither private nor the test set.
+- Fully connected networks' clipped gradients need no gradient of any one record (`baselines/dp_gan/ghost.py`).
 """
 
 from __future__ import annotations
@@ -43,11 +41,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baselines.dp_gan.ghost import ghost_gradient
+from bench import validate
 from bench.api import Context, Teacher
+from bench.config import Departure, Size
 from bench.data import to_float
-from bench.dp_training.dp_sgd import Average, Plan, Settings, refuse_mixing, solve
+from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.dp_sgd import refuse_mixing
 from bench.dp_training.private_gradient import Parameters, PrivateGradient, assign
-from bench.dp_training.synthetic_data import SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
+from bench.dp_training.synthetic_data import (
+    QUICK,
+    SMOKE,
+    STUDENT_BY_ADAM,
+    PrivateGenerator,
+    Synthesis,
+    conditional,
+    gaussian_latents,
+)
+from bench.dp_training.weight_average import WeightAverage
 from bench.nets.conditional_gan import MlpCritic, build
 from bench.privacy import Budget
 from bench.privacy.noise import Source
@@ -55,6 +66,9 @@ from bench.privacy.noise import Source
 Loss = Callable[[Tensor], Tensor]
 
 SOURCE = "DP-SGD of the critic (Bie et al. 2023, Algorithm 1), by the bench's accountant"
+CHOSEN = "chosen by accuracy on the attacker's part of digits and MNIST, which is neither private nor the test set"
+CHUNK = 128
+"""Records whose gradients are held in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +78,40 @@ class DpGan(PrivateGenerator):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Bie et al., Private GANs, Revisited, TMLR 2023, Algorithm 1; Xie et al., 2018"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": SMOKE | {"steps": 4, "batch": 256, "critic_steps": 2, "latent": 8, "width": 8, "critic_width": 8},
-        "quick": {"evaluation": "fast", "network": "mlp", "steps": 2000, "batch": 512, "critic_steps": 2, "rate": 3e-3,
-                  "rate_generator": 4e-3, "beta1": 0.0, "latent": 16, "width": 64, "critic_width": 64,
-                  "average": 0.98},
-    }  # fmt: skip
+        "smoke": SMOKE | {"steps": 4, "batch": 256, "latent": 8, "width": 8, "critic_width": 8},
+        "quick": QUICK | {"steps": 2000, "batch": 512, "latent": 16, "width": 64, "critic_width": 64},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        STUDENT_BY_ADAM,
+        Departure(
+            what="fully connected networks instead of convolutions",
+            why=f"the gradients of single records of convolutions take too long on two cores; {CHOSEN}",
+            sets={"network": "mlp"},
+        ),
+        Departure(
+            what="2 critic steps before each generator step instead of 50",
+            why=f"the 2,000 critic steps of tier quick would leave 40 generator steps; {CHOSEN}",
+            sets={"critic_steps": 2},
+        ),
+        Departure(
+            what="learning rates of 3e-3 (critic) and 4e-3 (generator) instead of 2e-4, and beta_1 0 instead of 0.5",
+            why=f"tier quick has 2,000 steps instead of 450,000; {CHOSEN}",
+            sets={"rate": 3e-3, "rate_generator": 4e-3, "beta1": 0.0},
+        ),
+        Departure(
+            what="an exponential average of the generator's weights is released, of decay 0.98",
+            why=f"post-processing that evens out the last steps' noise; {CHOSEN}",
+            sets={"average": 0.98},
+        ),
+    )
 
     network: Literal["dcgan", "mlp"] = "dcgan"
     """G and D: convolutions (dcgan) or fully connected layers (mlp)."""
-    steps: int = 450000
+    steps: Size[int] = 450000
     """T, critic steps. Solved from the budget with --solve steps."""
     critic_steps: int = 50
     """n_D, critic steps before each generator step."""
-    batch: int = 128
+    batch: Size[int] = 128
     """B = qn, records expected in a batch, and the number of generated images in every step."""
     multiplier: float = 1.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or none."""
@@ -88,88 +123,83 @@ class DpGan(PrivateGenerator):
     """Learning rate of the generator's Adam."""
     beta1: float = 0.5
     """beta_1 of both Adams; beta_2 is 0.999."""
-    latent: int = 128
+    latent: Size[int] = 128
     """Length of z."""
-    width: int = 128
+    width: Size[int] = 128
     """d of the generator; even."""
-    critic_width: int = 128
+    critic_width: Size[int] = 128
     """d of the critic; even."""
     average: float = 0.0
     """Decay of an exponential average of the generator's weights, which is released; 0 = the last weights."""
-    chunk: int = 128
-    """Records whose gradients are held in memory at once."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("critic_steps", "latent", "chunk"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        validate.at_least(self, 1, "steps", "batch", "critic_steps", "latent")
+        validate.at_least(self, 2, "width", "critic_width")
+        validate.at_least(self, 0, "multiplier", "beta1", "average")
+        validate.below(self, 1, "beta1", "average")
+        validate.positive(self, "rate", "rate_generator")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         for name in ("width", "critic_width"):
-            if getattr(self, name) < 2 or getattr(self, name) % 2:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected an even number, at least 2")
-        if not self.rate_generator > 0:
-            raise ValueError(f"rate_generator is {self.rate_generator}; expected more than 0")
-        if not 0 <= self.beta1 < 1:
-            raise ValueError(f"beta1 is {self.beta1}; expected 0 <= beta1 < 1")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average is {self.average}; expected 0 <= average < 1")
-        self._private_part()
+            if getattr(self, name) % 2:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected an even number")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Train G and D; the source is G with uniform labels."""
-        plan = solve(self._private_part(), len(images), budget)
+        fields = DpSgdParameters.of(self.batch, len(images), self.steps, self.multiplier)
+        parameters = calibrate(fields, budget)
         generator, critic = build(
             self.network, teacher.shape, teacher.classes, self.latent, self.width, self.critic_width
         )
         refuse_mixing(critic, self.network)
-        game = _Game(self, ctx.prepared(generator), ctx.prepared(critic), teacher.classes, plan, ctx)
-        game.play(images, F.one_hot(labels, teacher.classes).float())
-        solved = {"sigma": plan.multiplier, "steps": plan.steps, "sampling": plan.sampling}
+        training = Training(self, ctx.prepared(generator), ctx.prepared(critic), teacher.classes, parameters, ctx)
+        training.run(images, F.one_hot(labels, teacher.classes).float())
         draw = conditional(generator, teacher.classes, gaussian_latents(self.latent))
-        return Synthesis(draw, plan.ledger(), plan.claim(budget.delta, SOURCE), solved, generator)
-
-    def _private_part(self) -> Settings:
-        return Settings(
-            batch=self.batch,
-            steps=self.steps,
-            multiplier=self.multiplier,
-            clip=self.clip,
-            clipping="flat",
-            rate=self.rate,
-            momentum=0.0,
-            chunk=self.chunk,
+        return Synthesis(
+            draw, parameters.ledger(), parameters.claim(budget.delta, SOURCE), parameters.solved(), generator
         )
 
 
-class _Game:
-    """G and D in training; only `play` sees private records, and only through the mechanism."""
+class Training:
+    """G and D in training; only `run` sees private records, and only through the mechanism."""
 
     def __init__(
-        self, by: DpGan, generator: nn.Module, critic: nn.Module, classes: int, plan: Plan, ctx: Context
+        self,
+        by: DpGan,
+        generator: nn.Module,
+        critic: nn.Module,
+        classes: int,
+        parameters: DpSgdParameters,
+        ctx: Context,
     ) -> None:
-        self.by, self.generator, self.critic, self.classes, self.plan, self.ctx = (
-            by, generator, critic, classes, plan, ctx,
-        )  # fmt: skip
-        self.mechanism = PrivateGradient(plan.sampling, plan.multiplier, by.clip, by.chunk)
-        self.clipping = PrivateGradient(1.0, 0.0, by.clip, by.chunk)
+        self.by, self.generator, self.critic, self.classes = by, generator, critic, classes
+        self.parameters, self.ctx = parameters, ctx
+        self.mechanism = PrivateGradient(parameters.sampling, parameters.multiplier, by.clip, CHUNK)
+        self.clipping = PrivateGradient(1.0, 0.0, by.clip, CHUNK)
         self.public = ctx.generator("DP-GAN/public")
         betas = (by.beta1, 0.999)
         self.of_critic = torch.optim.Adam(critic.parameters(), lr=by.rate, betas=betas)
         self.of_generator = torch.optim.Adam(generator.parameters(), lr=by.rate_generator, betas=betas)
 
-    def play(self, images: Tensor, labels: Tensor) -> None:
+    def run(self, images: Tensor, labels: Tensor) -> None:
         """Steps 1 to 5, T times, on (n, c, h, w) uint8 records with (n, classes) one-hot labels; ends in eval mode."""
         sampling, noise = self.ctx.privacy_noise("DP-GAN/sampling"), self.ctx.privacy_noise("DP-GAN/noise")
-        batch = max(1, round(self.plan.sampling * len(images)))
-        average = Average(dict(self.generator.named_parameters()), self.by.average)
-        with self.ctx.track("private GAN", self.plan.steps) as advance:
-            for step in range(1, self.plan.steps + 1):
+        # Generated images are as many as records are expected, whatever was drawn: the size drawn is private.
+        batch = max(1, round(self.parameters.sampling * len(images)))
+        average = WeightAverage(dict(self.generator.named_parameters()), self.by.average)
+        with self.ctx.track("private GAN", self.parameters.steps) as advance:
+            for step in range(1, self.parameters.steps + 1):
+                # 1: a Poisson sample of the records
                 chosen = self.mechanism.sample(len(images), sampling)
+                # 2: its clipped, noisy gradient
                 rows = (to_float(images[chosen]), labels[chosen])
                 real = self.gradient(self.mechanism, _real_loss, rows, len(images), noise)
+                # 3: the clipped gradient of generated images
                 fake = self.fake_gradient(batch)
+                # 4: the critic
                 assign(self.critic, {name: (real[name] + fake[name]) / 2 for name in real})
                 self.of_critic.step()
+                # 5: the generator
                 if step % self.by.critic_steps == 0:
                     self.generator_step(batch)
                     average.update()

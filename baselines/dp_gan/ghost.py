@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bench.dp_training.dp_sgd import ROOM, Group, add_noise
+from bench.dp_training.clipping import ROOM
 from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.nets.conditional_gan import MlpCritic
 from bench.privacy.noise import Source
@@ -48,5 +48,4 @@ def ghost_gradient(
         scaled = (factor * d.masked_fill(broken[:, None], 0.0)).double()
         total[f"{name}.weight"] = scaled.T @ a.masked_fill(broken[:, None], 0.0).double()
         total[f"{name}.bias"] = scaled.sum(0)
-    add_noise(total, [Group(tuple(total), mechanism.clip, 1.0)], mechanism.multiplier, source)
-    return {name: (value / (mechanism.sampling * records)).to(factor.dtype) for name, value in total.items()}
+    return mechanism.released(total, dict(critic.named_parameters()), records, source)

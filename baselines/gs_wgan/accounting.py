@@ -3,15 +3,15 @@
 T generator steps, B images in each, K critics on disjoint records, sigma the noise over the sensitivity 2C of one
 clipped gradient.
 
-Published (`published_epsilon`): T B Gaussians of multiplier sigma, each on a group that is drawn anew, at rate 1 / K,
+Published (`published_epsilon`): T B Gaussians of multiplier sigma, each on a group that is drawn again, at rate 1 / K,
 by the bound of Wang, Balle and Kasiviswanathan (AISTATS 2019, Theorem 9) for sampling without replacement. But a step
 draws one critic for all its B images, and one record can turn all B gradients at once.
 
-Ledger (`Plan.ledger`): a record is in one critic. A step that uses this critic is one Gaussian of multiplier sigma
-(the whole batch clipped to C) or sigma / sqrt(B) (each image clipped to C); all other steps are post-processing.
-The schedule is fixed before the data are looked at and may be public, so that the record faces exactly as many steps
-as its critic is used in; charged is the most used critic. Nothing is gained by the schedule having been random: a
-critic keeps its state, which remembers when it was used.
+Ledger (`GsWganParameters.ledger`): a record is in one critic. A step that uses this critic is one Gaussian of
+multiplier sigma (the whole batch clipped to C) or sigma / sqrt(B) (each image clipped to C); all other steps are
+post-processing. The schedule is fixed before the data are looked at and may be public, so that the record faces exactly
+as many steps as its critic is used in; charged is the most used critic. Nothing is gained by the schedule having been
+random: a critic keeps its state, which remembers when it was used.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
+from bench.dp_training.accounting import MOST_STEPS, gaussian_event
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.accountant import epsilon as account
 
-MOST_STEPS = 1_000_000
 HIGHEST_ORDER = 512
 SOURCE = "GS-WGAN's published accounting (Chen et al. 2020): T B subsampled Gaussians at rate 1/K"
 DISPUTED = "per-image-composition"
@@ -70,8 +69,8 @@ def _sampled_divergence(orders: np.ndarray, sigma: float, rate: float) -> np.nda
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is released.
+class GsWganParameters:
+    """What enters the mechanism.
 
     Attributes:
         schedule: which critic is used when, int64, of at least `steps` entries; drawn apart from the data.
@@ -102,11 +101,8 @@ class Plan:
     def ledger(self) -> Ledger:
         """The uses of the most used critic; without noise, nothing that can be proved."""
         ledger = Ledger()
-        if self.sigma == 0:
-            ledger.spend(NonPrivateDpEvent(), why="a critic's gradients without noise")
-        else:
-            event = GaussianDpEvent(self.multiplier)
-            ledger.spend(event, count=self.uses, why="gradients of the one critic that saw the record, all images")
+        why = "gradients of the one critic that saw the record, all images"
+        ledger.spend(gaussian_event(self.multiplier), count=self.uses, why=why)
         return ledger
 
     def claim(self, delta: float) -> Claim:
@@ -118,7 +114,7 @@ class Plan:
         """The epsilon that the budget holds to its limit."""
         if budget.account == "claimed":
             return self.claim(budget.delta).epsilon
-        return accounted_epsilon(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+        return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
 
 def make_schedule(critics: int, steps: int, rng: torch.Generator | None) -> Tensor:
@@ -129,10 +125,10 @@ def make_schedule(critics: int, steps: int, rng: torch.Generator | None) -> Tens
     return torch.randint(critics, (length,), generator=rng, device=rng.device).cpu()
 
 
-def solve(plan: Plan, budget: Budget) -> Plan:
-    """The plan with sigma, or T, as the budget determines it by the account it names.
+def calibrate(parameters: GsWganParameters, budget: Budget) -> GsWganParameters:
+    """The parameters with sigma, or T, as the budget determines it by the account it names.
 
     Raises:
         BenchError: a budget that cannot be met.
     """
-    return noise_or_steps(plan, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)
+    return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)

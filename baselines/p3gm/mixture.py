@@ -160,7 +160,7 @@ def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:
     return counts, firsts, seconds
 
 
-def spread(projection: Projection, components: int, rng: torch.Generator) -> Mixture:
+def initial_mixture(projection: Projection, components: int, rng: torch.Generator) -> Mixture:
     """Where expectation maximisation starts: equal weights, means and variances by the private second moments alone."""
     variances = projection.variances.expand(components, -1).contiguous()
     drawn = torch.randn(variances.shape, generator=rng, device=rng.device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.p3gm.mixture import Mixture
-from bench.dp_training.dp_sgd import ROOM
+from bench.dp_training.clipping import ROOM
 
 START = 0.1
 """The variance network starts at this share of the mixture's mean variance."""

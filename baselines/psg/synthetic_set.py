@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.api import Context
-from bench.dp_training.synthetic_data import Protocol
 from bench.nets import Classifier
 
 SHIFT, SCALE, TURN = 4.0, 0.2, math.pi / 4
@@ -39,14 +38,13 @@ def moved(images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def fit_set(
-    network: Classifier, images: Tensor, labels: Tensor, by: Protocol, augment: bool, ctx: Context, stage: str
+    network: Classifier, images: Tensor, labels: Tensor, passes: int, augment: bool, ctx: Context, stage: str
 ) -> None:
     """Train in place by cross-entropy; ends on the context's device in eval mode.
 
     Args:
         images, labels: (n, c, h, w) in [0, 1], (n,) int64.
-        by: passes, batch and first learning rate; the rest is not read.
-        augment: move the images anew in every pass.
+        augment: move the images again in every pass.
 
     Raises:
         RuntimeError: the weights became NaN or infinite.
@@ -54,11 +52,11 @@ def fit_set(
     network = ctx.prepared(network).train()
     ask, rng = ctx.compiled(network), ctx.generator(stage)
     images, labels = images.to(ctx.device), labels.to(ctx.device)
-    optimizer = torch.optim.SGD(network.parameters(), lr=by.rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-    with ctx.track(stage, by.passes) as advance:
-        for number in range(by.passes):
-            optimizer.param_groups[0]["lr"] = by.rate * (LATER if 2 * number >= by.passes else 1.0)
-            for chosen in torch.randperm(len(images), generator=rng, device=ctx.device).split(by.batch):
+    optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    with ctx.track(stage, passes) as advance:
+        for number in range(passes):
+            optimizer.param_groups[0]["lr"] = RATE * (LATER if 2 * number >= passes else 1.0)
+            for chosen in torch.randperm(len(images), generator=rng, device=ctx.device).split(BATCH):
                 seen = moved(images[chosen], rng) if augment else images[chosen]
                 with ctx.precision():
                     logits = ask(seen)

@@ -1,30 +1,30 @@
-"""Data-free distillation without noise, of a classifier that needs no protection or has it already.
+"""Data-free knowledge distillation without noise, of a classifier that needs no protection or has it already.
 
 After Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019. N_T teacher, N_S student, G generator.
 Every round:
 
-1. the generator descends L_oh + alpha L_a + beta L_ie on images of fresh vectors z, judged by the teacher: confident
+1. the generator descends L_oh + alpha L_a + beta L_ie on images of fresh latents z, by the teacher's output: confident
    (one-hot), of large features, all classes equally often;
-2. a batch of new images, drawn so that the teacher's classes are balanced, joins those kept;
-3. the student descends KL(N_T(x) || N_S(x)) on images kept, moved about a little; the teacher is asked about every x.
+2. a batch of new images, drawn so that the teacher's classes are balanced, joins the replay buffer;
+3. the student descends KL(N_T(x) || N_S(x)) on images of the buffer, augmented; the teacher is asked about every x.
 
 Privacy. The teacher's answers and gradients are used freely, so the outcome is as private as the teacher's weights and
 costs nothing more: post-processing of a privately trained teacher, no protection at all of any other.
 
-Differs from the paper: images are kept and replayed, chosen for balance, and moved about; the feature term is an L2
-norm; images of digits can be strokes of a pen. With rounds of one generator and one student step, `choose` 1 and no
-jitter what is left of the replay is its random draw among the kept images.
+Differs from the paper: images come from a replay buffer, can be chosen for balance (`oversample`) and augmented; the
+feature term is an L2 norm; images of digits can be strokes of a pen. With rounds of one generator and one student step,
+`oversample` 1 and no augmentation what is left of the replay is its random draw among the buffered images.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from bench import nets
+from bench import nets, validate
 from bench.api import Context
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import fixed, make_generator
@@ -39,27 +39,27 @@ SHOWN = 60
 
 
 @dataclass(frozen=True)
-class FreeSettings:
+class DataFreeKDSettings:
     """How to distil; public.
 
     Attributes:
         rounds: batches of new images.
         batch: images per generator step and per round.
-        choose: images made per image kept; the teacher's classes are balanced among those kept.
-        keep: rounds whose images are kept, the newest ones.
+        oversample: images made per image kept; the teacher's classes are balanced among those kept.
+        replay_rounds: rounds whose images are in the replay buffer, the newest ones.
         generator_steps, student_steps: per round.
         student_batch: images per student step.
         rate_generator, rate_student: of Adam; the student's falls to 0 along a cosine.
         confidence, balance, activation: weights of L_oh, L_ie and L_a.
         latent, width: of the upsampling generator.
-        images: "upsample", "strokes", or "auto": strokes on digits and mnist alone.
-        augment: images kept are turned, scaled, sheared and moved a little whenever the student sees them.
+        generator: "upsample", "strokes", or "auto": strokes on digits and mnist alone.
+        augment: images of the buffer are turned, scaled, sheared and moved a little whenever the student sees them.
     """
 
     rounds: int = 40
     batch: int = 256
-    choose: int = 4
-    keep: int = 40
+    oversample: int = 4
+    replay_rounds: int = 40
     generator_steps: int = 10
     student_steps: int = 30
     student_batch: int = 128
@@ -70,29 +70,30 @@ class FreeSettings:
     activation: float = 0.02
     latent: int = 100
     width: int = 32
-    images: Literal["upsample", "strokes", "auto"] = "auto"
+    generator: Literal["upsample", "strokes", "auto"] = "auto"
     augment: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "batch", "choose", "keep", "student_steps", "student_batch", "latent", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("rate_generator", "rate_student"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        for name in ("generator_steps", "confidence", "balance", "activation"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        validate.at_least(self, 1, "rounds", "batch", "oversample", "replay_rounds", "student_steps", "student_batch")
+        validate.at_least(self, 1, "latent", "width")
+        validate.at_least(self, 0, "generator_steps", "confidence", "balance", "activation")
+        validate.positive(self, "rate_generator", "rate_student")
 
 
 def distil(
-    model: Classifier, dataset: str, shape: Shape, classes: int, student_arch: str, settings: FreeSettings, ctx: Context
+    model: Classifier,
+    dataset: str,
+    shape: Shape,
+    classes: int,
+    student_arch: str,
+    settings: DataFreeKDSettings,
+    ctx: Context,
 ) -> tuple[Classifier, nn.Module, Tensor]:
     """Distil `model` into a new student by generated images alone.
 
     Args:
         model: the teacher, on the context's device; it comes back as it was given.
-        dataset: decides about strokes where `settings.images` is "auto"; nothing else of the data set is used.
+        dataset: decides about strokes where `settings.generator` is "auto"; nothing else of the data set is used.
         shape: (c, h, w) of an image.
         student_arch: a name that `bench.nets.build` knows.
 
@@ -103,19 +104,19 @@ def distil(
         BenchError: a student or generator that cannot take images of this shape.
     """
     with fixed(model):
-        work = _Work(model, dataset, shape, classes, student_arch, settings, ctx)
+        kd = DataFreeKD(model, dataset, shape, classes, student_arch, settings, ctx)
         with ctx.track(f"distilling into {student_arch}", settings.rounds * settings.student_steps) as advance:
             for _ in range(settings.rounds):
-                work.train_generator()
-                work.keep_new_images()
+                kd.train_generator()
+                kd.extend_buffer()
                 for _ in range(settings.student_steps):
-                    work.train_student()
+                    kd.train_student()
                     advance(1)
-        return work.student.eval(), work.generator, work.balanced_images()[:SHOWN]
+        return kd.student.eval(), kd.generator, kd.balanced_images()[:SHOWN]
 
 
-class _Work:
-    """The networks, their optimisers and the images kept."""
+class DataFreeKD:
+    """The networks, their optimisers and the replay buffer, between two steps."""
 
     def __init__(
         self,
@@ -124,27 +125,29 @@ class _Work:
         shape: Shape,
         classes: int,
         student_arch: str,
-        settings: FreeSettings,
+        settings: DataFreeKDSettings,
         ctx: Context,
     ) -> None:
         self.model, self.settings, self.ctx = model, settings, ctx
         self.rng = ctx.generator("free")
         self.student = xavier(nets.build(student_arch, shape, classes)).to(ctx.device)
-        self.generator = ctx.prepared(make_generator(settings.images, dataset, shape, settings.latent, settings.width))
+        self.generator = ctx.prepared(
+            make_generator(settings.generator, dataset, shape, settings.latent, settings.width)
+        )
         self.step_student = torch.optim.Adam(self.student.parameters(), lr=settings.rate_student)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
             self.step_student, settings.rounds * settings.student_steps
         )
         self.step_generator = torch.optim.Adam(self.generator.parameters(), lr=settings.rate_generator)
-        self.kept = torch.empty(0, *shape, device=ctx.device)
+        self.buffer = torch.empty(0, *shape, device=ctx.device)
 
     def train_generator(self) -> None:
-        """Line 1: `generator_steps` steps on L_G, judged by the teacher."""
+        """Step 1: `generator_steps` steps on L_oh + alpha L_a + beta L_ie."""
         s = self.settings
         self.generator.train()
         for _ in range(s.generator_steps):
             with self.ctx.precision():
-                images = self.generator(self.vectors(s.batch))
+                images = self.generator(self.latents(s.batch))
                 logits = self.model(images).float()
                 loss = s.confidence * confidence_loss(logits) + s.balance * balance_loss(logits, per_sample=False)
                 if s.activation:
@@ -153,35 +156,36 @@ class _Work:
             loss.backward()
             self.step_generator.step()
 
-    def keep_new_images(self) -> None:
-        """Line 2; the oldest images go."""
+    def extend_buffer(self) -> None:
+        """Step 2; the oldest images go."""
         new, s = self.balanced_images(), self.settings
-        self.kept = torch.cat([self.kept, new])[-s.keep * s.batch :]
+        self.buffer = torch.cat([self.buffer, new])[-s.replay_rounds * s.batch :]
 
     @torch.no_grad()
     def balanced_images(self) -> Tensor:
         """(batch, c, h, w) new images, as many of each of the teacher's classes as there are."""
         s = self.settings
-        made = torch.cat([self.generator(self.vectors(s.batch)) for _ in range(s.choose)])
-        return made if s.choose == 1 else balanced(made, self.model, s.batch, self.rng)
+        made = torch.cat([self.generator(self.latents(s.batch)) for _ in range(s.oversample)])
+        return made if s.oversample == 1 else balanced(made, self.model, s.batch, self.rng)
 
     def train_student(self) -> None:
-        """Line 3: one step."""
+        """Step 3, once."""
         s = self.settings
-        chosen = torch.randint(len(self.kept), (s.student_batch,), generator=self.rng, device=self.rng.device)
-        images = self.kept[chosen]
+        chosen = torch.randint(len(self.buffer), (s.student_batch,), generator=self.rng, device=self.rng.device)
+        images = self.buffer[chosen]
         if s.augment:
             images = random_affine(images, self.rng)
         self.student.train()
         with self.ctx.precision():
             with torch.no_grad():
-                theirs = self.model(images).float()
-            loss = kd_loss(self.student(images).float(), theirs).mean()
+                target = self.model(images).float()
+            loss = kd_loss(self.student(images).float(), target).mean()
         self.step_student.zero_grad(set_to_none=True)
         loss.backward()
         self.step_student.step()
         self.schedule.step()
 
-    def vectors(self, count: int) -> Tensor:
+    def latents(self, count: int) -> Tensor:
         """(count, latent) standard normal."""
-        return torch.randn(count, self.generator.latent, generator=self.rng, device=self.rng.device)
+        length = cast(int, self.generator.latent)
+        return torch.randn(count, length, generator=self.rng, device=self.rng.device)

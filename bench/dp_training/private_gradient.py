@@ -1,19 +1,19 @@
-"""One DP-SGD gradient of any network and any loss of one record: what private critics, decoders and gradient matching
-share. Training a classifier by DP-SGD is `dp_sgd.py`.
+"""One DP-SGD gradient of any network and any loss of one record: what private critics and gradient matching share.
 
-Every call is one Poisson-sampled Gaussian of multiplier z, for one added or removed record:
-(sum over the sampled records of clip(g_i, C) + N(0, z^2 C^2)) / (q n), the batch's expected size, whatever was drawn.
+Training a classifier by DP-SGD is `dp_sgd.py`. Every call is one Poisson-sampled Gaussian of multiplier z, for one
+added or removed record: (sum over the sampled records of clip(g_i, C) + N(0, z^2 C^2)) / (q n), the batch's expected
+size, whatever was drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bench.dp_training.dp_sgd import Group, add_clipped, add_noise, poisson_sample
+from bench.dp_training.clipping import MOST_CHUNK, add_clipped, clipping_groups, noisy_mean, poisson_sample
 from bench.privacy.noise import Source
 
 Parameters = dict[str, Tensor]
@@ -29,13 +29,13 @@ class PrivateGradient:
         sampling: q in (0, 1].
         multiplier: z >= 0; 0 = no noise.
         clip: C > 0, the bound on the norm of one record's gradient over all parameters jointly.
-        chunk: records whose gradients are held in memory at once.
+        chunk: records whose gradients are held in memory at once, at most 256.
     """
 
     sampling: float
     multiplier: float
     clip: float
-    chunk: int = 256
+    chunk: int = MOST_CHUNK
 
     def sample(self, records: int, source: Source) -> Tensor:
         """(m,) int64: the records of a step; m is binomial and may be 0."""
@@ -59,13 +59,17 @@ class PrivateGradient:
             source: of the noise.
         """
         plain = {name: value.detach() for name, value in parameters.items()}
-        groups = [Group(tuple(plain), self.clip, 1.0)]
+        groups = clipping_groups(list(plain), self.clip)
         total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in plain.items()}
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)), randomness="different")
         for start in range(0, len(rows[0]), self.chunk):
             add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups)
-        add_noise(total, groups, self.multiplier, source)
-        return {name: (total[name] / (self.sampling * records)).to(value.dtype) for name, value in plain.items()}
+        return self.released(total, plain, records, source)
+
+    def released(self, total: Parameters, like: Mapping[str, Tensor], records: int, source: Source) -> Parameters:
+        """The noisy mean of the clipped sum `total`, however that was computed, in the dtypes of `like`."""
+        groups = clipping_groups(list(like), self.clip)
+        return noisy_mean(total, groups, self.multiplier, self.sampling * records, source, like)
 
 
 def assign(network: nn.Module, gradients: Parameters) -> None:

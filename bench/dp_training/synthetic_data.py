@@ -6,10 +6,10 @@ follows is post-processing:
 1. a set of `samples` images is drawn, classes as even as they come;
 2. the run's `--student` is trained on it from scratch, and released. It sees pixels in [0, 1].
 
-Protocol `faithful` is DataLens' (Wang et al., CCS 2021; G-PATE's too): 100,000 images, 600 passes of plain SGD, 2e-3,
-batches of 512. `fast` is 30,000 images, 8 passes of Adam, 1e-3 falling to 0, batches of 128. The student is the one of
-the last pass: no epoch is chosen, on test images or others, where DataLens and G-PATE print the best of 600 epochs on
-the test set.
+The defaults are the protocol of DataLens (Wang et al., CCS 2021) and G-PATE: 100,000 images, 600 passes of plain SGD,
+2e-3, batches of 512. Tier quick is 30,000 images, 8 passes, batches of 128, with the variant working by Adam, 1e-3
+falling to 0. The student is the one of the last pass: no epoch is chosen, on test images or others, where DataLens and
+G-PATE print the best of 600 epochs on the test set.
 """
 
 from __future__ import annotations
@@ -17,36 +17,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench import nets
+from bench import nets, validate
 from bench.api import Context, Release, Teacher
-from bench.errors import BenchError
+from bench.config import Departure, Size
+from bench.dp_training.accounting import require_unit_example
+from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit
 
 CHUNK, SHOWN = 1000, 60
+SGD_RATE, ADAM_RATE = 2e-3, 1e-3
 
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """(n, generator) to (n, c, h, w) images in [0, 1] and their (n,) int64 labels; at most CHUNK are asked for at once."""
 
-
-class Protocol(NamedTuple):
-    """How the student is trained on a synthetic set."""
-
-    samples: int
-    passes: int
-    batch: int
-    rate: float
-    adam: bool
-
-
-PROTOCOLS = {"faithful": Protocol(100_000, 600, 512, 2e-3, False), "fast": Protocol(30_000, 8, 128, 1e-3, True)}
-SMOKE: dict[str, Any] = {"evaluation": "fast", "samples": 40, "passes": 1}
+SMOKE: dict[str, Any] = {"samples": 40, "passes": 1, "student_batch": 128}
+QUICK: dict[str, Any] = {"samples": 30_000, "passes": 8, "student_batch": 128}
+STUDENT_BY_ADAM = Departure(
+    what="the student is trained by Adam, 1e-3 falling linearly to 0, instead of SGD at 2e-3",
+    why="at that rate SGD needs the 600 passes over 100,000 images of its protocol, which are hours on two cores",
+    sets={"student_optimiser": "adam"},
+)
 
 
 @dataclass
@@ -57,15 +54,13 @@ class Synthesis:
         draw: makes images and labels from what was released; never looks at private data.
         ledger, claim, solved: as of a `Release`.
         generator: the network behind `draw`, released with the student.
-        fixed: (images, labels) that are all there is to draw, where a method makes a set and no source.
     """
 
-    draw: Draw | None
+    draw: Draw
     ledger: Ledger
     claim: Claim
     solved: dict[str, float] = field(default_factory=dict)
     generator: nn.Module | None = None
-    fixed: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,22 +70,21 @@ class PrivateGenerator(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
 
-    evaluation: Literal["faithful", "fast"] = "faithful"
-    """The student's training: faithful = 100,000 images, 600 passes of SGD; fast = 30,000 images, 8 passes of Adam."""
-    samples: int = 0
-    """Images drawn for the student; 0 = the protocol's."""
-    passes: int = 0
-    """Passes of the student over the synthetic images; 0 = the protocol's."""
+    samples: Size[int] = 100_000
+    """Images drawn for the student."""
+    passes: Size[int] = 600
+    """Passes of the student over the synthetic images."""
+    student_batch: Size[int] = 512
+    """Synthetic images per step of the student."""
+    student_optimiser: Literal["sgd", "adam"] = "sgd"
+    """Of the student: plain SGD, 2e-3 (DataLens, G-PATE), or Adam, 1e-3 falling linearly to 0."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "passes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        validate.at_least(self, 1, "samples", "passes", "student_batch")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit than one record, before anything is trained."""
-        if budget.unit != Unit.EXAMPLE:
-            raise BenchError(f"--unit {budget.unit}: a private generator is accounted per example; use --unit example")
+        require_unit_example(budget)
 
     @abstractmethod
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
@@ -104,28 +98,18 @@ class PrivateGenerator(ABC):
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Make the source, then train the student; `teacher.model` is used for nothing."""
-        if teacher.private is None:
-            raise RuntimeError('the private records are used; the method\'s `needs` must name "private_data"')
-        images, labels = (part.to(ctx.device) for part in teacher.private)
+        images, labels = private_records(teacher, ctx.device)
         made = self.synthesise(images, labels, teacher, budget, ctx)
-        protocol = self.protocol()
-        x, y = made.fixed or sample(made.draw, protocol.samples, ctx.generator("synthetic set"))
+        x, y = sample(made.draw, self.samples, ctx.generator("synthetic set"))
         network = seeing_pixels(nets.build(student, teacher.shape, teacher.classes))
-        fit(network, x, y, protocol, ctx, "training on synthetic images")
+        fit(network, x, y, self, ctx, "training on synthetic images")
         shown = by_class(x, y, teacher.classes)[:SHOWN]
         return Release(network, student, made.ledger, made.claim, made.generator, shown, made.solved)
 
-    def protocol(self) -> Protocol:
-        """The student's training with what the options change of it."""
-        chosen = PROTOCOLS[self.evaluation]
-        return chosen._replace(samples=self.samples or chosen.samples, passes=self.passes or chosen.passes)
-
 
 @torch.no_grad()
-def sample(draw: Draw | None, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def sample(draw: Draw, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """(count, c, h, w) float32 images in [0, 1], (count,) labels. Raises RuntimeError if a pixel is not in [0, 1]."""
-    if draw is None:
-        raise RuntimeError("a Synthesis has either `draw` or a `fixed` set")
     parts = [draw(min(CHUNK, count - start), rng) for start in range(0, count, CHUNK)]
     images, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     if not bool(((images >= 0) & (images <= 1)).all()):
@@ -155,9 +139,13 @@ def seeing_pixels(network: Classifier) -> Classifier:
     return network
 
 
-def fit(network: Classifier, images: Tensor, labels: Tensor, by: Protocol, ctx: Context, stage: str) -> None:
+def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerator, ctx: Context, stage: str) -> None:
     """Train in place by cross-entropy; ends on the context's device in eval mode. Passes are shuffled; the incomplete
     last batch of a pass is left out where there is a complete one.
+
+    Args:
+        images, labels: (n, c, h, w) in [0, 1], (n,) int64.
+        by: whose student it is: passes, batch and optimiser.
 
     Raises:
         RuntimeError: the weights became NaN or infinite.
@@ -165,19 +153,20 @@ def fit(network: Classifier, images: Tensor, labels: Tensor, by: Protocol, ctx: 
     network = ctx.prepared(network).train()
     ask, rng = ctx.compiled(network), ctx.generator(stage)
     images, labels = images.to(ctx.device), labels.to(ctx.device)
-    batch = min(by.batch, len(images))
+    batch = min(by.student_batch, len(images))
     per_pass = len(images) // batch
     total = by.passes * per_pass
-    make = torch.optim.Adam if by.adam else torch.optim.SGD
-    optimizer = make(network.parameters(), lr=by.rate)
+    adam = by.student_optimiser == "adam"
+    rate = ADAM_RATE if adam else SGD_RATE
+    optimizer = (torch.optim.Adam if adam else torch.optim.SGD)(network.parameters(), lr=rate)
     with ctx.track(stage, total) as advance:
         for step in range(total):
             if step % per_pass == 0:
                 order = torch.randperm(len(images), generator=rng, device=ctx.device)
             chosen = order[step % per_pass * batch :][:batch]
-            if by.adam:
+            if adam:
                 for group in optimizer.param_groups:
-                    group["lr"] = by.rate * (1 - step / total)
+                    group["lr"] = rate * (1 - step / total)
             with ctx.precision():
                 logits = ask(images[chosen])
             optimizer.zero_grad(set_to_none=True)

@@ -39,8 +39,6 @@ def command(record: Record) -> str:
     recipe = {name: value for name, value in teacher["recipe"].items() if name != "recipe_version"}
     if not teacher["weights"]:
         parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
-        [] if teacher["weights"] else _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
-    )
     return shlex.join(parts)
 
 

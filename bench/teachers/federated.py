@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
-from bench import nets
+from bench import nets, validate
 from bench.api import Advance, Context, Teacher
+from bench.config import Size
 from bench.data import to_float
 from bench.data.partition import partition
 from bench.errors import BenchError, RunFailed
@@ -32,6 +33,7 @@ UNITS = (Unit.EXAMPLE, Unit.CLIENT)
 FEWEST_RECORDS = 2
 SMOKE: dict[str, Any] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
 QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
+"""For two CPU cores."""
 
 State = dict[str, Tensor]
 
@@ -43,20 +45,20 @@ class Federation:
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)
 
-    clients: int = 5
+    clients: Size[int] = 5
     """K, clients; all take part in every round."""
     partition: Literal["dirichlet-balanced", "dirichlet", "hash"] = "dirichlet-balanced"
     """Who holds which record: each class by Dirichlet shares, none for who has an equal part of all records already
-    (dirichlet-balanced, DENSE's), the same without that rule, or the hash of the pixels (parts alike)."""
+    (dirichlet-balanced, DENSE's), the same without that rule, or the hash of the pixels (parts of one distribution)."""
     alpha: float = 0.5
     """Concentration of the Dirichlet shares in which the clients hold each class."""
-    rounds: int = 1
+    rounds: Size[int] = 1
     """Rounds of local training and averaging; 1 = one-shot."""
-    local_epochs: int = 200
+    local_epochs: Size[int] = 200
     """E, passes of a client over its records in a round."""
-    local_limit: int = 0
+    local_limit: Size[int] = 0
     """Steps after which a client's round ends even if passes remain; 0 = no limit."""
-    local_batch: int = 128
+    local_batch: Size[int] = 128
     """B, most images per step of a client (one more where an image would be left alone); at least 2."""
     local_lr: float = 0.01
     """eta, learning rate of the clients' SGD."""
@@ -66,14 +68,11 @@ class Federation:
     """Weight of a client's model in the average: n_k / n, or 1 / K."""
 
     def __post_init__(self) -> None:
-        for name, least in (("clients", 1), ("rounds", 1), ("local_epochs", 1), ("local_limit", 0), ("local_batch", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
-        for name in ("alpha", "local_lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        if not 0 <= self.local_momentum < 1:
-            raise ValueError(f"local_momentum is {self.local_momentum}; expected at least 0 and less than 1")
+        validate.at_least(self, 1, "clients", "rounds", "local_epochs")
+        validate.at_least(self, 2, "local_batch")
+        validate.at_least(self, 0, "local_limit", "local_momentum")
+        validate.below(self, 1, "local_momentum")
+        validate.positive(self, "alpha", "local_lr")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
@@ -156,7 +155,7 @@ class Clients:
         return snapshot(self.network)
 
     def _batches(self, size: int, steps: int) -> Iterator[Tensor]:
-        """Indices of the records of each step; every pass is shuffled anew and cut into batches of equal length."""
+        """Indices of the records of each step; every pass is shuffled again and cut into batches of equal length."""
         s, device = self.settings, self.ctx.device
         passes = (
             torch.randperm(size, generator=self.rng, device=device).tensor_split(batches(size, s.local_batch))

@@ -14,13 +14,13 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 from torch import Tensor, nn
 
-from baselines.dp_gan import dp_gan, ghost
-from baselines.dp_gan.dp_gan import DpGan, _Game
+from baselines.dp_gan import dp_gan
+from baselines.dp_gan.dp_gan import DpGan, Training
 from baselines.dp_gan.ghost import ghost_gradient
 from bench.api import Teacher
 from bench.config import configure
-from bench.dp_training import dp_sgd, private_gradient
-from bench.dp_training.dp_sgd import Plan
+from bench.dp_training import clipping, dp_sgd, private_gradient
+from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.private_gradient import PrivateGradient
 from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
@@ -41,17 +41,19 @@ def synthesise(
     return method.synthesise(images, labels, toy_teacher(), budget, context())
 
 
-def game(method: DpGan, q: float, z: float, steps: int = 1) -> _Game:
+def game(method: DpGan, q: float, z: float, steps: int = 1) -> Training:
     torch.manual_seed(0)
     networks = build(method.network, SHAPE, CLASSES, method.latent, method.width, method.critic_width)
-    return _Game(method, *networks, CLASSES, Plan(q, steps, z), context())
+    return Training(method, *networks, CLASSES, DpSgdParameters(q, steps, z), context())
 
 
 def weights(network: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in network.state_dict().values()])
 
 
-def steps_taken(monkeypatch: pytest.MonkeyPatch, played: _Game, data: tuple[Tensor, Tensor]) -> list[dict[str, Tensor]]:
+def steps_taken(
+    monkeypatch: pytest.MonkeyPatch, played: Training, data: tuple[Tensor, Tensor]
+) -> list[dict[str, Tensor]]:
     """The gradients that the critic steps along."""
     taken: list[dict[str, Tensor]] = []
     assign = dp_gan.assign
@@ -61,7 +63,7 @@ def steps_taken(monkeypatch: pytest.MonkeyPatch, played: _Game, data: tuple[Tens
         assign(network, gradients)
 
     monkeypatch.setattr(dp_gan, "assign", spy)
-    played.play(data[0], F.one_hot(data[1], CLASSES).float())
+    played.run(data[0], F.one_hot(data[1], CLASSES).float())
     return taken
 
 
@@ -76,7 +78,7 @@ def test_the_ledger_is_the_critics_steps_and_nothing_else() -> None:
 def test_every_step_samples_and_adds_noise_as_the_ledger_says(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
     rates: list[float] = []
     noises: list[float] = []
-    sample, add_noise = private_gradient.poisson_sample, private_gradient.add_noise
+    sample, add_noise = private_gradient.poisson_sample, clipping.add_noise
 
     def spy_sample(n: int, q: float, rng: torch.Generator) -> Tensor:
         rates.append(q)
@@ -87,8 +89,7 @@ def test_every_step_samples_and_adds_noise_as_the_ledger_says(monkeypatch: pytes
         add_noise(total, groups, z, rng)
 
     monkeypatch.setattr(private_gradient, "poisson_sample", spy_sample)
-    monkeypatch.setattr(private_gradient, "add_noise", spy_noise)
-    monkeypatch.setattr(ghost, "add_noise", spy_noise)
+    monkeypatch.setattr(clipping, "add_noise", spy_noise)
     made = synthesise(replace(SMALL, network=network, multiplier=1.5, steps=2, batch=16))
     (entry,) = made.ledger.entries()
     assert rates == [entry.event.sampling_probability] * entry.count
@@ -103,7 +104,9 @@ def test_papers_settings_cost_what_the_paper_says_by_its_accountant_and_less_by_
     accountant.compose(SelfComposedDpEvent(event, paper.steps))
     renyi = accountant.get_epsilon(1e-5)
     assert renyi == pytest.approx(10.0, abs=0.1)
-    found = epsilon(Plan(paper.batch / 60_000, paper.steps, paper.multiplier).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = epsilon(
+        DpSgdParameters(paper.batch / 60_000, paper.steps, paper.multiplier).ledger(), Unit.EXAMPLE, 1e-5
+    ).epsilon
     assert 0.85 * renyi < found <= renyi
 
 
@@ -217,7 +220,7 @@ def test_samples_and_noise_come_from_the_generators_for_privacy_noise() -> None:
         for _ in range(2):
             played = game(SMALL, q=0.5, z=z, steps=2)
             played.ctx = replace(context(), noise="os")
-            played.play(images, F.one_hot(labels, CLASSES).float())
+            played.run(images, F.one_hot(labels, CLASSES).float())
             ends.append(weights(played.generator))
         assert not torch.equal(*ends)
 
@@ -227,7 +230,7 @@ def test_the_generator_steps_after_every_so_many_critic_steps(
     monkeypatch: pytest.MonkeyPatch, steps: int, each: int, expected: int
 ) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(_Game, "generator_step", lambda self, batch: seen.append(batch))
+    monkeypatch.setattr(Training, "generator_step", lambda self, batch: seen.append(batch))
     synthesise(replace(SMALL, steps=steps, critic_steps=each, average=0.5))
     assert seen == [80] * expected
 
@@ -294,7 +297,7 @@ def test_sizes_that_cannot_be_made_are_refused_in_one_line() -> None:
     [
         {"steps": 0}, {"batch": 0}, {"critic_steps": 0}, {"clip": 0.0}, {"multiplier": -1.0}, {"rate": 0.0},
         {"rate_generator": 0.0}, {"beta1": 1.0}, {"latent": 0}, {"width": 3}, {"critic_width": 0}, {"average": 1.0},
-        {"chunk": 0}, {"samples": -1},
+        {"samples": 0}, {"student_batch": 0},
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines import dp_merf
-from baselines.dp_merf import DpMerf, MerfGenerator, RandomFeatures, joint_sum, mean_embedding
+from baselines.dp_merf import DpMerf, MerfGenerator, NoisyMeanEmbedding, RandomFeatures, joint_sum, mean_embedding
 from bench.api import Teacher
 from bench.config import configure
 from bench.errors import BenchError
@@ -35,7 +35,7 @@ def toy(n: int = 80, seed: int = 0) -> Teacher:
 
 
 def smoke(**given: str) -> DpMerf:
-    return configure(DpMerf, "smoke", given, "method")
+    return configure(DpMerf, "smoke", given, "method", "printed")
 
 
 def features(count: int, pixels: int, length: float, seed: int = 0) -> RandomFeatures:
@@ -123,7 +123,7 @@ def test_the_noise_has_the_deviation_that_the_ledger_says(
     statistic = float((difference / (wrong * reach * 3.0 / 80)).square().sum())
     tail = stats.chi2.sf(statistic, len(difference))
     assert (0.005 < tail < 0.995) == fits
-    (entry,) = method.ledger(3.0).entries()
+    (entry,) = method.calibrate(FREE).ledger().entries()
     assert entry.event.noise_multiplier == reach * 3.0 and entry.count == 1 and entry.unit == Unit.EXAMPLE
 
 
@@ -148,7 +148,7 @@ def delta_of(multiplier: float, at: float) -> float:
 
 @pytest.mark.parametrize(("sigma", "golden"), [(5.0, 0.726), (25.0, 0.1254), (3.731, 1.0), (0.5, 10.0)])
 def test_the_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
-    claim = smoke().claim(sigma, 1e-5)
+    claim = NoisyMeanEmbedding(sigma, "add-or-remove").claim(1e-5)
     assert claim.epsilon == pytest.approx(golden, rel=3e-3)
     assert delta_of(sigma, claim.epsilon) == pytest.approx(1e-5, rel=1e-3)
     assert claim.disputed == "" and "DP-MERF" in claim.source
@@ -158,20 +158,21 @@ def test_the_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
 def test_the_budget_is_met_and_not_wasted(asked: float, account: Any) -> None:
     budget, method = Budget(asked, account=account), smoke()
-    sigma = method.solve(budget)
-    for found in (method.claim(sigma, 1e-5).epsilon, epsilon(method.ledger(sigma), Unit.EXAMPLE, 1e-5).epsilon):
+    made = method.calibrate(budget)
+    for found in (made.claim(1e-5).epsilon, epsilon(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon):
         assert 0.995 * asked < found <= asked
-    check_budget(method.ledger(sigma), method.claim(sigma, 1e-5), budget)
+    check_budget(made.ledger(), made.claim(1e-5), budget)
 
 
 def test_the_papers_noise_costs_less_for_an_added_record_than_for_a_replaced_one() -> None:
     method = smoke(neighbours="replace")
-    claim, found = method.claim(5.0, 1e-5).epsilon, epsilon(method.ledger(5.0), Unit.EXAMPLE, 1e-5).epsilon
+    made = NoisyMeanEmbedding(5.0, "replace")
+    claim, found = made.claim(1e-5).epsilon, epsilon(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert claim == pytest.approx(0.726, abs=1e-3)
     assert delta_of(10.0, found) == pytest.approx(1e-5, rel=1e-3)
-    by_claim, by_ledger = method.solve(Budget(1.0)), method.solve(Budget(1.0, account="accounted"))
-    assert by_claim == pytest.approx(2 * by_ledger, rel=3e-3)
-    assert "replaced" in method.claim(5.0, 1e-5).source
+    by_claim, by_ledger = method.calibrate(Budget(1.0)), method.calibrate(Budget(1.0, account="accounted"))
+    assert by_claim.sigma == pytest.approx(2 * by_ledger.sigma, rel=3e-3)
+    assert "replaced" in made.claim(1e-5).source
 
 
 def test_without_noise_nothing_is_proved() -> None:
@@ -263,7 +264,7 @@ def test_budgets_that_mean_nothing_here_are_refused_in_one_line(budget: Budget, 
         {"hidden": 0},
         {"rate": 0.0},
         {"decay": 0.0},
-        {"samples": -1},
+        {"samples": 0},
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:

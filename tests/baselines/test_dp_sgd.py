@@ -17,19 +17,11 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.dp_training import dp_sgd
-from bench.dp_training.dp_sgd import (
-    GRADIENTS,
-    Group,
-    Plan,
-    Settings,
-    add_clipped,
-    add_noise,
-    clipping_groups,
-    poisson_sample,
-    refuse_mixing,
-    solve,
-    train,
-)
+from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.clipping import ClippingGroup, add_clipped, add_noise, clipping_groups, poisson_sample
+from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
+from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.privacy import Budget, Unit
@@ -37,7 +29,7 @@ from bench.privacy.accountant import epsilon
 from bench.testing import context
 
 SHAPE, CLASSES = (1, 16, 16), 4
-PLAIN = Settings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
+PLAIN = DpSgdSettings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
 
 
 ROOM = 127 / 128
@@ -131,7 +123,7 @@ def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
             for name in mine:
                 expected[name] += e[name] * min(1.0, ROOM * settings.clip / math.sqrt(len(layers)) / norm)
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
-    groups = clipping_groups(list(total), settings)
+    groups = clipping_groups(list(total), settings.clip, settings.clipping)
     add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups)
     assert sum(norm > ROOM * settings.clip for norm in norms) == 3, "some are clipped and some are not"
     for name in total:
@@ -140,7 +132,7 @@ def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
 
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
 def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(clipping: Any) -> None:
-    groups = clipping_groups(["a.weight", "a.bias", "b.weight"], replace(PLAIN, clip=0.5, clipping=clipping))
+    groups = clipping_groups(["a.weight", "a.bias", "b.weight"], 0.5, clipping)
     for scale in (1e-20, 1.0, 1e15, math.inf, math.nan):
         rows = {"a.weight": torch.full((1, 3, 2), scale), "a.bias": torch.ones(1, 3), "b.weight": torch.ones(1, 4)}
         total = {name: torch.zeros(row.shape[1:]) for name, row in rows.items()}
@@ -152,7 +144,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(cl
 def test_shares_make_all_groups_one_gaussian() -> None:
     """mu^2 = sum of (C_g / std_g)^2 = 1 / z^2, and the bounds add up to C."""
     for clipping in ("flat", "layer"):
-        groups = clipping_groups(["a.weight", "b.weight", "c.weight"], replace(PLAIN, clip=2.0, clipping=clipping))  # type: ignore[arg-type]
+        groups = clipping_groups(["a.weight", "b.weight", "c.weight"], 2.0, clipping)  # type: ignore[arg-type]
         assert sum(g.share for g in groups) == pytest.approx(1)
         assert math.sqrt(sum(g.bound**2 for g in groups)) == pytest.approx(2.0)
         assert sum((g.bound / (3 * g.bound / math.sqrt(g.share))) ** 2 for g in groups) == pytest.approx(1 / 9)
@@ -160,7 +152,7 @@ def test_shares_make_all_groups_one_gaussian() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5])
 def test_noise_has_the_deviation_of_its_group(scale: float) -> None:
-    groups = [Group(("a",), 0.5, 0.25), Group(("b",), 2.0, 0.75)]
+    groups = [ClippingGroup(("a",), 0.5, 0.25), ClippingGroup(("b",), 2.0, 0.75)]
     total = {"a": torch.zeros(4000), "b": torch.zeros(4000)}
     add_noise(total, groups, 3.0, torch.Generator().manual_seed(0))
     for name, std in (("a", 3 * 0.5 / 0.5), ("b", 3 * 2 / math.sqrt(0.75))):
@@ -174,7 +166,7 @@ def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, se
     model = network()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
     settings = replace(PLAIN, clip=0.7)
-    train(model, "tanh-cnn", records(64), settings, Plan(8 / 64, steps, z), context(seed), "test")
+    train(model, "tanh-cnn", records(64), settings, DpSgdParameters(8 / 64, steps, z), context(seed), "test")
     return torch.cat([p.detach().flatten() for p in model.parameters()]) - before
 
 
@@ -210,7 +202,9 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
 
     def end(noise: Any) -> Tensor:
         model = network()
-        train(model, "tanh-cnn", records(40), PLAIN, Plan(0.5, 2, 0.0), replace(context(), noise=noise), "test")
+        train(
+            model, "tanh-cnn", records(40), PLAIN, DpSgdParameters(0.5, 2, 0.0), replace(context(), noise=noise), "test"
+        )
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     assert torch.equal(end("seeded"), end("seeded"))
@@ -231,7 +225,7 @@ def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any
         expected_w += torch.outer(error, x) * min(1.0, ROOM * 0.8 / norm)
         expected_b += error * min(1.0, ROOM * 0.8 / norm)
     settings = replace(PLAIN, clip=0.8, rate=0.3, gradients=way, chunk=1)
-    train(model, "linear", (images, labels), settings, Plan(1.0, 1, 0.0), context(), "test")
+    train(model, "linear", (images, labels), settings, DpSgdParameters(1.0, 1, 0.0), context(), "test")
     torch.testing.assert_close(model.body.head.weight.detach(), weight - 0.3 * expected_w / 2)
     torch.testing.assert_close(model.body.head.bias.detach(), bias - 0.3 * expected_b / 2)
     assert not model.training and all(p.grad is None and p.requires_grad for p in model.parameters())
@@ -245,7 +239,9 @@ def test_records_are_held_in_chunks_without_more_noise() -> None:
     ends = []
     for chunk in (1, 256):
         model = network()
-        train(model, "tanh-cnn", records(24), replace(PLAIN, chunk=chunk), Plan(0.5, 2, 3.0), context(), "test")
+        train(
+            model, "tanh-cnn", records(24), replace(PLAIN, chunk=chunk), DpSgdParameters(0.5, 2, 3.0), context(), "test"
+        )
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     apart, cell = (ends[0] - ends[1]).abs(), 2.0**-9 / 12
     assert apart.max() < 1.01 * 2 * cell
@@ -261,7 +257,7 @@ def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: py
         return sample
 
     monkeypatch.setattr(dp_sgd, "poisson_sample", spy)
-    train(network(), "tanh-cnn", records(40), PLAIN, Plan(0.3, 4, 1.0), context(), "test")
+    train(network(), "tanh-cnn", records(40), PLAIN, DpSgdParameters(0.3, 4, 1.0), context(), "test")
     assert [(n, q) for n, q, _ in drawn] == [(40, 0.3)] * 4
     assert len({tuple(sample) for *_, sample in drawn}) == 4
 
@@ -269,7 +265,7 @@ def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: py
 def test_opacus_leaves_a_plain_network_behind() -> None:
     model = network()
     names = set(model.state_dict())
-    train(model, "tanh-cnn", records(12), PLAIN, Plan(0.5, 2, 1.0), context(), "test")
+    train(model, "tanh-cnn", records(12), PLAIN, DpSgdParameters(0.5, 2, 1.0), context(), "test")
     assert set(model.state_dict()) == names
     assert not any(module._forward_hooks or module._backward_hooks for module in model.modules())
     assert not any("opacus" in type(module).__module__ for module in model.modules())
@@ -311,7 +307,7 @@ def rdp_epsilon(q: float, z: float, steps: int, delta: float) -> float:
 
 @pytest.mark.parametrize(("q", "z", "steps"), [(0.02, 2.0, 600), (0.5, 5.0, 80)])
 def test_the_ledgers_epsilon_is_below_renyi_accounting_and_not_far(q: float, z: float, steps: int) -> None:
-    found = epsilon(Plan(q, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = epsilon(DpSgdParameters(q, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     bound = rdp_epsilon(q, z, steps, 1e-5)
     assert 0.9 * bound < found <= bound
 
@@ -322,7 +318,7 @@ def test_the_ledgers_epsilon_agrees_with_another_numerical_accountant() -> None:
 
     other = PRVAccountant()
     other.history = [(1.0, 0.004, 1000)]
-    assert epsilon(Plan(0.004, 1000, 1.0).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
+    assert epsilon(DpSgdParameters(0.004, 1000, 1.0).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
         other.get_epsilon(1e-5), abs=0.02
     )
 
@@ -330,14 +326,14 @@ def test_the_ledgers_epsilon_agrees_with_another_numerical_accountant() -> None:
 def test_without_sampling_it_is_the_gaussian_mechanism() -> None:
     """q = 1: delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), mu = sqrt(T) / z (Balle and Wang 2018)."""
     steps, z = 50, 10.0
-    found = epsilon(Plan(1.0, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = epsilon(DpSgdParameters(1.0, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     mu = math.sqrt(steps) / z
     delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_a_schedule_is_entered_noise_by_noise() -> None:
-    plan = Plan(0.1, 5, 2.0, lambda step, steps: 1.0 if step < 2 else 0.5)
+    plan = DpSgdParameters(0.1, 5, 2.0, lambda step, steps: 1.0 if step < 2 else 0.5)
     entries = plan.ledger().entries(Unit.EXAMPLE)
     assert sorted((e.event.event.noise_multiplier, e.count) for e in entries) == [(1.0, 3), (2.0, 2)]
     assert plan.multipliers() == [2.0, 2.0, 1.0, 1.0, 1.0]
@@ -345,7 +341,7 @@ def test_a_schedule_is_entered_noise_by_noise() -> None:
 
 @pytest.mark.parametrize(("asked", "records"), [(1.0, 100), (8.0, 50)])
 def test_the_budget_determines_the_noise(asked: float, records: int) -> None:
-    plan = solve(replace(PLAIN, batch=50, steps=40), records, Budget(asked))
+    plan = calibrate(replace(PLAIN, batch=50, steps=40).parameters(records), Budget(asked))
     assert plan.sampling == 50 / records and plan.steps == 40
     spent = plan.claim(1e-5, "x").epsilon
     assert 0.97 * asked < spent <= asked
@@ -353,7 +349,7 @@ def test_the_budget_determines_the_noise(asked: float, records: int) -> None:
 
 
 def test_the_budget_determines_the_steps() -> None:
-    plan = solve(replace(PLAIN, batch=50, multiplier=20.0), 50, Budget(1.0, solve="steps"))
+    plan = calibrate(replace(PLAIN, batch=50, multiplier=20.0).parameters(50), Budget(1.0, solve="steps"))
     assert plan.multiplier == 20.0 and plan.steps > 1
     assert plan.claim(1e-5, "x").epsilon <= 1.0 < replace(plan, steps=plan.steps + 1).claim(1e-5, "x").epsilon
 
@@ -362,15 +358,15 @@ def test_the_budget_determines_the_steps() -> None:
     ("budget", "z"), [(Budget(None, solve="none"), 0.7), (Budget(3.0, solve="none"), 0.7), (Budget(math.inf), 0.0)]
 )
 def test_nothing_to_solve(budget: Budget, z: float) -> None:
-    assert solve(replace(PLAIN, multiplier=0.7), 100, budget).multiplier == z
+    assert calibrate(replace(PLAIN, multiplier=0.7).parameters(100), budget).multiplier == z
 
 
 def test_without_noise_nothing_is_proved() -> None:
-    assert math.isinf(Plan(0.1, 5, 0.0).claim(1e-5, "x").epsilon)
+    assert math.isinf(DpSgdParameters(0.1, 5, 0.0).claim(1e-5, "x").epsilon)
 
 
 def test_a_batch_is_at_most_all_records() -> None:
-    assert solve(replace(PLAIN, batch=500), 100, Budget(math.inf)).sampling == 1.0
+    assert calibrate(replace(PLAIN, batch=500).parameters(100), Budget(math.inf)).sampling == 1.0
 
 
 @pytest.mark.parametrize(
@@ -379,14 +375,14 @@ def test_a_batch_is_at_most_all_records() -> None:
 )
 def test_budgets_that_cannot_be_met_are_refused_in_one_line(budget: Budget, says: str) -> None:
     with pytest.raises(BenchError, match=says) as caught:
-        solve(replace(PLAIN, multiplier=0.5), 8, budget)
+        calibrate(replace(PLAIN, multiplier=0.5).parameters(8), budget)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "evaluator-cnn"])
 def test_batch_normalisation_is_refused_in_one_line(arch: str) -> None:
     with pytest.raises(BenchError, match=f"'{arch}'.*BatchNorm.*tanh-cnn") as caught:
-        train(network(arch), arch, records(8), PLAIN, Plan(1.0, 1, 1.0), context(), "test")
+        train(network(arch), arch, records(8), PLAIN, DpSgdParameters(1.0, 1, 1.0), context(), "test")
     assert "\n" not in str(caught.value)
 
 
@@ -397,7 +393,7 @@ def test_networks_without_it_are_accepted() -> None:
 
 def test_the_average_starts_as_the_plain_mean() -> None:
     weights = {"w": nn.Parameter(torch.zeros(1))}
-    average = dp_sgd.Average(weights, 0.9)
+    average = WeightAverage(weights, 0.9)
     for value in (1.0, 2.0, 6.0):
         weights["w"].data.fill_(value)
         average.update()
@@ -407,7 +403,15 @@ def test_the_average_starts_as_the_plain_mean() -> None:
 
 def test_weights_that_are_not_finite_are_an_error() -> None:
     with pytest.raises(RuntimeError, match="learning rate"):
-        train(network(), "tanh-cnn", records(8), replace(PLAIN, rate=3e38), Plan(1.0, 3, 100.0), context(), "test")
+        train(
+            network(),
+            "tanh-cnn",
+            records(8),
+            replace(PLAIN, rate=3e38),
+            DpSgdParameters(1.0, 3, 100.0),
+            context(),
+            "test",
+        )
 
 
 @pytest.mark.parametrize(
@@ -448,7 +452,7 @@ def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(clipping: Any
 
     def accuracy(z: float) -> float:
         model = network()
-        train(model, "tanh-cnn", (images, labels), settings, Plan(0.5, 20, z), context(), "test")
+        train(model, "tanh-cnn", (images, labels), settings, DpSgdParameters(0.5, 20, z), context(), "test")
         with torch.no_grad():
             return float((model(images.float() / 255).argmax(1) == labels).float().mean())
 

@@ -14,14 +14,9 @@ from scipy import optimize, stats
 from torch import Tensor
 
 from baselines.dp_sinkhorn import dp_sinkhorn
-from baselines.dp_sinkhorn.dp_sinkhorn import (
-    DpSinkhorn,
-    SinkhornGenerator,
-    SinkhornPlan,
-    clipped,
-    noisy,
-    with_labels,
-)
+from baselines.dp_sinkhorn.accounting import SinkhornParameters
+from baselines.dp_sinkhorn.dp_sinkhorn import DpSinkhorn, clipped, noisy, with_labels
+from baselines.dp_sinkhorn.generator import SinkhornGenerator
 from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, plan, transport
 from bench.config import configure
 from bench.errors import BenchError
@@ -34,7 +29,7 @@ Sizes = pytest.mark.parametrize(("n", "m"), [(6, 6), (5, 8), (1, 4), (4, 1)])
 
 
 def smoke(**given: str) -> DpSinkhorn:
-    return configure(DpSinkhorn, "smoke", given, "method")
+    return configure(DpSinkhorn, "smoke", given, "method", "printed")
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -249,7 +244,7 @@ def classic(rate: float, sigma: float, count: int) -> float:
 
 
 def test_the_defaults_are_epsilon_10_by_the_released_accountant_and_less_by_ours() -> None:
-    fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).plan(60_000, Budget(None, solve="none"))
+    fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).calibrate(60_000, Budget(None, solve="none"))
     assert classic(50 / 60_000, 1.1, fields.steps) == pytest.approx(10, abs=0.02)
     claim = fields.claim(1e-5)
     assert claim.epsilon == epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon
@@ -258,7 +253,7 @@ def test_the_defaults_are_epsilon_10_by_the_released_accountant_and_less_by_ours
 
 def test_single_images_claim_less_than_is_proved_and_the_claim_is_disputed() -> None:
     """The paper's 160,000 steps at sigma = 1.5: 50 samples a step are 10 by its accountant; jointly 1.5 / sqrt(50)."""
-    fields = SinkhornPlan(50 / 60_000, 50, 160_000, 1.5, "image")
+    fields = SinkhornParameters(50 / 60_000, 50, 160_000, 1.5, "image")
     assert classic(50 / 60_000, 1.5, 50 * 160_000) == pytest.approx(10.06, abs=0.02)
     claim = fields.claim(1e-5)
     assert 8 < claim.epsilon < 10.06 and claim.disputed == "per-image-composition"
@@ -270,7 +265,7 @@ def test_single_images_claim_less_than_is_proved_and_the_claim_is_disputed() -> 
 
 def test_without_sampling_both_countings_of_single_images_agree() -> None:
     """n T Gaussians of multiplier sigma are T of sigma / sqrt(n); what is disputed is their amplification."""
-    fields = SinkhornPlan(1.0, 9, 20, 30.0, "image")
+    fields = SinkhornParameters(1.0, 9, 20, 30.0, "image")
     assert fields.claim(1e-5).epsilon == pytest.approx(epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
@@ -281,28 +276,28 @@ def test_the_budget_is_met_and_nearly_spent(clipping: Any, account: Any, solved:
     """All records in every batch, which has a closed form and is quick."""
     budget = Budget(3.0, account=account, solve=solved)
     method = replace(smoke(), clipping=clipping, batch=10, steps=20, sigma=100.0)
-    found = method.plan(10, budget)
+    found = method.calibrate(10, budget)
     check_budget(found.ledger(), found.claim(1e-5), budget)
     assert 0.97 * 3.0 < epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon <= 3.0
     assert (found.steps == 20) == (solved == "sigma")
 
 
 def test_a_budget_of_single_images_is_held_against_the_account_that_was_named() -> None:
-    found = replace(smoke(), clipping="image", sigma=3.0).plan(80, FIELDS)
+    found = replace(smoke(), clipping="image", sigma=3.0).calibrate(80, FIELDS)
     claimed, proved = found.cost(Budget(3.0)), found.cost(Budget(3.0, account="accounted"))
     assert claimed == found.claim(1e-5).epsilon < proved == epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
 def test_without_noise_nothing_is_proved() -> None:
-    found = smoke().plan(80, Budget(math.inf))
+    found = smoke().calibrate(80, Budget(math.inf))
     assert found.sigma == 0 and found.ledger().entries()[0].event == NonPrivateDpEvent()
     assert math.isinf(found.claim(1e-5).epsilon)
-    assert smoke().plan(80, Budget(None, solve="none")).sigma == DpSinkhorn().sigma
+    assert smoke().calibrate(80, Budget(None, solve="none")).sigma == DpSinkhorn().sigma
 
 
 def test_impossible_budgets_are_refused() -> None:
     with pytest.raises(BenchError, match="does not allow a single use"):
-        smoke(sigma="0.01").plan(8, Budget(0.01, solve="steps"))
+        smoke(sigma="0.01").calibrate(8, Budget(0.01, solve="steps"))
     with pytest.raises(BenchError, match="--unit label"):
         smoke().check(Budget(3.0, unit=Unit.LABEL), "toy", CLASSES)
 
@@ -310,7 +305,7 @@ def test_impossible_budgets_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("batch", 1), ("steps", 0), ("clip", 0.0), ("sigma", -1.0), ("debias", 1.5), ("linear", math.nan),
-     ("regularisation", 0.0), ("clipping", "row"), ("width", 0), ("samples", -1)],
+     ("regularisation", 0.0), ("clipping", "row"), ("width", 0), ("samples", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):

@@ -45,7 +45,7 @@ def toy(n: int = 64) -> Teacher:
 
 def convert(budget: Budget = FREE, teacher: Teacher | None = None, seed: int = 0, **given: str) -> Release:
     torch.manual_seed(seed)
-    method = configure(DpTeacher, "smoke", given, "method")
+    method = configure(DpTeacher, "smoke", given, "method", "printed")
     return method.convert(teacher or toy(), "datalens", budget, context(seed))
 
 
@@ -71,16 +71,16 @@ def test_the_ledger_is_the_private_training_and_nothing_else(conversion: str) ->
 
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The multipliers of the steps taken, spied on where noise is drawn."""
-    from bench.dp_training import dp_sgd
+    from bench.dp_training import clipping
 
     drawn: list[float] = []
-    add_noise = dp_sgd.add_noise
+    add_noise = clipping.add_noise
 
     def spy(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
         drawn.append(z)
         add_noise(total, groups, z, rng)
 
-    monkeypatch.setattr(dp_sgd, "add_noise", spy)
+    monkeypatch.setattr(clipping, "add_noise", spy)
     release = convert(Budget(4.0), teacher=toy(32))
     (entry,) = release.ledger.entries()
     assert drawn == [release.solved["sigma"]] * entry.count and entry.count == 3

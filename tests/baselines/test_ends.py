@@ -42,7 +42,9 @@ def convert(
     cls: type[Any], of: Teacher | None = None, student: str = "datalens", seed: int = 0, **given: str
 ) -> Release:
     torch.manual_seed(seed)
-    return configure(cls, "smoke", given, "method").convert(of or toy(), student, Budget(10.0), context(seed))
+    return configure(cls, "smoke", given, "method", "printed").convert(
+        of or toy(), student, Budget(10.0), context(seed)
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,11 +174,11 @@ def test_the_teacher_and_every_option_reach_the_distillation(monkeypatch: pytest
 
     monkeypatch.setattr(non_private_kd, "distil", spy)
     of = toy()
-    convert(NonPrivateKd, of, generator_steps="2", choose="3", augment="false", rate_student="0.005")
+    convert(NonPrivateKd, of, generator_steps="2", oversample="3", augment="true", rate_student="0.005")
     assert seen[0] is of.model and seen[1:5] == [of.dataset, SHAPE, CLASSES, "datalens"]
     s = seen[5]
-    assert (s.rounds, s.batch, s.student_steps, s.generator_steps, s.choose) == (2, 16, 2, 2, 3)
-    assert (s.augment, s.rate_student, s.rate_generator, s.images) == (False, 0.005, 0.2, "auto")
+    assert (s.rounds, s.batch, s.student_steps, s.generator_steps, s.oversample) == (2, 16, 2, 2, 3)
+    assert (s.augment, s.rate_student, s.rate_generator, s.generator) == (True, 0.005, 0.2, "upsample")
 
 
 def test_no_record_is_needed() -> None:

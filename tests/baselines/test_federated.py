@@ -304,7 +304,7 @@ def test_every_round_starts_from_what_the_last_one_left(monkeypatch: pytest.Monk
 
 def images(kind: str, dataset: str = "toy", count: int = 600, seed: int = 0) -> Tensor:
     torch.manual_seed(0)
-    method = smoke(FedDf, images=kind, unlabelled=str(count))
+    method = smoke(FedDf, generator=kind, unlabelled=str(count))
     return method.unlabelled_images(toy(dataset=dataset, private=None, model=Untouchable()), context(seed))
 
 

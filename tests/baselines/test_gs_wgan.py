@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines.gs_wgan import gs_wgan
-from baselines.gs_wgan.accounting import Plan, make_schedule, published_epsilon, solve
+from baselines.gs_wgan.accounting import GsWganParameters, calibrate, make_schedule, published_epsilon
 from baselines.gs_wgan.gs_wgan import Critic, GsWgan, bits, sanitise
 from baselines.gs_wgan.networks import ProjectionCritic, ResnetGenerator, frozen
 from bench.data.partition import by_hash
@@ -24,8 +24,10 @@ from bench.privacy.accountant import check_budget, epsilon
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE = Budget(None, solve="none")
-SMALL = GsWgan(steps=6, critics=3, critic_steps=1, batch=4, width=2, critic_width=2, warm=0, latent=4, sigma=1.0)
-PAPER = Plan(make_schedule(1000, 20_000, None), 20_000, 32, 1000, 1.07, "batch")
+SMALL = GsWgan(
+    mode="certified", steps=6, critics=3, critic_steps=1, batch=4, width=2, critic_width=2, warm=0, latent=4, sigma=1.0
+)
+PAPER = GsWganParameters(make_schedule(1000, 20_000, None), 20_000, 32, 1000, 1.07, "batch")
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -39,7 +41,7 @@ def synthesise(method: GsWgan, data: tuple[Tensor, Tensor] | None = None, budget
     return method.synthesise(images, labels, toy_teacher(), budget, context())
 
 
-def accounted(plan: Plan) -> float:
+def accounted(plan: GsWganParameters) -> float:
     return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
@@ -103,7 +105,7 @@ def test_the_papers_mode_is_charged_for_the_most_used_critic_and_all_images_at_o
     assert accounted(plan) > 300 > 10 * plan.claim(1e-5).epsilon
 
 
-def test_the_schedule_in_turn_uses_every_critic_alike() -> None:
+def test_the_schedule_in_turn_uses_every_critic_equally_often() -> None:
     assert make_schedule(3, 7, None)[:7].tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert [replace(PAPER, steps=t).uses for t in (1, 1000, 1001, 20_000)] == [1, 1, 2, 20]
 
@@ -116,7 +118,7 @@ def rows(seed: int, scale: float = 1.0) -> Tensor:
 def test_the_worst_two_critics_are_as_far_apart_as_the_multiplier_says(clipping: Any) -> None:
     """Opposite huge gradients in all images: distance over deviation = 1 / multiplier; random ones are nearer."""
     rng = torch.Generator()
-    plan = Plan(make_schedule(2, 2, None), 2, 4, 2, 1.5, clipping)
+    plan = GsWganParameters(make_schedule(2, 2, None), 2, 4, 2, 1.5, clipping)
     deviation = 2 * 0.3 * 1.5
 
     def apart(a: Tensor, b: Tensor) -> float:
@@ -150,7 +152,7 @@ def test_noise_is_two_clips_times_sigma_in_every_pixel(scale: float) -> None:
 
 
 def constant(gradients: Tensor, *given: Any) -> Tensor:
-    """In the place of `sanitise`: something that no critic had a part in."""
+    """Instead of `sanitise`: something that no critic had a part in."""
     return torch.linspace(-1, 1, gradients.numel()).view(gradients.shape)
 
 
@@ -213,7 +215,7 @@ def test_a_record_is_in_the_gradients_of_one_critic_alone(monkeypatch: pytest.Mo
 def test_what_is_added_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, mode: Any, clipping: Any) -> None:
     drawn: list[tuple[float, float, str]] = []
     used: list[int] = []
-    found_critic = gs_wgan._Game.critic
+    found_critic = gs_wgan.Training.critic
 
     def spy(gradients: Tensor, clip: float, sigma: float, kind: Any, rng: torch.Generator) -> Tensor:
         drawn.append((clip, sigma, kind))
@@ -224,7 +226,7 @@ def test_what_is_added_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, 
         return found_critic(self, k)
 
     monkeypatch.setattr(gs_wgan, "sanitise", spy)
-    monkeypatch.setattr(gs_wgan._Game, "critic", spy_critic)
+    monkeypatch.setattr(gs_wgan.Training, "critic", spy_critic)
     made = synthesise(replace(SMALL, mode=mode, clipping=clipping, clip=0.5, steps=8))
     (entry,) = made.ledger.entries()
     assert drawn == [(0.5, 1.0, clipping)] * 8
@@ -236,16 +238,16 @@ def test_what_is_added_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, 
 
 def test_the_schedule_does_not_depend_on_the_data() -> None:
     """In the paper's mode too it is drawn from a generator that nothing else uses."""
-    first, again = (replace(SMALL, mode="published").plan(context()).schedule for _ in range(2))
+    first, again = (replace(SMALL, mode="published").parameters(context()).schedule for _ in range(2))
     assert torch.equal(first, again)
-    assert not torch.equal(first, replace(SMALL, mode="published").plan(context(1)).schedule)
+    assert not torch.equal(first, replace(SMALL, mode="published").parameters(context(1)).schedule)
 
 
 @pytest.mark.parametrize("mode", ["certified", "published"])
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
 def test_the_budget_determines_the_noise_by_the_account_it_names(mode: Any, account: Any) -> None:
     budget = Budget(3.0, account=account)
-    plan = solve(replace(SMALL, mode=mode, steps=30).plan(context()), budget)
+    plan = calibrate(replace(SMALL, mode=mode, steps=30).parameters(context()), budget)
     spent = {"claimed": plan.claim(1e-5).epsilon, "accounted": accounted(plan)}
     assert 0.97 * 3 < spent[account] <= 3
     assert abs(spent["claimed"] / spent["accounted"] - 1) > 0.1
@@ -256,7 +258,7 @@ def test_the_budget_determines_the_noise_by_the_account_it_names(mode: Any, acco
 def test_the_budget_determines_the_steps(mode: Any) -> None:
     for account in ("claimed", "accounted"):
         budget = Budget(6.0, solve="steps", account=account)  # type: ignore[arg-type]
-        plan = solve(replace(SMALL, mode=mode, sigma=6.0).plan(context()), budget)
+        plan = calibrate(replace(SMALL, mode=mode, sigma=6.0).parameters(context()), budget)
         assert plan.cost(budget) <= 6.0 < replace(plan, steps=plan.steps + 1).cost(budget)
 
 

@@ -24,7 +24,8 @@ from baselines.rr import Rr, forward_loss
 from baselines.rr_debiased import RrDebiased, debiased_loss
 from bench.api import Context, Release, Teacher
 from bench.config import configure
-from bench.dp_training.label_privacy import LabelPrivate, respond, response_probabilities
+from bench.dp_training.label_privacy import respond, response_probabilities
+from bench.dp_training.noisy_label_training import LabelPrivate
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget, epsilon

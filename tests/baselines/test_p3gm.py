@@ -15,11 +15,20 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines.p3gm import mixture as phases
-from baselines.p3gm.mixture import Mixture, Projection, private_components, private_mean, private_mixture, spread
+from baselines.p3gm.accounting import P3gmParameters, sampled_renyi
+from baselines.p3gm.mixture import (
+    Mixture,
+    Projection,
+    initial_mixture,
+    private_components,
+    private_mean,
+    private_mixture,
+)
 from baselines.p3gm.network import PhasedVae
-from baselines.p3gm.p3gm import P3gm, Plan, sampled_renyi
+from baselines.p3gm.p3gm import P3gm
 from bench.api import Teacher
 from bench.config import configure
+from bench.dp_training import clipping
 from bench.dp_training.private_gradient import PrivateGradient
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
@@ -28,7 +37,7 @@ from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 FREE = Budget(None, solve="none")
-AUTHORS = Plan(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
+AUTHORS = P3gmParameters(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
 
 
 class Untouchable(nn.Module):
@@ -47,7 +56,7 @@ def toy(n: int = 80) -> Teacher:
 
 
 def smoke(**given: str) -> P3gm:
-    return configure(P3gm, "smoke", given, "method")
+    return configure(P3gm, "smoke", {"components": "2", **given}, "method", "printed")
 
 
 def two_lumps(n: int = 2000) -> tuple[Tensor, Mixture]:
@@ -176,7 +185,7 @@ def test_expectation_maximisation_finds_the_lumps() -> None:
 
 def test_one_component_is_the_moments() -> None:
     codes, _ = two_lumps()
-    start = spread(Projection(torch.zeros(2), 1.0, torch.eye(2), torch.tensor([0.2, 0.1])), 1, rng())
+    start = initial_mixture(Projection(torch.zeros(2), 1.0, torch.eye(2), torch.tensor([0.2, 0.1])), 1, rng())
     found = private_mixture(codes, start, 3, 0.0, rng())
     assert torch.allclose(found.means[0], codes.mean(0), atol=1e-4) and found.weights.item() == 1
     assert torch.allclose(found.variances[0], codes.var(0, correction=0), atol=1e-4)
@@ -274,9 +283,9 @@ def test_steps_draw_the_noise_and_the_samples_of_the_ledger(monkeypatch: pytest.
 
     drawn: list[float] = []
     rates: list[float] = []
-    sample, add = module.poisson_sample, module.add_noise
+    sample, add = module.poisson_sample, clipping.add_noise
     monkeypatch.setattr(
-        module, "add_noise", lambda t, groups, z, g: (drawn.append(z * groups[0].bound), add(t, groups, z, g))
+        clipping, "add_noise", lambda t, groups, z, g: (drawn.append(z * groups[0].bound), add(t, groups, z, g))
     )
     monkeypatch.setattr(module, "poisson_sample", lambda n, q, g: (rates.append(q), sample(n, q, g))[1])
     release = smoke(clip="0.5", noise_steps="3.0").convert(toy(), "datalens", FREE, context())
@@ -291,7 +300,7 @@ def test_steps_draw_the_noise_and_the_samples_of_the_ledger(monkeypatch: pytest.
 def test_the_authors_settings_are_their_epsilon() -> None:
     """0.986 of the script for epsilon 1, delta 1e-5; the ledger's own number is below it."""
     assert AUTHORS.claim(1e-5).epsilon == pytest.approx(0.986, abs=5e-4)
-    assert P3gm().solve(63_000, FREE) == AUTHORS
+    assert P3gm().calibrate(63_000, FREE) == AUTHORS
     assert 0.8 < epsilon(AUTHORS.ledger(), Unit.EXAMPLE, 1e-5).epsilon < 0.986
 
 
@@ -306,7 +315,7 @@ def test_sampled_divergences_are_dp_accountings(q: float, sigma: float) -> None:
 
 def test_the_claim_of_gaussians_alone_by_hand() -> None:
     """q = 1, T = 1: R(a) = a rho, rho = 1/2 (1/4 + 3/9 + 1/16)."""
-    plan = Plan(None, 2.0, 3.0, 4.0, 1, 1, 1.0, 1)
+    plan = P3gmParameters(None, 2.0, 3.0, 4.0, 1, 1, 1.0, 1)
     rho = (1 / 4 + 3 / 9 + 1 / 16) / 2
     by_hand = min(a * rho + math.log(1 - 1 / a) - (math.log(1e-5) + math.log(a)) / (a - 1) for a in range(2, 513))
     assert plan.renyi_epsilon(1e-5) == pytest.approx(by_hand, rel=1e-9)
@@ -327,7 +336,7 @@ def test_a_paid_mean_is_in_ledger_and_claim() -> None:
 )
 def test_the_budget_is_divided_and_met(account: Any, asked: float, records: int) -> None:
     budget, method = Budget(asked, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
-    plan = method.solve(records, budget)
+    plan = method.calibrate(records, budget)
     assert plan.mean == pytest.approx(20 * plan.factor) and plan.components == pytest.approx(5 * plan.factor)
     assert plan.mixture == pytest.approx(100 * plan.factor)
     assert 0.97 * 0.6 * asked < replace(plan, steps=0).cost(budget) <= 0.6 * asked
@@ -336,30 +345,30 @@ def test_the_budget_is_divided_and_met(account: Any, asked: float, records: int)
 
 
 def test_the_authors_budget_gives_about_the_authors_noise() -> None:
-    plan = P3gm().solve(63_000, Budget(0.986))
+    plan = P3gm().calibrate(63_000, Budget(0.986))
     assert plan.factor == pytest.approx(1, abs=0.01) and plan.gradients == pytest.approx(1.4, abs=0.05)
 
 
 def test_the_budget_determines_the_steps() -> None:
     budget = Budget(1.5, solve="steps")
-    plan = P3gm().solve(63_000, budget)
+    plan = P3gm().calibrate(63_000, budget)
     assert plan.factor == 1 and plan.cost(budget) <= 1.5 < replace(plan, steps=plan.steps + 1).cost(budget)
 
 
 def test_a_budget_that_the_first_phase_overspends_is_refused_in_one_line() -> None:
     with pytest.raises(BenchError, match="--solve steps") as caught:
-        P3gm().solve(60_000, Budget(0.1, solve="steps"))
+        P3gm().calibrate(60_000, Budget(0.1, solve="steps"))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("silent", ["noise_components", "noise_mixture", "noise_steps", "noise_mean"])
 def test_a_phase_without_noise_makes_everything_infinite(silent: str) -> None:
-    plan = replace(P3gm(mean="paid"), **{silent: 0.0}).solve(60_000, FREE)
+    plan = replace(P3gm(mean="paid"), **{silent: 0.0}).calibrate(60_000, FREE)
     assert math.isinf(plan.renyi_epsilon(1e-5)) and math.isinf(epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def test_an_infinite_budget_has_no_noise() -> None:
-    plan = P3gm(mean="paid").solve(60_000, Budget(math.inf))
+    plan = P3gm(mean="paid").calibrate(60_000, Budget(math.inf))
     assert (plan.mean, plan.components, plan.mixture, plan.gradients) == (0, 0, 0, 0)
 
 

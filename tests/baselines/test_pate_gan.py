@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from baselines.pate_gan import LabelledPerceptron, Parts, PateGan, Perceptrons, Round
+from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
+from baselines.pate_gan.pate_gan import PateGan, Training
+from baselines.pate_gan.teacher_batches import TeacherBatches
 from bench.config import configure
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation
@@ -28,15 +30,15 @@ LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])
 
 
 def smoke(**given: str) -> PateGan:
-    return configure(PateGan, "smoke", given, "method")
+    return configure(PateGan, "smoke", given, "method", "printed")
 
 
-def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Round:
+def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Training:
     torch.manual_seed(0)
     made = LabelledPerceptron(SHAPE, CLASSES, by.latent, by.width)
     teachers, student = Perceptrons(len(parts), INPUTS, by.teacher_width), Perceptrons(1, INPUTS, by.student_width)
-    held = Parts(images, labels, CLASSES, parts)
-    return Round(by, Aggregation(by.votes, scale), held, made, teachers, student, context())
+    held = TeacherBatches(images, labels, CLASSES, parts)
+    return Training(by, Aggregation(by.votes, scale), held, made, teachers, student, context())
 
 
 def of_each(teachers: Perceptrons) -> list[Tensor]:
@@ -47,7 +49,7 @@ def of_each(teachers: Perceptrons) -> list[Tensor]:
 def test_draws_stay_in_their_part_and_are_even() -> None:
     images, labels = toy_private()
     parts = [np.array([3, 5, 70]), np.array([1]), np.arange(20, 60)]
-    drawn = Parts(images, labels, CLASSES, parts).draw(6000, torch.Generator().manual_seed(0))
+    drawn = TeacherBatches(images, labels, CLASSES, parts).draw(6000, torch.Generator().manual_seed(0))
     for row, part in zip(drawn, parts, strict=True):
         found, counts = row.unique(return_counts=True)
         assert found.tolist() == part.tolist()
@@ -56,7 +58,7 @@ def test_draws_stay_in_their_part_and_are_even() -> None:
 
 def test_a_teachers_batch_is_its_own_records_with_their_labels() -> None:
     images, labels = toy_private()
-    batch = Parts(images, labels, CLASSES, [np.array([7]), np.array([9])]).batch(3, torch.Generator())
+    batch = TeacherBatches(images, labels, CLASSES, [np.array([7]), np.array([9])])(3, torch.Generator())
     assert batch.shape == (2, 3, INPUTS)
     for row, record in zip(batch, (7, 9), strict=True):
         assert torch.allclose(row[:, :-CLASSES] * 255, images[record].flatten().float().expand(3, -1))
@@ -163,7 +165,7 @@ def test_the_students_targets_by_hand() -> None:
     counts = torch.tensor([[1.0, 2.0], [2.5, 0.5], [-1.0, 8.0]])
     parts = [np.arange(40), np.arange(40, 80), np.arange(0)]
     assert game(smoke(), parts, images, labels).targets(counts).tolist() == [1, 0, 1]
-    share = game(smoke(reading="share"), parts, images, labels).targets(counts)
+    share = game(smoke(target_estimator="share"), parts, images, labels).targets(counts)
     assert share.tolist() == pytest.approx([0.5 + 1 / 6, 0.5 - 2 / 6, 0.5 + 9 / 6])
 
 
@@ -209,20 +211,20 @@ def test_the_generator_learns_to_pass(loss: str) -> None:
     played.of_student = torch.optim.SGD(played.student.parameters(), lr=1e-30)  # type: ignore[assignment]
     before = played._generated()[:, :-CLASSES].mean()
     for _ in range(15):
-        played()
+        played.round()
     assert played._generated()[:, :-CLASSES].mean() > before + 0.1
 
 
 @pytest.mark.parametrize(("queries", "scale"), [(100, 98), (1000, 310)])
 def test_the_scale_that_laplace_votes_need_at_epsilon_1(queries: int, scale: float) -> None:
     """The moments accountant's, of PATE's card."""
-    plan = PateGan(steps=1, batch=queries).plan(Budget(1.0))
+    plan = PateGan(steps=1, batch=queries).calibrate(Budget(1.0))
     assert plan.aggregation.scale == pytest.approx(scale, rel=0.01)
 
 
 def test_the_exact_sigma_of_gaussian_votes() -> None:
     """500 queries at epsilon 10: sqrt(2 500) / mu, mu^2 = 4.002."""
-    plan = PateGan(steps=1, batch=500, votes="gaussian").plan(Budget(10.0, account="accounted"))
+    plan = PateGan(steps=1, batch=500, votes="gaussian").calibrate(Budget(10.0, account="accounted"))
     assert plan.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
 
 
@@ -232,7 +234,7 @@ def test_the_exact_sigma_of_gaussian_votes() -> None:
 def test_the_budget_is_met_and_nearly_spent(votes: Any, account: Any, solved: Any) -> None:
     budget = Budget(3.0, account=account, solve=solved)
     method = replace(smoke(), votes=votes, scale=20.0, batch=1)
-    plan, delta = method.plan(budget), budget.delta
+    plan, delta = method.calibrate(budget), budget.delta
     claimed, proved = method.formula(plan, delta), epsilon(plan.ledger(), Unit.EXAMPLE, delta).epsilon
     assert proved <= claimed * (1 + 1e-9)
     check_budget(plan.ledger(), None, replace(budget, account="accounted"))
@@ -241,10 +243,10 @@ def test_the_budget_is_met_and_nearly_spent(votes: Any, account: Any, solved: An
 
 def test_steps_are_whole_rounds() -> None:
     method = smoke(scale="40", student_steps="3")
-    plan = method.plan(Budget(3.0, solve="steps"))
+    plan = method.calibrate(Budget(3.0, solve="steps"))
     assert plan.queries % 24 == 0 and plan.candidates == plan.queries > 0
     with pytest.raises(BenchError, match="fewer than the 24 of one round"):
-        replace(method, scale=10.0).plan(Budget(1.0, solve="steps"))
+        replace(method, scale=10.0).calibrate(Budget(1.0, solve="steps"))
 
 
 def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
@@ -263,8 +265,8 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("reading", "mean"),
-     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", -1)],
+    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("target_estimator", "mean"),
+     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):

@@ -23,8 +23,8 @@ from baselines.zcdp import AUTHORS, LEAST, Zcdp, sampled_zcdp_epsilon
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.dp_training import dp_sgd, private_classifier
-from bench.dp_training.dp_sgd import Plan
+from bench.dp_training import clipping, dp_sgd, private_classifier
+from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
 from bench.nets.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
@@ -59,7 +59,7 @@ def convert(
     student: str = "datalens",
     **given: str,
 ) -> Release:
-    method = configure(METHODS[name], "smoke", given, "method")
+    method = configure(METHODS[name], "smoke", given, "method", "printed")
     torch.manual_seed(seed)
     return method.convert(teacher or toy(), student, budget, context(seed))
 
@@ -210,27 +210,27 @@ def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(name: str) ->
 def test_published_settings_and_what_they_cost(
     method: Any, dataset: str, records: int, recipe: tuple[int, int, float], sigma: float, spent: float
 ) -> None:
-    settings = method()._settings(dataset)
+    settings = method().settings(dataset)
     assert (settings.batch, settings.steps, settings.rate) == recipe
     assert (settings.clip, settings.momentum, settings.decay, settings.views) == (0.1, 0.9, False, 1)
     if method is DpSgd:
-        plan = Plan(settings.batch / records, settings.steps, sigma)
+        plan = DpSgdParameters(settings.batch / records, settings.steps, sigma)
         assert plan.claim(1e-5, "x").epsilon == pytest.approx(spent, rel=5e-3)
 
 
 def test_other_data_sets_have_mnists_settings_and_fields_win() -> None:
-    assert DpSgd()._settings("digits") == DpSgd()._settings("mnist")
-    given = DpSgd(batch=7, steps=8, rate=0.25)._settings("cifar10")
+    assert DpSgd().settings("digits") == DpSgd().settings("mnist")
+    given = DpSgd(batch=7, steps=8, rate=0.25).settings("cifar10")
     assert (given.batch, given.steps, given.rate) == (7, 8, 0.25)
 
 
 def test_the_default_multiplier_of_dp_sgd_is_epsilon_3_on_mnist() -> None:
-    plan = Plan(512 / 60_000, 4680, DpSgd().multiplier)
+    plan = DpSgdParameters(512 / 60_000, 4680, DpSgd().multiplier)
     assert plan.claim(1e-5, "x").epsilon == pytest.approx(3.0, rel=0.01)
 
 
 def test_only_gm_dp_clips_by_layer() -> None:
-    assert {name: method()._settings("mnist").clipping for name, method in METHODS.items()} == {
+    assert {name: method().settings("mnist").clipping for name, method in METHODS.items()} == {
         "dp-sgd": "flat",
         "ts-adp": "flat",
         "gm-dp": "layer",
@@ -286,14 +286,14 @@ def test_the_noise_of_every_step_follows_the_schedule(
 ) -> None:
     """Schedule step, k = 1/2 each pass, T = 3 in 3 passes: 1, 1/2, 1/4 of sigma_0; no noise is that of another pass."""
     drawn: list[tuple[float, Tensor]] = []
-    add_noise = dp_sgd.add_noise
+    add_noise = clipping.add_noise
 
     def spy(total: dict[str, Tensor], groups: Any, z: float, rng: torch.Generator) -> None:
         before = {name: t.clone() for name, t in total.items()}
         add_noise(total, groups, z, rng)
         drawn.append((z, torch.cat([(total[name] - before[name]).flatten() for name in total])))
 
-    monkeypatch.setattr(dp_sgd, "add_noise", spy)
+    monkeypatch.setattr(clipping, "add_noise", spy)
     noise_alone(monkeypatch, "zcdp", steps="3", schedule="step", k="0.5", period="1", epochs="3")
     assert [z for z, _ in drawn] == [1.5, 0.75, 0.375]
     for t, (_, noise) in enumerate(drawn):
@@ -306,7 +306,7 @@ def test_the_noise_of_every_step_follows_the_schedule(
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     drawn: list[float] = []
     sampled: list[float] = []
-    add_noise, poisson_sample = dp_sgd.add_noise, dp_sgd.poisson_sample
+    add_noise, poisson_sample = clipping.add_noise, clipping.poisson_sample
 
     def spy_noise(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
         drawn.append(z)
@@ -316,7 +316,7 @@ def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.Monk
         sampled.append(probability)
         return poisson_sample(n, probability, rng)
 
-    monkeypatch.setattr(dp_sgd, "add_noise", spy_noise)
+    monkeypatch.setattr(clipping, "add_noise", spy_noise)
     monkeypatch.setattr(dp_sgd, "poisson_sample", spy_sample)
     release = convert(name, multiplier="2.5", batch="16", steps="5")
     entries = release.ledger.entries()
@@ -349,7 +349,7 @@ def prv(multipliers: list[float], q: float, delta: float) -> float:
 
 @pytest.mark.parametrize("schedule", ["exponential", "polynomial"])
 def test_the_ledger_of_a_schedule_agrees_with_two_other_accountants(schedule: Any) -> None:
-    plan = Plan(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))
+    plan = DpSgdParameters(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))
     found = epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert found == pytest.approx(prv(plan.multipliers(), 0.02, 1e-5), abs=0.02)
     bound = renyi(plan.multipliers(), 0.02, 1e-5)
@@ -475,7 +475,7 @@ def test_the_authors_constants_spend_their_budget_in_their_number_of_passes(sche
 def test_the_paper_tier_is_60_passes_of_the_exponential_schedule() -> None:
     method = Zcdp()
     f = method.scheduled(600 / 60_000)
-    z = Plan(0.01, method.steps, method.multiplier, f).multipliers()
+    z = DpSgdParameters(0.01, method.steps, method.multiplier, f).multipliers()
     assert len(z) == 6000 and len(set(z)) == 60
     assert z[99] == 10 and z[100] == pytest.approx(10 * math.exp(-0.0138)) and z[-1] > LEAST * z[0]
 
@@ -488,7 +488,7 @@ def test_time_counts_passes_over_the_data_or_equal_parts_of_the_training() -> No
 
 
 def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
-    quick, paper = (configure(Zcdp, tier, {}, "method") for tier in ("quick", "paper"))
+    quick, paper = configure(Zcdp, "quick", {}, "method"), configure(Zcdp, "paper", {}, "method", "printed")
     assert quick.factor(quick.epochs - 1) == pytest.approx(paper.factor(59), rel=0.05)
 
 
@@ -496,7 +496,9 @@ def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
 def test_plain_zcdp_has_the_cards_values(epochs: int, sigma: float) -> None:
     """rho = 0.78197 gives 6.783; at q = 1 a pass is one Gaussian."""
     assert sampled_zcdp_epsilon([sigma] * epochs, 1.0, 1e-5) == pytest.approx(6.783, rel=2e-3)
-    assert epsilon(Plan(1.0, epochs, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(5.68, rel=2e-3)
+    assert epsilon(DpSgdParameters(1.0, epochs, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
+        5.68, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -536,18 +538,18 @@ def test_without_noise_nothing_is_claimed(z: float) -> None:
 )
 def test_the_claim_is_above_the_account_but_for_small_noise(q: float, sigma: float, steps: int, holds: bool) -> None:
     """Why the ledger, and not the theorem, is what is proved."""
-    accounted = epsilon(Plan(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    accounted = epsilon(DpSgdParameters(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert (sampled_zcdp_epsilon([sigma] * steps, q, 1e-5) >= accounted) == holds
 
 
-def planned(budget: Budget, **given: Any) -> Plan:
+def planned(budget: Budget, **given: Any) -> DpSgdParameters:
     """With full batches where the account is asked for: Gaussians alone are accounted in closed form, fast."""
     batch = 10_000 if budget.account == "accounted" else 100
     method = Zcdp(**{"batch": batch, "steps": 200, "epochs": 4, "k": 0.3, **given})
-    return method._plan(method._settings("mnist"), 10_000, budget)
+    return method._calibrate(method.settings("mnist"), 10_000, budget)
 
 
-def cost(plan: Plan, account: str) -> float:
+def cost(plan: DpSgdParameters, account: str) -> float:
     if account == "claimed":
         return sampled_zcdp_epsilon(plan.multipliers(), plan.sampling, 1e-5)
     return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon

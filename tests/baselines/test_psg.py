@@ -15,13 +15,14 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines.psg import psg
-from baselines.psg.psg import Psg, Released, gradient_distance, renew, train_on_set
+from baselines.psg.gradient_matching import Released, gradient_distance, reinitialise, train_on_set
+from baselines.psg.psg import PASSES, Psg
 from baselines.psg.synthetic_set import SHIFT, fit_set, moved
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.private_gradient import PrivateGradient
-from bench.dp_training.synthetic_data import Protocol
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.classifiers.convnet import ConvNet
@@ -33,7 +34,7 @@ FREE, NO_NOISE = Budget(None, solve="none"), Budget(math.inf)
 
 
 def method(**given: Any) -> Psg:
-    return replace(configure(Psg, "smoke", {}, "method"), **given)
+    return replace(configure(Psg, "smoke", {"replays": "1"}, "method", "printed"), **given)
 
 
 def teacher(n: int = 80, seed: int = 0) -> Teacher:
@@ -106,7 +107,7 @@ def test_the_distance_is_one_minus_cosine_summed_over_outputs() -> None:
 
 def some(net: nn.Module, sign: float) -> tuple[Released, Tensor, Tensor]:
     """S, and a private gradient that is `sign` times a multiple of that of S."""
-    renew(net, rng())
+    reinitialise(net, rng())
     synthetic, targets = torch.randn(4, *SHAPE, generator=rng(1)), torch.arange(4)
     weights = {name: p.detach().clone() for name, p in net.named_parameters()}
     gradients = torch.autograd.grad(F.cross_entropy(net(synthetic), targets), list(net.parameters()))
@@ -147,7 +148,7 @@ def test_new_weights_are_uniform_and_normalisations_are_reset() -> None:
     net = ConvNet((1, 16, 16), 10, 16, 2)
     for parameter in net.parameters():
         parameter.data.fill_(7.0)
-    renew(net, rng())
+    reinitialise(net, rng())
     bound = 1 / math.sqrt(16 * 9)
     drawn = net.trunk[4].weight.detach().flatten().double().numpy()
     assert stats.kstest(drawn, "uniform", args=(-bound, 2 * bound)).pvalue > 0.01
@@ -199,7 +200,7 @@ def released(plugin: Psg, z: float, n: int, batch: int) -> Released:
     """The first private gradient of `plugin` at q = batch / n."""
     images, labels = toy_private(n=n)
     net = ConvNet(SHAPE, CLASSES, plugin.width, plugin.depth, plugin.norm)
-    plan = psg.Plan(batch / n, 1, z)
+    plan = DpSgdParameters(batch / n, 1, z)
     start = torch.zeros(4, *SHAPE)
     return next(iter(plugin._gradients(net, (images, labels), start, torch.arange(4), plan, context())))
 
@@ -247,9 +248,8 @@ def test_the_ledger_holds_sampled_gaussians_and_its_epsilon_is_below_renyi_accou
 
 def test_the_papers_steps_and_noise() -> None:
     """1,000 iterations of 10 states of 10 batches; 0.972 is the noise of 10 images a class at epsilon 10 (RDP)."""
-    settings = Psg()._training()
-    assert (settings.steps, settings.batch, settings.clip) == (100_000, 256, 0.1)
-    assert Psg(images_per_class=1)._training().steps == 10_000
+    assert Psg().calibrate(60_000, FREE) == DpSgdParameters(256 / 60_000, 100_000, 1.0) and Psg().clip == 0.1
+    assert Psg(images_per_class=1).calibrate(60_000, FREE).steps == 10_000
     assert Psg(images_per_class=20)._loops() == (20, 25) and Psg(images_per_class=50)._loops() == (50, 10)
     other = RdpAccountant()
     other.compose(SelfComposedDpEvent(PoissonSampledDpEvent(256 / 60_000, GaussianDpEvent(0.972)), 100_000))
@@ -268,9 +268,7 @@ def test_the_budget_determines_noise_or_steps() -> None:
 
 def test_the_set_is_balanced_and_made_of_pixels() -> None:
     plugin = method(images_per_class=3, outer=1, inner=1, rate=100.0, clamp=True)
-    made = plugin.synthesise(*toy_private(), teacher(), FREE, context())
-    assert made.fixed is not None and made.draw is None
-    images, labels = made.fixed
+    images, labels = plugin.synthesise(toy_private(), teacher(), plugin.calibrate(80, FREE), context())
     assert images.shape == (12, *SHAPE) and float(images.min()) >= 0 and float(images.max()) <= 1
     assert labels.bincount().tolist() == [3] * CLASSES
 
@@ -304,7 +302,8 @@ def test_the_network_may_be_another_than_the_students() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"samples": 5},
+        {"passes": -1},
+        {"momentum": 1.0},
         {"images_per_class": 3},
         {"images_per_class": 0},
         {"batches": 0},
@@ -376,16 +375,25 @@ def test_the_students_training_is_the_papers(monkeypatch: pytest.MonkeyPatch) ->
         slopes = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
         speed = {name: 0.9 * speed[name] + slopes[name] + 5e-4 * weights[name].detach() for name in weights}
         weights = {name: weights[name].detach() - rate * speed[name] for name in weights}
-    fit_set(net, images, labels, Protocol(0, 4, 256, 0.01, False), False, context(), "test")
+    fit_set(net, images, labels, 4, False, context(), "test")
     for name, p in net.named_parameters():
         torch.testing.assert_close(p.detach(), weights[name], rtol=1e-4, atol=1e-6)
     assert not net.training
 
 
-def test_the_protocol_follows_the_data_set_and_the_options() -> None:
-    assert Psg()._augments("mnist") and not Psg()._augments("cifar10") and Psg(augment="always")._augments("cifar10")
-    assert Psg().protocol(True).passes == 1000 and Psg().protocol(False).passes == 300
-    assert Psg(passes=7).protocol(True).passes == 7 and Psg().protocol().rate == 0.01
+def test_the_students_training_follows_the_data_set_and_the_options() -> None:
+    mnist, cifar = (replace(teacher(), dataset=name) for name in ("mnist", "cifar10"))
+    assert Psg()._augments(mnist) and not Psg()._augments(cifar) and Psg(augment="always")._augments(cifar)
+    assert not Psg(augment="never")._augments(mnist)
+    assert PASSES == {True: 1000, False: 300}
+
+
+def test_the_student_is_trained_for_as_many_passes_as_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(psg, "fit_set", lambda net, images, labels, passes, *rest: given.append(passes))
+    convert(method(passes=7))
+    convert(method(passes=0))
+    assert given == [7, 300], "toy images are not moved"
 
 
 def test_the_teacher_is_not_asked() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import nets
-from bench.distillation.data_free_kd import FreeSettings, _Work, distil
+from bench.distillation.data_free_kd import DataFreeKD, DataFreeKDSettings, distil
 from bench.distillation.generator_training import make_generator
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
@@ -19,8 +19,16 @@ from bench.nets.stroke_generator import StrokeGenerator
 from bench.testing import context
 
 SHAPE, CLASSES = (1, 16, 16), 4
-SMALL = FreeSettings(
-    rounds=3, batch=16, choose=2, keep=2, generator_steps=2, student_steps=2, student_batch=8, width=4, latent=8
+SMALL = DataFreeKDSettings(
+    rounds=3,
+    batch=16,
+    oversample=2,
+    replay_rounds=2,
+    generator_steps=2,
+    student_steps=2,
+    student_batch=8,
+    width=4,
+    latent=8,
 )
 
 
@@ -90,33 +98,33 @@ def test_the_teacher_is_asked_with_gradients_by_the_generator_alone() -> None:
 
 def test_a_student_step_descends_the_distillation_loss_of_the_images_it_sees() -> None:
     torch.manual_seed(0)
-    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "relu-cnn", replace(SMALL, augment=False), context())
-    work.kept = torch.rand(8, *SHAPE)
-    before = {name: p.detach().clone() for name, p in work.student.named_parameters()}
-    state = work.rng.get_state()
-    chosen = torch.randint(8, (8,), generator=work.rng)
-    work.rng.set_state(state)
-    images = work.kept[chosen]
-    p_t = work.model(images).softmax(1).detach()
-    loss = (p_t * (p_t.log() - work.student(images).log_softmax(1))).sum(1).mean()
-    gradient = torch.autograd.grad(loss, list(work.student.parameters()))
-    work.train_student()
-    for (name, after), g in zip(work.student.named_parameters(), gradient, strict=True):
+    kd = DataFreeKD(Classifier(Quarters()), "toy", SHAPE, CLASSES, "relu-cnn", replace(SMALL, augment=False), context())
+    kd.buffer = torch.rand(8, *SHAPE)
+    before = {name: p.detach().clone() for name, p in kd.student.named_parameters()}
+    state = kd.rng.get_state()
+    chosen = torch.randint(8, (8,), generator=kd.rng)
+    kd.rng.set_state(state)
+    images = kd.buffer[chosen]
+    p_t = kd.model(images).softmax(1).detach()
+    loss = (p_t * (p_t.log() - kd.student(images).log_softmax(1))).sum(1).mean()
+    gradient = torch.autograd.grad(loss, list(kd.student.parameters()))
+    kd.train_student()
+    for (name, after), g in zip(kd.student.named_parameters(), gradient, strict=True):
         clear = g.abs() > 1e-5
         assert torch.equal((after.detach() - before[name])[clear].sign(), -g[clear].sign()), name
 
 
 def test_training_makes_the_generators_images_surer_and_balanced() -> None:
     torch.manual_seed(0)
-    settings = replace(SMALL, batch=64, generator_steps=40, choose=1, rate_generator=5e-3, width=8, activation=0.0)
-    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", settings, context())
+    settings = replace(SMALL, batch=64, generator_steps=40, oversample=1, rate_generator=5e-3, width=8, activation=0.0)
+    kd = DataFreeKD(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", settings, context())
 
     def sureness_and_balance() -> tuple[float, float]:
-        p = work.model(work.balanced_images()).softmax(1)
+        p = kd.model(kd.balanced_images()).softmax(1)
         return float(p.amax(1).mean()), float(p.mean(0).min())
 
     before = sureness_and_balance()
-    work.train_generator()
+    kd.train_generator()
     after = sureness_and_balance()
     assert after[0] > before[0] + 0.05
     assert after[1] > 0.5 / CLASSES
@@ -125,13 +133,15 @@ def test_training_makes_the_generators_images_surer_and_balanced() -> None:
 @pytest.mark.parametrize(("keep", "kept"), [(2, 32), (100, 80), (1, 16)])
 def test_the_newest_images_are_kept(keep: int, kept: int) -> None:
     torch.manual_seed(0)
-    work = _Work(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", replace(SMALL, keep=keep), context())
+    kd = DataFreeKD(
+        Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", replace(SMALL, replay_rounds=keep), context()
+    )
     for _ in range(4):
-        work.keep_new_images()
-    old = work.kept.clone()
-    work.keep_new_images()
-    assert len(work.kept) == kept
-    assert torch.equal(work.kept[:-16], old[16 if keep < 5 else 0 :])
+        kd.extend_buffer()
+    old = kd.buffer.clone()
+    kd.extend_buffer()
+    assert len(kd.buffer) == kept
+    assert torch.equal(kd.buffer[:-16], old[16 if keep < 5 else 0 :])
 
 
 @pytest.mark.parametrize(
@@ -164,7 +174,15 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_student_learns_an_easy_teacher_it_never_saw_images_of() -> None:
     model = Classifier(Quarters())
     student, _, _ = run(
-        model, rounds=8, batch=128, choose=2, keep=8, generator_steps=8, student_steps=25, student_batch=64, width=8
+        model,
+        rounds=8,
+        batch=128,
+        oversample=2,
+        replay_rounds=8,
+        generator_steps=8,
+        student_steps=25,
+        student_batch=64,
+        width=8,
     )
     rng = torch.Generator().manual_seed(1)
     images = 0.25 * torch.rand(400, *SHAPE, generator=rng)

@@ -17,7 +17,7 @@ A classifier is trained on images of the generator. The student sees no private 
 only around what the generator already makes.
 
 Privacy. One record lies in one part, hence in one teacher, whatever that teacher does with it for the whole training;
-of every query it moves one vote from one count to the other. Each of the two counts gets noise of its own: 2 in L1 over
+of every query it moves one vote from one count to the other. Each of the two counts gets its own noise: 2 in L1 over
 scale b = 1 / lambda, so a query is purely 2 / b-private (sqrt(2) over sigma with Gaussian noise). The ledger has all
 m n_S steps queries; teachers are never released. Claimed is the paper's moments accountant with its bound that holds
 whatever the votes are. How many queries there are is fixed beforehand.
@@ -33,13 +33,13 @@ Differs from the paper:
 - Of the faults that Ganev et al. (2024) and the bench found in released code none is here: each teacher has its own
   part; noise scale and accounting agree; nothing is scaled by private minima or selected on private data; training
   stops at a number of queries that no record decides.
-- `votes gaussian` has Gaussian noise on both counts. `reading share` gives the student the noisy share of the votes,
-  whose release is charged for anyway, in the place of their arg-max. `loss non-saturating` is - sum log S(G(z, y)).
+- `votes gaussian` has Gaussian noise on both counts. `target_estimator share` gives the student the noisy share of the
+  votes, whose release is charged for anyway, instead of their arg-max. `loss non-saturating` is - sum log S(G(z, y)).
 - `explore` asks about generated images with public noise on them. Without it the student knows the votes at the
   generator's few outputs and nowhere around them: even without noise on votes the generator then turned black, and
   stayed so, on digits.
-- Tier `quick` (fewer queries, non-saturating loss, Gaussian noise, shares, `explore`) is the bench's choice. With
-  such settings students were no better than chance on digits, with noise on the votes or without.
+- With the settings of the variant working students were no better than chance on digits, with noise on the votes or
+  without.
 """
 
 from __future__ import annotations
@@ -50,98 +50,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
+from baselines.pate_gan.teacher_batches import TeacherBatches
+from bench import validate
 from bench.api import Context, Teacher
-from bench.data import to_float
+from bench.config import Departure, Size
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, solve, vote_game
 from bench.distillation.vote_bounds import gaussian_claim, laplace_claim
-from bench.dp_training.synthetic_data import SMOKE, PrivateGenerator, Synthesis, conditional, gaussian_latents
+from bench.dp_training.synthetic_data import (
+    QUICK,
+    SMOKE,
+    STUDENT_BY_ADAM,
+    PrivateGenerator,
+    Synthesis,
+    conditional,
+    gaussian_latents,
+)
 from bench.errors import BenchError
-from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Unit
-from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.accountant import epsilon as account
 from bench.privacy.audit import Game
-from bench.privacy.noise import Noise, Source
 
 SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
-
-
-class Parts:
-    """Private records by teacher; draws of one part never depend on another one.
-
-    Args:
-        images: (n, c, h, w) uint8.
-        labels: (n,) int64.
-        classes: number of labels.
-        parts: k disjoint index arrays, perhaps empty.
-    """
-
-    def __init__(self, images: Tensor, labels: Tensor, classes: int, parts: list[np.ndarray]) -> None:
-        self.images, self.labels, self.classes = images, labels, classes
-        rows = [torch.from_numpy(part) for part in parts]
-        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True) if max(map(len, rows)) else torch.zeros(len(rows), 1)
-        self.rows = padded.long().to(images.device)
-        self.sizes = torch.tensor([len(part) for part in parts], device=images.device)
-
-    def draw(self, count: int, source: Source) -> Tensor:
-        """(k, count) int64 records, row i uniform over part i with replacement; of no meaning where a part is empty."""
-        u = Noise.of(source).uniform(len(self.rows), count)
-        return self.rows.gather(1, (u * self.sizes[:, None]).long())
-
-    def batch(self, count: int, source: Source) -> Tensor:
-        """(k, count, d + classes) pixels in [0, 1] and one-hot labels of `draw`; zeros where a part is empty."""
-        chosen = self.draw(count, source)
-        pixels = to_float(self.images[chosen]).flatten(2)
-        rows = torch.cat([pixels, F.one_hot(self.labels[chosen], self.classes).float()], 2)
-        return torch.where((self.sizes > 0)[:, None, None], rows, 0.0)
-
-
-class Perceptrons(nn.Module):
-    """k discriminators side by side, each a hidden layer of ReLU; nothing is shared.
-
-    Args:
-        count: k.
-        inputs: d + classes.
-        width: hidden units of each.
-    """
-
-    def __init__(self, count: int, inputs: int, width: int) -> None:
-        super().__init__()
-        self.first = nn.Parameter(torch.randn(count, inputs, width) * math.sqrt(2 / inputs))
-        self.bias = nn.Parameter(torch.zeros(count, 1, width))
-        self.last = nn.Parameter(torch.randn(count, width, 1) / math.sqrt(width))
-        self.offset = nn.Parameter(torch.zeros(count, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(k, m, inputs), or (m, inputs) for all alike, to (k, m) logits of being real."""
-        return ((x @ self.first + self.bias).relu() @ self.last + self.offset).squeeze(2)
-
-    @torch.no_grad()
-    def votes(self, x: Tensor) -> Tensor:
-        """(m, inputs) to (m, 2) counts n_0, n_1; rows sum to k."""
-        real = (self(x) > 0).sum(0)
-        return torch.stack([len(self.first) - real, real], 1)
-
-
-class LabelledPerceptron(nn.Module):
-    """The generator: two hidden layers of tanh, sigmoid pixels, of z and a one-hot label."""
-
-    def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
-        super().__init__()
-        self.classes = classes
-        self.body = nn.Sequential(
-            nn.Linear(latent + classes, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(),
-            nn.Linear(width, math.prod(shape)), nn.Sigmoid(), nn.Unflatten(1, shape),
-        )  # fmt: skip
-
-    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(n, latent) and (n,) int64 to (n, c, h, w) in [0, 1]."""
-        return self.body(torch.cat([z, F.one_hot(labels, self.classes).to(z.dtype)], 1))
 
 
 @dataclass(frozen=True)
@@ -153,26 +88,53 @@ class PateGan(PrivateGenerator):
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "width": 16, "student_width": 16,
                   "teacher_width": 4, "latent": 8},
-        "quick": {"evaluation": "fast", "steps": 150, "teacher_steps": 1, "batch": 32, "rate": 2e-4,
-                  "teacher_rate": 5e-5, "votes": "gaussian", "reading": "share", "loss": "non-saturating",
-                  "explore": 1.0, "width": 256},
+        "quick": {**QUICK, "steps": 150, "teacher_steps": 1, "batch": 32, "width": 256},
     }  # fmt: skip
+    departures: ClassVar[tuple[Departure, ...]] = (
+        STUDENT_BY_ADAM,
+        Departure(
+            what="Gaussian noise on the votes instead of Laplace noise",
+            why="thousands of queries compose to less with it; students stay at chance with either",
+            sets={"votes": "gaussian"},
+        ),
+        Departure(
+            what="the student learns the noisy share of the votes instead of their arg-max",
+            why="its release is charged for anyway; students stay at chance with either",
+            sets={"target_estimator": "share"},
+        ),
+        Departure(
+            what="the generator descends -log S instead of log(1 - S)",
+            why="the latter has hardly a gradient while generated images are far from real ones",
+            sets={"loss": "non-saturating"},
+        ),
+        Departure(
+            what="the teachers are asked about generated images with public noise on them",
+            why="the student knows the votes at the generator's few outputs and nowhere around them: without it the "
+            "generator turned black on digits, and stayed so, even without noise on votes",
+            sets={"explore": 1.0},
+        ),
+        Departure(
+            what="learning rates of 5e-5 (teachers) and 2e-4 (student, generator) instead of 1e-4",
+            why="tier quick has 150 rounds instead of 1,000; students stay at chance with these, too",
+            sets={"teacher_rate": 5e-5, "rate": 2e-4},
+        ),
+    )
 
-    teachers: int = 100
+    teachers: Size[int] = 100
     """k, discriminators on disjoint parts of the private records."""
-    steps: int = 1000
+    steps: Size[int] = 1000
     """Rounds of steps 2 to 4; solved from the budget with --solve steps."""
-    teacher_steps: int = 5
+    teacher_steps: Size[int] = 5
     """n_T, updates of every teacher in a round."""
-    student_steps: int = 1
+    student_steps: Size[int] = 1
     """n_S, updates of the student in a round, each of `batch` queries."""
-    batch: int = 64
+    batch: Size[int] = 64
     """m, images of each update; every image of a student's update is a query."""
     votes: Law = "laplace"
     """Noise on both counts of a query's votes: laplace (the paper) or gaussian."""
     scale: float = 1.0
     """1 / lambda, or the Gaussian's sigma, in votes; solved from the budget unless --solve steps or none; 0 = none."""
-    reading: Literal["argmax", "share"] = "argmax"
+    target_estimator: Literal["argmax", "share"] = "argmax"
     """The student's target: the noisy arg-max (the paper), or the noisy share of votes for real."""
     loss: Literal["saturating", "non-saturating"] = "saturating"
     """The generator's loss: log(1 - S) (the paper), or -log S."""
@@ -182,42 +144,32 @@ class PateGan(PrivateGenerator):
     """Learning rate of the teachers (Adam)."""
     rate: float = 1e-4
     """Learning rate of student and generator (Adam)."""
-    latent: int = 100
+    latent: Size[int] = 100
     """Length of z, which is normal."""
-    width: int = 512
+    width: Size[int] = 512
     """Hidden units of each of the generator's two layers."""
-    student_width: int = 256
+    student_width: Size[int] = 256
     """Hidden units of the student discriminator."""
-    teacher_width: int = 64
+    teacher_width: Size[int] = 64
     """Hidden units of each teacher."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, allowed in (
-            ("votes", ("laplace", "gaussian")),
-            ("reading", ("argmax", "share")),
-            ("loss", ("saturating", "non-saturating")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected {' or '.join(allowed)}")
-        for name in ("teachers", "steps", "teacher_steps", "student_steps", "batch", "latent", "width",
-                     "student_width", "teacher_width"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("teacher_rate", "rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0")
-        for name in ("scale", "explore"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
+        validate.one_of(self, "votes", "laplace", "gaussian")
+        validate.one_of(self, "target_estimator", "argmax", "share")
+        validate.one_of(self, "loss", "saturating", "non-saturating")
+        validate.at_least(self, 1, "teachers", "steps", "teacher_steps", "student_steps", "batch")
+        validate.at_least(self, 1, "latent", "width", "student_width", "teacher_width")
+        validate.at_least(self, 0, "scale", "explore")
+        validate.positive(self, "teacher_rate", "rate")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise and no number of rounds meets, before anything is trained."""
         super().check(budget, dataset, classes)
-        self.plan(budget)
+        self.calibrate(budget)
 
-    def plan(self, budget: Budget) -> VotePlan:
-        """All queries of a run, whole rounds of them, and their noise."""
+    def calibrate(self, budget: Budget) -> VotePlan:
+        """All queries of a run, whole rounds of them, and their noise, within the budget."""
         each = self.batch * self.student_steps
         asked = self.steps * each
         made = solve(
@@ -236,7 +188,7 @@ class PateGan(PrivateGenerator):
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
             return self.formula(plan, budget.delta)
-        return accounted_epsilon(plan.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+        return account(plan.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
     def formula(self, plan: VotePlan, delta: float) -> float:
         """The moments accountant's epsilon whatever the votes are."""
@@ -249,37 +201,38 @@ class PateGan(PrivateGenerator):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
-        plan = self.plan(budget)
+        plan = self.calibrate(budget)
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 5."""
         if len(images) < self.teachers:
             raise BenchError(f"{self.teachers} teachers for {len(images)} private records; lower --method.teachers")
-        plan, inputs = self.plan(budget), math.prod(teacher.shape) + teacher.classes
+        plan, inputs = self.calibrate(budget), math.prod(teacher.shape) + teacher.classes
         rounds = plan.queries // (self.batch * self.student_steps)
         salt = ctx.generator("parts").initial_seed() % 2**32
-        parts = Parts(images, labels, teacher.classes, by_hash(images.cpu(), self.teachers, salt))
+        # 1: disjoint parts of the private records
+        batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), self.teachers, salt))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ctx.generator("networks").initial_seed())
             generator = ctx.prepared(LabelledPerceptron(teacher.shape, teacher.classes, self.latent, self.width))
             teachers = ctx.prepared(Perceptrons(self.teachers, inputs, self.teacher_width))
             student = ctx.prepared(Perceptrons(1, inputs, self.student_width))
-        play = Round(self, plan.aggregation, parts, generator, teachers, student, ctx)
+        training = Training(self, plan.aggregation, batches, generator, teachers, student, ctx)
         with ctx.track("PATE-GAN: rounds", rounds) as advance:
             for _ in range(rounds):
-                play()
+                training.round()
                 advance(1)
-        if play.queries != plan.queries:
-            raise RuntimeError(f"{play.queries} queries were asked, {plan.queries} are in the ledger")
+        if training.queries != plan.queries:
+            raise RuntimeError(f"{training.queries} queries were asked, {plan.queries} are in the ledger")
         claim = Claim(self.formula(plan, budget.delta), budget.delta, Unit.EXAMPLE, SOURCE)
         solved = {"scale": plan.aggregation.scale, "queries": float(plan.queries), "rounds": float(rounds)}
         draw = conditional(generator.eval(), teacher.classes, gaussian_latents(self.latent))
         return Synthesis(draw, plan.ledger(), claim, solved, generator)
 
 
-class Round:
-    """One round of Algorithm 1 each call.
+class Training:
+    """Generator, student and teachers in training.
 
     Attributes:
         queries: votes asked for so far.
@@ -289,13 +242,13 @@ class Round:
         self,
         by: PateGan,
         noise: Aggregation,
-        parts: Parts,
+        batches: TeacherBatches,
         generator: LabelledPerceptron,
         teachers: Perceptrons,
         student: Perceptrons,
         ctx: Context,
     ) -> None:
-        self.by, self.noise, self.parts, self.queries = by, noise, parts, 0
+        self.by, self.noise, self.batches, self.queries = by, noise, batches, 0
         self.generator, self.teachers, self.student = generator, teachers, student
         self.rng, self.private = ctx.generator("training"), ctx.privacy_noise("votes")
         self.minibatches = ctx.privacy_noise("minibatches")
@@ -304,20 +257,23 @@ class Round:
             for network, rate in ((teachers, by.teacher_rate), (student, by.rate), (generator, by.rate))
         )
 
-    def __call__(self) -> None:
+    def round(self) -> None:
         """Steps 2 to 4."""
+        # 2: the teachers
         for _ in range(self.by.teacher_steps):
             self.teach()
-        for u in self._fakes(self.by.student_steps):
+        # 3: the student, by noisy votes
+        for u in self._query_images(self.by.student_steps):
             self.study(u)
+        # 4: the generator
         logits = self.student(self._generated())
         loss = F.softplus(-logits) if self.by.loss == "non-saturating" else -F.softplus(logits)
         _step(self.of_generator, loss.mean())
 
     def teach(self) -> None:
         """Step 2: one update of every teacher, on a batch of its own part and one of generated images."""
-        x = self.parts.batch(self.by.batch, self.minibatches)
-        real = F.softplus(-self.teachers(x)).mean(1) * (self.parts.sizes > 0)
+        x = self.batches(self.by.batch, self.minibatches)
+        real = F.softplus(-self.teachers(x)).mean(1) * (self.batches.sizes > 0)
         with torch.no_grad():
             u = self._generated()
         _step(self.of_teachers, (real + F.softplus(self.teachers(u)).mean(1)).sum())
@@ -330,11 +286,11 @@ class Round:
 
     def targets(self, counts: Tensor) -> Tensor:
         """(m,) float32 r_j from (m, 2) noisy counts; the share is unbiased and may leave [0, 1]."""
-        if self.by.reading == "argmax":
+        if self.by.target_estimator == "argmax":
             return counts.argmax(1).float()
         return (0.5 + (counts[:, 1] - counts[:, 0]) / (2 * self.by.teachers)).float()
 
-    def _fakes(self, count: int) -> Iterator[Tensor]:
+    def _query_images(self, count: int) -> Iterator[Tensor]:
         for _ in range(count):
             with torch.no_grad():
                 u = self._generated()
@@ -342,7 +298,7 @@ class Round:
 
     def _explored(self, u: Tensor) -> Tensor:
         """The images moved off what the generator makes, where the student has to know the votes as well."""
-        pixels, y = u[:, : -self.parts.classes], u[:, -self.parts.classes :]
+        pixels, y = u[:, : -self.batches.classes], u[:, -self.batches.classes :]
         deviation = self.by.explore * torch.rand(len(u), 1, generator=self.rng, device=self.rng.device)
         noise = torch.randn(pixels.shape, generator=self.rng, device=self.rng.device)
         return torch.cat([(pixels + deviation * noise).clamp(0, 1), y], 1)
@@ -350,8 +306,8 @@ class Round:
     def _generated(self) -> Tensor:
         """(m, d + classes) fresh images with their labels."""
         z = torch.randn(self.by.batch, self.by.latent, generator=self.rng, device=self.rng.device)
-        y = torch.randint(self.parts.classes, (self.by.batch,), generator=self.rng, device=self.rng.device)
-        return torch.cat([self.generator(z, y).flatten(1), F.one_hot(y, self.parts.classes).float()], 1)
+        y = torch.randint(self.batches.classes, (self.by.batch,), generator=self.rng, device=self.rng.device)
+        return torch.cat([self.generator(z, y).flatten(1), F.one_hot(y, self.batches.classes).float()], 1)
 
 
 def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:

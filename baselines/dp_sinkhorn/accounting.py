@@ -1,0 +1,71 @@
+"""What DP-Sinkhorn's noisy gradients cost: by the sum of all images' gradients, or as the paper counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from dp_accounting import PoissonSampledDpEvent
+
+from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
+from bench.privacy.accountant import epsilon as account
+
+Clipping = Literal["batch", "image"]
+CODE = "DP-Sinkhorn (Cao et al. 2021), released code: the whole batch clipped"
+PAPER = "DP-Sinkhorn (Cao et al. 2021), section 4: each image clipped, its release amplified by a sample of its own"
+
+
+@dataclass(frozen=True)
+class SinkhornParameters:
+    """What enters the mechanism.
+
+    Attributes:
+        sampling: q in (0, 1].
+        images: n, whose gradients are released every step.
+        steps: T.
+        sigma: noise deviation over 2 C; 0 = no noise.
+        clipping: what is clipped to C.
+    """
+
+    sampling: float
+    images: int
+    steps: int
+    sigma: float
+    clipping: Clipping
+
+    def ledger(self) -> Ledger:
+        """T joint releases of n gradients."""
+        moved = 1.0 if self.clipping == "batch" else math.sqrt(self.images)
+        reach = "2 C" if self.clipping == "batch" else "2 C sqrt(n)"
+        why = f"gradients of {self.images} generated images, which one private record moves by up to {reach}"
+        return self._events(self.sigma / moved, self.steps, why)
+
+    def claim(self, delta: float) -> Claim:
+        """The released code's accounting, or the paper's."""
+        if self.clipping == "batch":
+            ledger, source, disputed = self.ledger(), CODE, ""
+        else:
+            ledger = self._events(self.sigma, self.steps * self.images, "each image by itself")
+            source, disputed = PAPER, "per-image-composition"
+        return Claim(account(ledger, Unit.EXAMPLE, delta).epsilon, delta, Unit.EXAMPLE, source, disputed)
+
+    def cost(self, budget: Budget) -> float:
+        """The epsilon that is held against `budget`."""
+        if budget.account == "claimed":
+            return self.claim(budget.delta).epsilon
+        return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+
+    def _events(self, multiplier: float, count: int, why: str) -> Ledger:
+        ledger = Ledger()
+        event = gaussian_event(multiplier)
+        ledger.spend(PoissonSampledDpEvent(self.sampling, event) if multiplier > 0 else event, count=count, why=why)
+        return ledger
+
+
+@lru_cache(maxsize=64)
+def calibrate(parameters: SinkhornParameters, budget: Budget) -> SinkhornParameters:
+    """`parameters` with sigma, or the steps, that `budget` allows. Raises BenchError if there are none."""
+    return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)

@@ -1,0 +1,144 @@
+"""What P3GM's phases cost: as the paper composes them, and as the ledger has them; and the noises within a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from dp_accounting import PoissonSampledDpEvent
+from scipy import special
+
+from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.errors import BenchError
+from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, noise_or_steps, smallest
+from bench.privacy.accountant import epsilon as account
+
+ORDERS = np.arange(2, 513)
+
+
+@dataclass(frozen=True)
+class P3gmParameters:
+    """What enters the mechanism.
+
+    Attributes:
+        mean, components, mixture, gradients: sigma_m (None where the mean is 1/2), sigma_p, sigma_e, sigma_s.
+        kinds: K.
+        iterations: of expectation maximisation.
+        sampling: q in (0, 1].
+        steps: T; 0 = the first phase alone.
+        factor: what the first three of them were multiplied by.
+    """
+
+    mean: float | None
+    components: float
+    mixture: float
+    gradients: float
+    kinds: int
+    iterations: int
+    sampling: float
+    steps: int
+    factor: float = 1.0
+
+    def scaled(self, by: float) -> P3gmParameters:
+        """The first phase's noises times `by`."""
+        mean = None if self.mean is None else by * self.mean
+        return replace(
+            self, mean=mean, components=by * self.components, mixture=by * self.mixture, factor=by * self.factor
+        )
+
+    def within(self, budget: Budget, share: float) -> P3gmParameters:
+        """The first phase's noises times a factor, so that it costs `share` of the budget, then sigma_s for the rest.
+
+        Raises:
+            Unreachable: no noise is enough.
+        """
+        assert budget.epsilon is not None
+        first = replace(self, steps=0)
+        factor = smallest(lambda by: first.scaled(by).cost(budget), share * budget.epsilon, 0.25, 2.0)
+        scaled = self.scaled(factor)
+        width = 1e-3 if budget.account == "claimed" else 5e-3
+        sigma = smallest(lambda z: replace(scaled, gradients=z).cost(budget), budget.epsilon, 0.5, 2.0, width)
+        return replace(scaled, gradients=sigma)
+
+    def ledger(self) -> Ledger:
+        """Every release, as what it is."""
+        ledger = Ledger()
+        if self.mean is not None:
+            ledger.spend(gaussian_event(self.mean), why="mean of the private records")
+        ledger.spend(gaussian_event(self.components), why="principal components of the private records")
+        releases = self.iterations * (3 if self.kinds > 1 else 2)
+        ledger.spend(
+            gaussian_event(self.mixture), count=releases, why="sums of expectation maximisation on private codes"
+        )
+        event = gaussian_event(self.gradients)
+        if self.gradients > 0:
+            event = PoissonSampledDpEvent(self.sampling, event)
+        if self.steps:
+            ledger.spend(event, count=self.steps, why="clipped gradients of a Poisson sample of the private records")
+        return ledger
+
+    def claim(self, delta: float) -> Claim:
+        """The paper's sum of Renyi divergences, with 2K + 1 releases an iteration."""
+        return Claim(self.renyi_epsilon(delta), delta, Unit.EXAMPLE, "P3GM 2021, Renyi composition of its phases")
+
+    def cost(self, budget: Budget) -> float:
+        """The number that `budget` holds."""
+        if budget.account == "claimed":
+            return self.renyi_epsilon(budget.delta)
+        return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+
+    def solved(self) -> dict[str, float]:
+        """For the record."""
+        return {
+            "factor": self.factor,
+            "sigma": self.gradients,
+            "steps": float(self.steps),
+            "sampling": self.sampling,
+        }
+
+    def renyi_epsilon(self, delta: float) -> float:
+        """min over integer orders a of R(a) + log((a - 1) / a) - (log delta + log a) / (a - 1) (Balle et al. 2020).
+
+        R(a) = a/2 (1/sigma_m^2 + 1/sigma_p^2 + iterations (2K + 1) / sigma_e^2) + T S(a), S as `sampled_renyi`.
+        """
+        squares = [(self.components, 1), (self.mixture, self.iterations * (2 * self.kinds + 1))]
+        if self.mean is not None:
+            squares.append((self.mean, 1))
+        if min(self.gradients, *(sigma for sigma, _ in squares)) <= 0:
+            return math.inf
+        plain = sum(count / sigma**2 for sigma, count in squares)
+        total = ORDERS * plain / 2 + self.steps * sampled_renyi(self.sampling, self.gradients)
+        spent = total + np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
+        return max(0.0, float(spent.min()))
+
+
+def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmParameters:
+    """`parameters` with the noises, or T, that `budget` allows; `share` is the first phase's of epsilon.
+
+    Raises:
+        BenchError: the budget cannot be met.
+    """
+    if budget.epsilon is None or budget.solve != "sigma":
+        return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "gradients", MOST_STEPS)
+    if math.isinf(budget.epsilon):
+        return replace(parameters.scaled(0.0), gradients=0.0)
+    try:
+        return parameters.within(budget, share)
+    except Unreachable as error:
+        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+
+
+def sampled_renyi(sampling: float, sigma: float) -> np.ndarray:
+    """Renyi divergence of the Poisson-sampled Gaussian at every order of `ORDERS` (Mironov, Talwar and Zhang 2019).
+
+    log(sum_k binom(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1), k from 0 to a.
+
+    >>> float(sampled_renyi(1.0, 2.0)[0])
+    0.25
+    """
+    a, k = ORDERS[:, None].astype(float), np.arange(ORDERS[-1] + 1)[None].astype(float)
+    choose = special.gammaln(a + 1) - special.gammaln(k + 1) - special.gammaln(np.maximum(a - k, 0) + 1)
+    terms = choose + special.xlog1py(np.maximum(a - k, 0), -sampling) + k * math.log(sampling)
+    terms = np.where(k <= a, terms + (k * k - k) / (2 * sigma**2), -np.inf)
+    return special.logsumexp(terms, axis=1) / (ORDERS - 1)

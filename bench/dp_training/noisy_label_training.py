@@ -1,0 +1,195 @@
+"""Training on noisy labels, as the baselines of label privacy share it: options, and passes over the private images.
+
+Training is plain: passes over the records in random order, by SGD or Adam; a pass leaves out the records that do not
+fill a batch. Orders, jitter and mixing do not depend on the labels. What the labels cost is `label_privacy.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench import nets, validate
+from bench.api import Context, Teacher
+from bench.config import Departure, Size
+from bench.data import to_float
+from bench.data.affine import random_affine
+from bench.dp_training.label_privacy import label_epsilon
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.privacy import Budget, Unit
+from bench.privacy.limits import check_response_epsilon
+from bench.seeds import derive
+
+RowLoss = Callable[[Tensor, Tensor, float], Tensor]
+"""(b, c) logits, (b,) numbers of the records, share in [0, 1) of the training that is done, to (b,) losses."""
+
+SMOKE = {"epochs": 1, "batch": 32}
+QUICK = {"epochs": 3, "least_steps": 300, "batch": 256}
+BY_TIME = "set by time on two CPU cores, without looking at any accuracy"
+ADAM = Departure(
+    what="Adam at 1e-3 with a rate that falls along a cosine, instead of the published SGD and schedule",
+    why=f"the published ones are made for far more steps than a few passes have; {BY_TIME}",
+    sets={"optimizer": "adam", "rate": 1e-3, "schedule": "cosine"},
+)
+NO_WARMUP = Departure(
+    what="no warm-up of the learning rate",
+    why=f"a share of the few passes would go into it; {BY_TIME}",
+    sets={"warmup": 0.0},
+)
+NO_WEIGHT_DECAY = Departure(
+    what="no weight decay",
+    why=f"the published one is made for SGD and many passes; {BY_TIME}",
+    sets={"weight_decay": 0.0},
+)
+NO_AUGMENTATION = Departure(
+    what="images are seen as they are, without augmentation",
+    why=f"moving images takes time in every step; {BY_TIME}",
+    sets={"augment": False},
+)
+
+
+@dataclass(frozen=True)
+class LabelPrivate:
+    """Training on noisy labels, and what all of these methods promise; the defaults are Ghazi et al.'s (2021)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    unit: ClassVar[str] = str(Unit.LABEL)
+    responds: ClassVar[bool] = True
+    """Whether labels are answered by a randomised response, whose epsilon has a limit."""
+
+    label_epsilon: float = 1.0
+    """epsilon of one label's randomisation, where no budget determines it (--epsilon none or --solve none)."""
+    epochs: Size[int] = 200
+    """Passes over the records, in each stage."""
+    least_steps: Size[int] = 0
+    """Steps of a stage at least: small data sets are passed over more often."""
+    batch: Size[int] = 512
+    """Records per step; at least 2."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """SGD with Nesterov momentum, or Adam."""
+    rate: float = 0.4
+    """Highest learning rate."""
+    momentum: float = 0.9
+    """Nesterov momentum of SGD."""
+    weight_decay: float = 1e-4
+    """L2 penalty on all parameters."""
+    schedule: Literal["steps", "cosine", "constant"] = "steps"
+    """After the warm-up the rate is multiplied by `drop` at 30, 60 and 90 % of the steps, or falls along a cosine."""
+    warmup: float = 0.15
+    """Share of the steps in which the rate rises linearly."""
+    drop: float = 0.1
+    """Factor of schedule steps."""
+    augment: bool = True
+    """Images are turned, scaled, sheared and moved a little whenever they are seen."""
+
+    def __post_init__(self) -> None:
+        validate.at_least(self, 1, "epochs")
+        validate.at_least(self, 2, "batch")
+        validate.at_least(self, 0, "least_steps", "weight_decay", "momentum", "warmup")
+        validate.below(self, 1, "momentum", "warmup")
+        validate.positive(self, "label_epsilon", "rate", "drop")
+        if self.optimizer == "sgd" and self.momentum == 0:
+            raise ValueError("momentum is 0; expected more, as Nesterov's SGD needs it (or optimizer adam)")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse what label privacy cannot promise, before anything is trained."""
+        epsilon = self.epsilon_of(budget)
+        if self.responds:
+            check_response_epsilon(epsilon, 2)
+
+    def epsilon_of(self, budget: Budget) -> float:
+        """epsilon of one label's randomisation within `budget`, as `bench.dp_training.label_privacy.label_epsilon`."""
+        return label_epsilon(budget, self.label_epsilon)
+
+    def network(self, teacher: Teacher, student: str, ctx: Context) -> Classifier:
+        """A fresh student on the context's device."""
+        return ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
+
+    def train(
+        self,
+        model: Classifier,
+        images: Tensor,
+        records: Tensor,
+        loss: RowLoss,
+        ctx: Context,
+        stage: str,
+        mixup: float = 0.0,
+    ) -> None:
+        """Train `model` in place on some of the records; it ends in eval mode.
+
+        Args:
+            images: (n, c, h, w) uint8, on the context's device.
+            records: (m,) int64, which of them; m at least 2.
+            loss: from noisy labels alone.
+            stage: what the progress bar says, and the name of the randomness.
+            mixup: alpha of the Beta distribution by which two images, and their losses, are mixed; 0 = none.
+
+        Raises:
+            BenchError: fewer than 2 records.
+            RuntimeError: the weights became NaN or infinite.
+        """
+        if len(records) < 2:
+            raise BenchError(f"{stage}: {len(records)} private record(s) to train on; expected at least 2")
+        batch = min(self.batch, len(records))
+        per_epoch = len(records) // batch
+        total = max(self.epochs * per_epoch, self.least_steps)
+        rng, mix = ctx.generator(stage), np.random.default_rng(derive(ctx.seed, stage, "mixup"))
+        ask, optimizer = ctx.compiled(model), self._optimizer(model)
+        model.train()
+        with ctx.track(stage, total) as advance:
+            for step in range(total):
+                place = step % per_epoch
+                if place == 0:
+                    shuffled = records[torch.randperm(len(records), generator=rng, device=rng.device)]
+                chosen = shuffled[place * batch : (place + 1) * batch]
+                for group in optimizer.param_groups:
+                    group["lr"] = self.rate * self.rate_factor(step, total)
+                share = mix.beta(mixup, mixup) if mixup else 1.0
+                partner = torch.randperm(batch, generator=rng, device=rng.device)
+                x = to_float(images[chosen])
+                x = random_affine(x, rng) if self.augment else x
+                x = share * x + (1 - share) * x[partner] if mixup else x
+                with ctx.precision():
+                    logits = ask(x)
+                rows = loss(logits.float(), chosen, step / total)
+                if mixup:
+                    rows = share * rows + (1 - share) * loss(logits.float(), chosen[partner], step / total)
+                optimizer.zero_grad(set_to_none=True)
+                rows.mean().backward()
+                optimizer.step()
+                advance(1)
+        optimizer.zero_grad(set_to_none=True)
+        model.eval()
+        if not all(bool(p.isfinite().all()) for p in model.parameters()):
+            raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+
+    def rate_factor(self, step: int, total: int) -> float:
+        """The rate of a step from 0 to total - 1 over the highest one."""
+        rising = int(self.warmup * total)
+        if step < rising:
+            return (step + 1) / rising
+        if self.schedule == "cosine":
+            return 0.5 + 0.5 * math.cos(math.pi * (step - rising) / (total - rising))
+        if self.schedule == "constant":
+            return 1.0
+        return self.drop ** sum(10 * step >= at * total for at in (3, 6, 9))
+
+    def _optimizer(self, model: Classifier) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(model.parameters(), lr=self.rate, weight_decay=self.weight_decay)
+        return torch.optim.SGD(
+            model.parameters(), lr=self.rate, momentum=self.momentum, weight_decay=self.weight_decay, nesterov=True
+        )
+
+
+def cross_entropy(labels: Tensor) -> RowLoss:
+    """The loss of given labels, one per record: (n,) int64."""
+    return lambda logits, chosen, done: F.cross_entropy(logits, labels[chosen], reduction="none")

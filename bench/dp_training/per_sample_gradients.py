@@ -1,0 +1,98 @@
+"""Gradients of single records: by opacus' hooks or by torch.func, which give the same; and a record's moved views."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.data.affine import apply_affine
+from bench.errors import BenchError
+from bench.nets import Classifier
+
+
+def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
+    """(n * count, c, h, w): `count` moved copies of each image, next to each other; the images for a count of 1.
+
+    Args:
+        records: (n,) int64, which records the images are.
+        drawn: (5, N * count) of `draw_affine`, those of record i at i * count and after; None for a count of 1.
+    """
+    if drawn is None:
+        return images
+    places = records[:, None] * count + torch.arange(count, device=records.device)
+    return apply_affine(images.repeat_interleave(count, 0), drawn[:, places.flatten()])
+
+
+class PerSampleGradients(Protocol):
+    """Gradients of single records."""
+
+    def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """(n * views, c, h, w), (n,) to {parameter name: (n, *shape)}: each record's mean over its views."""
+        ...
+
+    def close(self) -> None:
+        """Leave the network as it was found."""
+        ...
+
+
+class OpacusGradients:
+    """By opacus' hooks on the layers: one backward pass for all records."""
+
+    def __init__(self, model: Classifier, views: int) -> None:
+        try:
+            from opacus import GradSampleModule
+        except ImportError:
+            raise BenchError("private training needs opacus: pip install opacus, or --method.gradients func") from None
+        self.model, self.views = model, views
+        self.wrapped = GradSampleModule(model.body, loss_reduction="sum")
+
+    def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """As `PerSampleGradients`."""
+        inputs = (images - self.model.mean) / self.model.std
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            logits = self.wrapped(inputs)
+            F.cross_entropy(logits, labels.repeat_interleave(self.views), reduction="sum").backward()
+        found = {}
+        for name, parameter in self.model.named_parameters():
+            rows: Tensor = parameter.grad_sample  # type: ignore[attr-defined]
+            found[name] = rows.unflatten(0, (len(labels), self.views)).mean(1) if self.views > 1 else rows
+            parameter.grad = parameter.grad_sample = None  # type: ignore[attr-defined]
+        return found
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        self.wrapped.to_standard_module()
+
+
+class FuncGradients:
+    """By torch.func: the gradient of one record's loss, mapped over the batch."""
+
+    def __init__(self, model: Classifier, views: int) -> None:
+        self.model, self.views = model, views
+        self.each = torch.func.vmap(torch.func.grad(self._loss), in_dims=(None, 0, 0), randomness="different")
+
+    def _loss(self, parameters: dict[str, Tensor], images: Tensor, label: Tensor) -> Tensor:
+        logits = torch.func.functional_call(self.model, parameters, (images,))
+        return F.cross_entropy(logits, label.expand(self.views))
+
+    def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """As `PerSampleGradients`."""
+        parameters = {name: p.detach() for name, p in self.model.named_parameters()}
+        if not len(labels):
+            return {name: p.new_zeros(0, *p.shape) for name, p in parameters.items()}
+        return self.each(parameters, images.unflatten(0, (len(labels), self.views)), labels)
+
+    def close(self) -> None:
+        """Nothing was changed."""
+
+
+GRADIENTS: dict[str, Callable[[Classifier, int], PerSampleGradients]] = {
+    "opacus": OpacusGradients,
+    "func": FuncGradients,
+}
