@@ -30,7 +30,7 @@ from bench.api import (
     Target,
     Teacher,
 )
-from bench.config import TIERS, configure, departures, options
+from bench.config import TIERS, Variant, configure, departures, options
 from bench.privacy import Budget, Unit, accountant
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -84,10 +84,12 @@ class PluginContract:
     """What holds for methods and attacks alike."""
 
     plugin: ClassVar[type[Any]]
+    variant: ClassVar[Variant | None] = None
+    """Which of its variants; None = the default one."""
 
     def smoke(self) -> Any:
         """The plug-in at tier smoke."""
-        return configure(self.plugin, "smoke", {}, "plugin")
+        return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
     def test_is_frozen_with_documented_flat_fields(self) -> None:
         assert dataclasses.is_dataclass(self.plugin) and self.plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]

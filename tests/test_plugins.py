@@ -12,15 +12,16 @@ NOT_RANDOM = {"no-defence"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
-    """One test class per plug-in of a kind, attacks by their goal."""
+    """One test class per variant of each plug-in of a kind, attacks by their goal."""
     made = []
-    for name in registry.entries(kind):
-        if kind == "attack" and (registry.load(kind, name).goal == "membership") != (
-            contract is testing.MembershipContract
-        ):
+    for name, variant in (
+        (name, variant) for name in registry.entries(kind) for variant in registry.variants(kind, name)
+    ):
+        plugin = registry.load(kind, name, variant)
+        if kind == "attack" and (plugin.goal == "membership") != (contract is testing.MembershipContract):
             continue
-        members = {"plugin": registry.load(kind, name)} | ({"uses_randomness": False} if name in NOT_RANDOM else {})
-        made.append(pytest.param(type(f"Test_{name}", (contract,), members)(), id=name))
+        members = {"plugin": plugin, "variant": variant} | ({"uses_randomness": False} if name in NOT_RANDOM else {})
+        made.append(pytest.param(type(f"Test_{name}", (contract,), members)(), id=f"{name} {variant}"))
     return made
 
 
