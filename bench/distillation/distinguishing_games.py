@@ -1,6 +1,6 @@
 """Worst pairs of teachers for differentially private annotation (DPSD, DPDFD), as games that an audit plays.
 
-A world is a teacher; a play is its raw answer to one synthetic image, before the student makes a target of it. The
+A hypothesis is a teacher; a play is its raw answer to one synthetic image, before the student makes a target of it. The
 student's logits are chosen by the adversary, as Theorem 1 and 2 allow. Unit `query`.
 """
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.distillation.noisy_labels import Mechanism, Plan
+from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
 from bench.privacy import Claim, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, Play, worst
@@ -26,15 +26,15 @@ FAR = 30.0
 def gradient_game(
     bound: Callable[[Tensor, Tensor], Tensor],
     noisy: Callable[[Tensor, torch.Generator], Tensor],
-    mechanism: Mechanism,
-    plan: Plan,
+    mechanism: AnnotationMechanism,
+    parameters: AnnotationParameters,
     delta: float,
 ) -> Game:
     """Data mode: a student undecided between two classes, and two teachers each sure of one of them.
 
     Their gradients are opposite, so that the bounded rows lie 2 beta apart. With a noise draw per row every row of a
-    chunk is a play of its own. With one per batch a play is a whole batch, of which the worlds differ in the first
-    image, and its answer is the one noisy mean.
+    chunk is a play of its own. With one per batch a play is a whole batch, of which the hypotheses differ in the
+    first image, and its answer is the one noisy mean.
 
     Args:
         bound: (n, c) student's and (n, c) teacher's logits to (n, c) gradients of norm at most beta.
@@ -42,21 +42,24 @@ def gradient_game(
     """
     student, (first, second) = _undecided(mechanism.classes), _sure(mechanism.classes, 0, 1)
 
-    def row(world: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy(bound(student.expand(n, -1), (second if world else first).expand(n, -1)), generator)
+    def row(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+        return noisy(bound(student.expand(n, -1), (second if hypothesis else first).expand(n, -1)), generator)
 
-    def batch(world: bool, n: int, generator: torch.Generator) -> Tensor:
-        asked = torch.stack([second if world else first] + [first] * (mechanism.batch - 1))
+    def batch(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+        asked = torch.stack([second if hypothesis else first] + [first] * (mechanism.batch - 1))
         rows = bound(student.expand(mechanism.batch, -1), asked)
         return torch.stack([noisy(rows, generator)[0] for _ in range(n)])
 
     what = "one noisy gradient" if mechanism.per_row else f"the noisy mean gradient of {mechanism.batch} images"
     play = row if mechanism.per_row else batch
-    return _game(play, mechanism, plan, delta, f"{what}; two teachers sure of opposite classes")
+    return _game(play, mechanism, parameters, delta, f"{what}; two teachers sure of opposite classes")
 
 
 def response_game(
-    ask: Callable[[Tensor, Tensor, torch.Generator], Tensor], mechanism: Mechanism, plan: Plan, delta: float
+    ask: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    mechanism: AnnotationMechanism,
+    parameters: AnnotationParameters,
+    delta: float,
 ) -> Game:
     """Label mode: two teachers whose classes are both candidates, or one a candidate and the other not.
 
@@ -67,53 +70,52 @@ def response_game(
     """
     classes = mechanism.classes
     student = -torch.arange(classes, dtype=torch.float32)
-    outside = [(0, plan.k, "one class is no candidate")] if plan.k < classes else []
+    outside = [(0, parameters.k, "one class is no candidate")] if parameters.k < classes else []
 
     def pair(one: int, other: int, what: str) -> Game:
         teachers = _sure(classes, one, other)
 
-        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
-            answers = ask(student.expand(n, -1), teachers[int(world)].expand(n, -1), generator)
+        def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+            answers = ask(student.expand(n, -1), teachers[int(hypothesis)].expand(n, -1), generator)
             return F.one_hot(answers, classes).float()
 
-        describe = f"one randomised response over {plan.k} of {classes} classes; two teachers, {what}"
-        return _game(play, mechanism, plan, delta, describe)
+        describe = f"one randomised response over {parameters.k} of {classes} classes; two teachers, {what}"
+        return _game(play, mechanism, parameters, delta, describe)
 
     return worst([pair(*each) for each in [(0, 1, "both classes are candidates"), *outside]])
 
 
 def ensemble_game(
-    mechanism: Mechanism, plan: Plan, delta: float, noisy: Callable[[Tensor, torch.Generator], Tensor]
+    mechanism: AnnotationMechanism,
+    parameters: AnnotationParameters,
+    delta: float,
+    noisy: Callable[[Tensor, torch.Generator], Tensor],
 ) -> Game:
-    """Many teachers: two ensembles that differ in one teacher, which is sure of opposite classes in the two worlds.
+    """Many teachers: two ensembles that differ in one teacher, which is sure of opposite classes in the two hypotheses.
 
-    Unit `example`: the other teachers agree on a third class, and add the same to both worlds. With gradients, the
-    differing rows are opposite and of the full norm beta.
+    Unit `example`: the other teachers agree on a third class, and add the same under both. The differing rows are
+    opposite and of the full norm beta.
 
     Args:
-        noisy: (n, c) summed answers to (n, c) released ones.
+        noisy: (n, c) sums of gradients to (n, c) released ones.
     """
-    classes, others = mechanism.classes, mechanism.teachers - 1
-    totals = torch.zeros(2, classes)
-    if mechanism.votes:
-        totals[0, 0] = totals[1, 1] = 1.0
-        totals[:, -1] += others
-    else:
-        totals[0, 0], totals[0, 1] = plan.beta / 2**0.5, -plan.beta / 2**0.5
-        totals[1] = -totals[0]
+    total = torch.zeros(mechanism.classes)
+    total[0], total[1] = parameters.beta / 2**0.5, -parameters.beta / 2**0.5
 
-    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy(totals[int(world)].expand(n, -1), generator)
+    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+        return noisy((-total if hypothesis else total).expand(n, -1), generator)
 
-    proved = accounted_epsilon(mechanism.answer_ledger(plan), Unit.EXAMPLE, delta)
-    what = "noisy vote counts" if mechanism.votes else "noisy sum of normalised gradients"
-    describe = f"one {what} of {mechanism.teachers} teachers, one of which differs; per private record"
+    proved = accounted_epsilon(mechanism.answer_ledger(parameters), Unit.EXAMPLE, delta)
+    what = f"one noisy sum of normalised gradients of {mechanism.teachers} teachers"
+    describe = f"{what}, one of which differs; per private record"
     return Game(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
 
 
-def _game(play: Play, mechanism: Mechanism, plan: Plan, delta: float, describe: str) -> Game:
+def _game(
+    play: Play, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, describe: str
+) -> Game:
     """With what the paper's theorem says of one answered batch, and what the ledger proves of one answer."""
-    once = replace(plan, iterations=1)
+    once = replace(parameters, iterations=1)
     claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
     proved = accounted_epsilon(mechanism.ledger(once), Unit.QUERY, delta)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)

@@ -1,59 +1,35 @@
-"""DPSD: differentially private synthetic distillation of one teacher into a student.
+"""DPSD: differentially private synthetic distillation of one teacher into a student, as its paper prints it.
 
 Liu, Ge, Wang, Li, Liu, "Privacy-Preserving Model Transcription with Differentially Private Synthetic Distillation",
-Algorithm 1. Phi_t teacher, Phi_s student, Phi_g generator; b batch, T iterations, c classes. Every iteration:
+arXiv 2601.19090, Algorithm 1. Phi_t teacher, Phi_s student, Phi_g generator; b batch, T iterations, c classes.
 
-3. x_i = Phi_g(z_i) for a batch of random vectors.
-4. Annotate. Data mode (Eq. 2, 3): g_i = d L_t / d Phi_s, keep its top k entries, normalise to the bound beta, add
-   N(0, sigma^2 beta^2) to every coordinate; y_i = Phi_s(x_i) - gamma_s g~_i. Label mode (Eq. 4, 5): randomised
-   response on r = argmax Phi_t(x_i) over the k classes the student finds most probable; y_i = its one-hot vector.
-5. Update the student on the cross-entropy to y (Eq. 7).
-6. Update the generator and the vectors z on L_s + L_g, L_g the student's opinion of x (Eq. 8).
-
-Privacy, one teacher. The theorems are the claim; both speak of one synthetic image (unit `query`). What is proved
-for one private record (unit `example`): it may change the teacher, hence all b rows of all T batches by up to 2 beta
-each, so a batch is a Gaussian mechanism of multiplier sigma / (2 sqrt(b)), whatever beta is; in label mode all b T
-randomised responses compose. Everything else, the generator included, is post-processing of these answers.
-
-Many teachers (`--teachers n`). DPSD has no such mode but the federated one; this is DPDFD's section 4.4, with the
-options of `ensemble_mode`: a private record stands behind one of n teachers on disjoint shards, and an answer is
-a Gaussian
-mechanism of multiplier sigma / 2 (gradients) or sigma / sqrt(2) (votes). This is where a finite epsilon comes from.
+Privacy, one teacher. The theorems are the claim; both speak of one synthetic image (unit `query`). What is proved for
+one private record (unit `example`): it may change the teacher, hence all b rows of all T batches by up to 2 beta each,
+so a batch is a Gaussian mechanism of multiplier sigma / (2 sqrt(b)), whatever beta is; in label mode all b T randomised
+responses compose. Everything else, the generator included, is post-processing of these answers.
 
 Differs from the paper:
 - Eq. 2 divides the non-target terms by 1 - p_j and writes the teacher's weights for both networks; decoupled
   distillation (Zhao et al., CVPR 2022) divides by 1 - p_r, as here.
 - The gradient is taken at the student's logits and applied to its probabilities; the paper says "outputs".
-- Eq. 3 puts the noise inside the sum over the batch. `noise row` gives every answer its own draw, and the 1/b of Eq.
-  3 is the batch mean of the loss; `noise batch` is DPDFD's Algorithm 1: one noisy mean gradient for all images of the
-  batch.
-- Top-k takes the largest magnitudes; by value (`top_by value`) the target class, whose gradient is negative, is lost.
+- Eq. 3 puts the noise inside the sum over the batch: every answer has its own draw here, and the 1/b is the batch mean
+  of the loss.
+- Top-k takes the largest magnitudes; by value the target class, whose gradient is negative, would be lost.
 - Eq. 5 answers over all c classes when r is a candidate and over the k candidates otherwise, which no epsilon covers;
   `response candidates` answers over the candidates always, as the paper's Algorithm 2 does. `response printed` is Eq.
   5.
-- The second generator term is printed per sample but described as class balance, which needs the batch mean (`entropy
-  batch`, default; `entropy sample` as printed). The third is printed with a plus sign but argued to raise activations
-  (`activation up`, default; `activation down` as printed).
-- The third term takes the features that the student's last layer sees; Alg. 1 does not say whether one iteration is
-  one batch; here it is.
-- Eq. 5 always asks the student for k candidates; `wide` offers all classes at first, when it knows nothing yet.
-- The vectors z of Alg. 1 stay one trained batch; `latents fresh` draws new ones in every iteration.
+- Eq. 8's second term is printed per sample but described as class balance, which needs the batch mean; its third is
+  printed with a plus sign but argued to raise activations. `generator_terms argued` (default) follows the text,
+  `generator_terms printed` the equation. The third takes the features that the student's last layer sees.
+- Alg. 1 does not say whether one iteration is one batch; here it is.
 - The student has no dropout while it learns from Eq. 3's targets, which lie a step of gamma_s beta from its own output.
-- Algorithm 1 uses every answer once. `student_steps` above 1 replays stored answers, which costs no privacy. DPSD
-  says so of label mode ("re-uses them throughout the training").
-- Tier `quick` is another recipe, for two CPU cores, chosen with sight of test accuracy on digits: few batches (the
-  noise that Theorem 1 asks for grows with T), read by Bayes' rule and replayed with augmentation, plain distillation,
-  other weights in Eq. 8, fresh vectors, images chosen for balance, a generator of pen strokes on digits and MNIST.
-  On digits at claimed epsilon 10 its student has 73.3 % (64.9 to 77.4 over five seeds); with `loss dkd` version 1 had
-  44.5 % (three seeds). The fields' own defaults (tier `paper`, one seed) end at chance, 10.3 %, without noise too.
-- sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for every epsilon it
-  reports.
+- sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for every epsilon it reports.
+- Its student ends at chance on digits, 10.3 % (tier `paper`, one seed), without noise too: see `working.py`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -61,220 +37,216 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench import nets
 from bench.api import Context, Release, Teacher
+from bench.config import Size
 from bench.distillation.distinguishing_games import gradient_game, response_game
-from bench.distillation.ensemble_mode import Sound
-from bench.distillation.loop import Players, updates
-from bench.distillation.noisy_labels import Mechanism, Plan, paper_beta, paper_k, posterior_of_response, solve
-from bench.errors import BenchError
+from bench.distillation.losses import (
+    activation_loss,
+    balance_loss,
+    confidence_loss,
+    dkd_loss,
+    gradient_at_output,
+    kd_loss,
+)
+from bench.distillation.noisy_labels import (
+    AnnotationMechanism,
+    AnnotationParameters,
+    calibrate,
+    check_candidates,
+    paper_beta,
+    paper_k,
+)
+from bench.distillation.updates import descend, train_without_dropout
+from bench.nets.generators import UpsampleGenerator
+from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game
 from bench.privacy.mechanisms import (
+    clip_rows,
     gaussian_rows,
-    gaussian_shared_mean,
     keep_top_k,
+    normalise_rows,
     randomised_response,
     randomised_response_as_printed,
 )
 from bench.privacy.noise import Source
+from bench.validate import at_least, positive
+
+LAMBDA = 8.0
+"""Weight of Eq. 2's non-target part (section III-B)."""
+H = 1e-4
+"""The stability constant h of Eq. 3."""
+LATENT, WIDTH = 100, 32
+"""Length of a vector z, and channels of the generator's last hidden map; the paper prints neither."""
 
 
 @dataclass(frozen=True)
-class Dpsd(Sound):
-    """Differentially private synthetic distillation; the defaults are the paper's section IV-A."""
+class Dpsd:
+    """Algorithm 1; the defaults are section IV-A's."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {"iterations": 3, "batch": 16, "latent": 8, "width": 4, "gamma_s": 1e-3},
-        "quick": {"iterations": 2, "loss": "kd", "images": "auto", "latents": "fresh", "choose": 4,
-                  "reading": "posterior", "student_steps": 200, "augment": True, "decay": True, "gamma_s": 2e-3,
-                  "gamma_g": 1e-3, "generator_steps": 30, "ie_weight": 5.0, "norm_weight": 0.02,
-                  "label_batches": 8, "wide": 8,
-                  "teacher_nets": "scatter-linear", "aggregate": "votes", "queries": 1024, "extra": 9216,
-                  "asks": 0, "ensemble_steps": 800, "prior": "moments", "prior_share": 0.8},
-    }  # fmt: skip
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"iterations": 3, "batch": 16}}
 
     mode: Literal["data", "label"] = "data"
-    """Noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""
-    beta: float = 0.0
-    """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
-    label_batches: int = 1
-    """Label mode: batches answered before student and generator learn; Theorem 2 does not charge for more."""
-    wide: int = 0
-    """Label mode: batches at the beginning with all c classes as candidates, as an untrained student has no top k."""
-    answer_epsilon: float = 1.0
-    """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
+    """The switch s of Eq. 6: noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""
+    iterations: Size[int] = 200
+    """T."""
+    batch: Size[int] = 256
+    """b, synthetic images per iteration."""
     k: int = 0
     """Top-k of Eq. 3 and 5; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10), at most c."""
-    top_by: Literal["magnitude", "value"] = "magnitude"
-    """What top-k ranks gradient entries by."""
-    noise: Literal["row", "batch"] = "row"
-    """A noise draw per answer, or one on the batch's sum (DPDFD, Alg. 1, line 9)."""
+    beta: float = 0.0
+    """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
+    sigma: float = 100.0
+    """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
+    answer_epsilon: float = 1.0
+    """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
+    gamma_s: float = 0.1
+    """Learning rate of the student, and the step of Eq. 3."""
+    gamma_g: float = 0.01
+    """Learning rate of the generator and its vectors."""
+    loss: Literal["dkd", "kd"] = "dkd"
+    """L_t: decoupled distillation (Eq. 2), or plain (Fig. 6)."""
+    bound: Literal["normalise", "clip"] = "normalise"
+    """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
     response: Literal["candidates", "printed"] = "candidates"
-    """Randomised response over the candidates, or Eq. 5 as printed, which no epsilon covers."""
+    """Randomised response over the candidates (Algorithm 2), or Eq. 5 as printed, which no epsilon covers."""
     discriminator: Literal["student", "teacher"] = "student"
-    """Whose opinion trains the generator; teacher is DPSD-T, whose images are not private."""
-    latents: Literal["trained", "fresh"] = "trained"
-    """One batch of vectors z trained with the generator (Alg. 1, line 6), or new ones every iteration."""
+    """Who judges the generator's images; teacher is DPSD-T, whose images are not private."""
+    generator_terms: Literal["argued", "printed"] = "argued"
+    """Second and third term of Eq. 8: class balance and large activations (the text), or as printed."""
+    ce_weight: float = 1.0
+    """Weight of Eq. 8's first term, CE; 0 switches it off (Table VI)."""
+    ie_weight: float = 1.0
+    """Weight of Eq. 8's second term, IE; 0 switches it off (Table VI)."""
+    norm_weight: float = 1.0
+    """Weight of Eq. 8's third term, NORM; 0 switches it off (Table VI)."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.label_batches < 1:
-            raise ValueError(f"label_batches is {self.label_batches}; expected at least 1")
-        if self.label_batches > 1 and self.latents == "trained":
-            raise ValueError("label_batches above 1 would ask about the same images again; expected latents fresh")
-        if self.teachers and (self.mode == "label" or self.discriminator == "teacher" or self.noise == "batch"):
-            raise ValueError(
-                "many teachers answer with noisy sums, one draw per image, and the student judges: leave mode, "
-                "discriminator and noise at data, student and row (votes: --method.aggregate votes)"
-            )
-        if self.label_batches > 1 and self.student_steps == 1:
-            raise ValueError(
-                "label_batches above 1 needs stored answers to be replayed: expected student_steps above 1"
-            )
-        if self.mode == "data" and self.noise == "batch" and self.reading == "posterior":
-            raise ValueError("reading posterior is of one image's own answer; expected noise row, or reading step")
-        if self.answer_epsilon <= 0:
-            raise ValueError(f"answer_epsilon is {self.answer_epsilon}; expected more than 0")
-        for name in ("beta", "k", "wide"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0")
-
-    @property
-    def targets_move_output(self) -> bool:
-        """Eq. 3's targets do, Eq. 5's are classes."""
-        return self.mode == "data" and super().targets_move_output
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """A teacher, or many of them."""
-        return self.sound_needs
+        at_least(self, 1, "iterations", "batch")
+        at_least(self, 0, "k", "beta", "sigma")
+        positive(self, "answer_epsilon", "gamma_s", "gamma_g")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no sigma or T meets, before anything is trained."""
-        self.plan(budget, dataset, classes)
-
-    def plan(self, budget: Budget, dataset: str, classes: int) -> Plan:
-        """k, beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
-        fields = Plan(
-            k=self._k(dataset, classes),
-            beta=self.beta or paper_beta(dataset, budget.epsilon),
-            sigma=self.sigma,
-            answer_epsilon=self.answer_epsilon,
-            iterations=self.batches if self.teachers else self.iterations * self._batches_per_round,
-        )
-        return solve(self._mechanism(classes), fields, budget)
-
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
-        """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
-        plan, mechanism = self.plan(budget, dataset, classes), self._mechanism(classes)
-        if self.teachers:
-            return self.ensemble_game(plan, mechanism, budget.delta)
-        if self.mode == "label":
-            ask = partial(self._responses, k=plan.k, epsilon=plan.answer_epsilon)
-            return response_game(lambda s, t, rng: ask(s, t.argmax(1), noise=rng), mechanism, plan, budget.delta)
-        bound, noisy = partial(self._bounded_gradient, plan=plan), partial(self._noisy, plan=plan)
-        return gradient_game(bound, lambda rows, rng: noisy(rows, noise=rng), mechanism, plan, budget.delta)
-
-    @property
-    def _batches_per_round(self) -> int:
-        return self.label_batches if self.mode == "label" else 1
-
-    def _mechanism(self, classes: int) -> Mechanism:
-        return Mechanism(
-            mode=self.mode,
-            batch=self.batch,
-            classes=classes,
-            per_row=self.noise == "row",
-            wide=self.wide,
-            printed=self.response == "printed",
-            teacher_trains_generator=self.discriminator == "teacher",
-            teachers=self.teachers,
-            votes=self.aggregate == "votes",
-            prior_share=self.share,
-        )
-
-    def _k(self, dataset: str, classes: int) -> int:
-        k = self.k or paper_k(dataset, classes)
-        if not 2 <= k <= classes:
-            raise BenchError(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
-        return k
+        self.parameters(budget, dataset, classes)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T `update_generator`."""
-        plan, mechanism = self.plan(budget, teacher.dataset, teacher.classes), self._mechanism(teacher.classes)
-        if self.teachers:
-            return self.convert_soundly(teacher, student, plan, mechanism, self._bounded_gradient, ctx)
-        answer = partial(self._annotate, teacher=teacher, plan=plan, noise=ctx.privacy_noise("dpsd"))
-        rounds = updates(plan.iterations, self._batches_per_round)
-        players = self.players(teacher, student, rounds, ctx, trained_z=self.latents == "trained")
-        judge = players.student if self.discriminator == "student" else teacher.model
-        with ctx.track(f"DPSD {self.mode} mode: converting", rounds * self.student_steps) as advance:
-            for asked in range(1, plan.iterations + 1):
-                images = self._generate(players, ctx)
-                k = teacher.classes if self.mode == "label" and asked <= self.wide else plan.k
-                targets = answer(images, players.student, k=k)
-                players.answers.add(images, targets)
-                if asked % self._batches_per_round == 0 or asked == plan.iterations:
-                    self.update_student(players, images, targets, ctx, advance)
-                    self.update_generator(players, ctx, judge, targets if self.latents == "trained" else None)
-        plan = replace(plan, iterations=players.answers.batches)
+        """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T the generator's loss."""
+        parameters = self.parameters(budget, teacher.dataset, teacher.classes)
+        noise, rng = ctx.privacy_noise("dpsd"), ctx.generator("transcription")
+
+        # 1: Xavier's weights, and a batch Z of random vectors
+        phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
+        phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
+        z = torch.randn(self.batch, LATENT, generator=rng, device=ctx.device).requires_grad_()
+        step_s = torch.optim.Adam(phi_s.parameters(), lr=self.gamma_s)
+        step_g = torch.optim.Adam([*phi_g.parameters(), z], lr=self.gamma_g)
+        call_s = ctx.compiled(phi_s)
+
+        with ctx.track(f"DPSD {self.mode} mode: converting", parameters.iterations) as advance:
+            for _ in range(parameters.iterations):  # 2
+                # 3: synthetic samples x_i = Phi_g(z_i)
+                with torch.no_grad():
+                    x = phi_g(z)
+
+                # 4: differentially private annotation, Eq. 6
+                y = self._annotate(x, phi_s.eval(), teacher.model, parameters, noise)
+
+                # 5: the student descends L_s, Eq. 7
+                phi_s.train()
+                if self.mode == "data":  # y is the student's own output moved, and dropout would move it further
+                    train_without_dropout(phi_s)
+                with ctx.precision():
+                    loss = F.cross_entropy(call_s(x).float(), y)
+                descend(step_s, loss)
+
+                # 6: the generator and its vectors descend L_s + L_g, Eq. 8; the student stays as it is
+                phi_s.eval().requires_grad_(False)
+                with ctx.precision():
+                    x = phi_g(z)
+                    l_g = self._generator_loss(phi_s if self.discriminator == "student" else teacher.model, x)
+                    loss = l_g + F.cross_entropy(call_s(x).float(), y)
+                descend(step_g, loss)
+                phi_s.requires_grad_(True)
+                advance(1)
+
+        # 8: return both
+        mechanism = self._mechanism(teacher.classes)
+        with torch.no_grad():
+            shown = phi_g(z)[:60]
         return Release(
-            student=players.student.eval(),
+            student=phi_s.eval(),
             arch=student,
-            ledger=mechanism.ledger(plan),
-            claim=mechanism.claim(plan, budget.delta),
-            generator=players.generator,
-            synthetic=self._generate(players, ctx)[:60],
-            solved={"k": plan.k, "beta": plan.beta, "iterations": plan.iterations} | self._solved(plan),
+            ledger=mechanism.ledger(parameters),
+            claim=mechanism.claim(parameters, budget.delta),
+            generator=phi_g,
+            synthetic=shown,
+            solved=parameters.solved(self.mode),
         )
 
-    def _solved(self, plan: Plan) -> dict[str, float]:
-        if self.mode == "data":
-            return {"sigma": plan.sigma}
-        return {"answer_epsilon": plan.answer_epsilon} if math.isfinite(plan.answer_epsilon) else {}
-
-    def _generate(self, players: Players, ctx: Context) -> Tensor:
-        """Line 3: x_i = Phi_g(z_i)."""
-        if self.latents == "fresh":
-            return self.fresh(players, ctx)
-        with torch.no_grad():
-            return players.generator(players.z)
-
+    @torch.no_grad()
     def _annotate(
-        self, images: Tensor, phi_s: nn.Module, teacher: Teacher, plan: Plan, noise: Source, k: int
+        self, x: Tensor, phi_s: nn.Module, phi_t: nn.Module, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """Line 4, Eq. 6: (n, c) noisy labels. All that is ever learnt from the teacher."""
-        phi_s.eval()
-        with torch.no_grad():
-            ours, theirs = phi_s(images), teacher.model(images)
+        """Eq. 6: (b, c) noisy labels. All that is ever learnt from the teacher."""
+        ours, theirs = phi_s(x), phi_t(x)
         if self.mode == "label":
-            responses = self._responses(ours, theirs.argmax(1), k, plan.answer_epsilon, noise)
-            if self.reading == "posterior":
-                return posterior_of_response(responses, ours.topk(k, 1).indices, ours.shape[1], plan.answer_epsilon)
-            return F.one_hot(responses, ours.shape[1]).float()
-        answers = self._noisy(self._bounded_gradient(ours, theirs, plan), plan, noise)
-        if self.reading == "posterior":
-            return self.posterior_of_gradients(
-                answers, ours, partial(self._bounded_gradient, plan=plan), plan.beta, plan.sigma
-            )
-        return ours.softmax(1) - self.gamma_s * answers
+            return F.one_hot(self._responses(ours, theirs, parameters, noise), ours.shape[1]).float()
+        g = gaussian_rows(self._bounded_gradient(ours, theirs, parameters), parameters.sigma * parameters.beta, noise)
+        return ours.softmax(1) - self.gamma_s * g
 
-    def _noisy(self, bounded: Tensor, plan: Plan, noise: Source) -> Tensor:
-        """Eq. 3: (n, c) rows of norm at most beta with their noise; the raw answer of data mode."""
-        if self.noise == "batch":
-            return gaussian_shared_mean(bounded, plan.sigma * plan.beta, noise).expand_as(bounded)
-        return gaussian_rows(bounded, plan.sigma * plan.beta, noise)
+    def _bounded_gradient(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
+        """Eq. 2 and the fraction of Eq. 3: (b, c) rows of norm at most beta, with k entries each."""
+        l_t = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=LAMBDA)
+        g = keep_top_k(gradient_at_output(l_t, ours, theirs), parameters.k, "magnitude")
+        return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
-    def _bounded_gradient(self, ours: Tensor, theirs: Tensor, plan: Plan) -> Tensor:
-        """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta."""
-        return self.bounded(keep_top_k(self.gradient(ours, theirs), plan.k, self.top_by), plan.beta)
-
-    def _responses(self, ours: Tensor, r: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:
-        """Eq. 5: (n,) randomised responses on r, the student's k most probable classes being the candidates."""
-        candidates = ours.topk(k, 1).indices
+    def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
+        """Eq. 5: (b,) randomised responses on r, the student's k most probable classes being the candidates."""
+        r, candidates, epsilon = theirs.argmax(1), ours.topk(parameters.k, 1).indices, parameters.answer_epsilon
         if self.response == "printed":
             return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
         return randomised_response(r, candidates, epsilon, noise)
+
+    def _generator_loss(self, discriminator: Any, x: Tensor) -> Tensor:
+        """L_g, Eq. 8."""
+        logits, argued = discriminator(x).float(), self.generator_terms == "argued"
+        loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
+        if self.norm_weight:
+            loss = loss + self.norm_weight * activation_loss(discriminator.features(x).float(), up=argued)
+        return loss
+
+    def parameters(self, budget: Budget, dataset: str, classes: int) -> AnnotationParameters:
+        """k, beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
+        fields = AnnotationParameters(
+            k=check_candidates(self.k or paper_k(dataset, classes), dataset, classes),
+            beta=self.beta or paper_beta(dataset, budget.epsilon),
+            sigma=self.sigma,
+            answer_epsilon=self.answer_epsilon,
+            iterations=self.iterations,
+        )
+        return calibrate(self._mechanism(classes), fields, budget)
+
+    def _mechanism(self, classes: int) -> AnnotationMechanism:
+        return AnnotationMechanism(
+            self.mode,
+            self.batch,
+            classes,
+            response_as_printed=self.response == "printed",
+            teacher_trains_generator=self.discriminator == "teacher",
+        )
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+        """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
+        parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
+        if self.mode == "label":
+            ask = partial(self._responses, parameters=parameters)
+            return response_game(lambda s, t, rng: ask(s, t, noise=rng), mechanism, parameters, budget.delta)
+        bound = partial(self._bounded_gradient, parameters=parameters)
+        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
+        return gradient_game(bound, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)

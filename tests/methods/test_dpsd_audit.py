@@ -12,38 +12,46 @@ import torch
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import Game, audit
 from methods.dpsd.dpsd import Dpsd
+from methods.dpsd.working import WorkingDpsd
 
 PLAYS = 60_000
 QUERY_1 = Budget(1.0, account="accounted", unit=Unit.QUERY)
 
 
-def game(budget: Budget, dataset: str = "mnist", classes: int = 10, **fields: Any) -> Game:
-    return Dpsd(**fields).game(budget, dataset, classes)
+BOTH = pytest.mark.parametrize("variant", [Dpsd, WorkingDpsd], ids=["printed", "working"])
+Variant = type[Dpsd] | type[WorkingDpsd]
 
 
+def game(budget: Budget, variant: Variant = Dpsd, **fields: Any) -> Game:
+    return variant(**fields).game(budget, "mnist", 10)
+
+
+@BOTH
 @pytest.mark.parametrize("loss", ["dkd", "kd"])
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
 @pytest.mark.parametrize(("classes", "k"), [(10, 0), (10, 10), (2, 0), (100, 2)])
-def test_the_two_worlds_are_two_beta_apart(loss: str, bound: str, classes: int, k: int) -> None:
-    method = Dpsd(loss=loss, bound=bound, k=k, sigma=0.0, beta=0.01)  # type: ignore[arg-type]
+def test_the_two_hypotheses_are_two_beta_apart(variant: Variant, loss: str, bound: str, classes: int, k: int) -> None:
+    method = variant(loss=loss, bound=bound, k=k, sigma=0.0, beta=0.01)  # type: ignore[arg-type]
     played = method.game(Budget(None, solve="none"), "x", classes)
     g = torch.Generator()
-    rows = [played.play(world, 3, g) for world in (False, True)]
+    rows = [played.play(hypothesis, 3, g) for hypothesis in (False, True)]
     assert torch.allclose(rows[0], -rows[1], atol=1e-7)
     assert torch.allclose((rows[1] - rows[0]).norm(dim=1), torch.tensor(0.02), rtol=1e-3)
 
 
-@pytest.mark.parametrize("fields", [{}, {"loss": "kd"}, {"bound": "clip"}, {"top_by": "value"}, {"k": 10}], ids=str)
-def test_data_mode_is_what_its_ledger_says(fields: dict[str, Any]) -> None:
-    played = game(QUERY_1, **fields)
+@BOTH
+@pytest.mark.parametrize("fields", [{}, {"loss": "kd"}, {"bound": "clip"}, {"k": 10}], ids=str)
+def test_data_mode_is_what_its_ledger_says(variant: Variant, fields: dict[str, Any]) -> None:
+    played = game(QUERY_1, variant, **fields)
     found = audit(played, PLAYS)
     assert found.accounted == pytest.approx(1.0, rel=1e-3)
     assert 0.1 < found.lower_bound <= found.accounted
 
 
-def test_the_audit_measures_the_noise_that_the_method_adds() -> None:
+@BOTH
+def test_the_audit_measures_the_noise_that_the_method_adds(variant: Variant) -> None:
     """The same game with half of the noise, and the ledger of the whole, is refuted."""
-    honest, careless = game(QUERY_1), game(Budget(3.0, account="accounted", unit=Unit.QUERY))
+    honest, careless = game(QUERY_1, variant), game(Budget(3.0, account="accounted", unit=Unit.QUERY), variant)
     assert audit(honest, PLAYS).lower_bound < 1
     found = audit(replace(careless, accounted=honest.accounted), PLAYS)
     assert found.verdict == "accountant refuted"
@@ -56,26 +64,19 @@ def test_theorem_1_is_refuted_at_the_papers_settings() -> None:
     assert found.claimed < found.lower_bound <= found.accounted and found.verdict == "refuted"
 
 
-def test_a_batch_with_one_noise_draw_is_a_play() -> None:
-    budget = Budget(5.0, account="accounted", unit=Unit.QUERY)
-    played = game(budget, noise="batch", batch=4)
-    assert played.play(False, 7, torch.Generator()).shape == (7, 10)
-    found = audit(played, 8_000)
-    assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
-    assert audit(replace(played, accounted=0.3), 8_000).verdict == "accountant refuted"
-
-
-def test_no_noise_is_seen_and_refutes_nothing_as_nothing_is_promised() -> None:
+@BOTH
+def test_no_noise_is_seen_and_refutes_nothing_as_nothing_is_promised(variant: Variant) -> None:
     for mode in ("data", "label"):
-        found = audit(game(Budget(math.inf), mode=mode), 5_000)
+        found = audit(game(Budget(math.inf), variant, mode=mode), 5_000)
         assert found.lower_bound == pytest.approx(found.ceiling) and math.isinf(found.claimed)
         assert found.verdict == "not refuted"
 
 
+@BOTH
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("k", [0, 2, 10])
-def test_label_mode_is_what_its_theorem_says(epsilon: float, k: int) -> None:
-    found = audit(game(Budget(epsilon), mode="label", k=k), PLAYS, seed=1)
+def test_label_mode_is_what_its_theorem_says(variant: Variant, epsilon: float, k: int) -> None:
+    found = audit(game(Budget(epsilon), variant, mode="label", k=k), PLAYS, seed=1)
     assert found.claimed == epsilon == pytest.approx(found.accounted, rel=1e-3)
     assert 0.8 * epsilon < found.lower_bound <= epsilon and found.verdict == "not refuted"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench import nets, registry
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import configure
+from bench.config import Variant, configure
 from bench.data.partition import partition
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.witness import Step, Trace, Witness
@@ -100,9 +100,10 @@ def differing(one: nets.Ensemble, other: nets.Ensemble) -> int:
     )
 
 
-def method(name: str, options: dict[str, Any]) -> Any:
-    """At tier smoke."""
-    return configure(registry.load("method", name), "smoke", {k: str(v) for k, v in options.items()}, "method")
+def method(name: str, options: dict[str, Any], variant: Variant | None = None) -> Any:
+    """At tier smoke; the default variant, unless one is named."""
+    plugin = registry.load("method", name, variant)
+    return configure(plugin, "smoke", {k: str(v) for k, v in options.items()}, "method", variant)
 
 
 def two_runs(

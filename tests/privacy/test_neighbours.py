@@ -33,7 +33,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import p3gm
 from bench import registry
 from bench.api import Shards
-from bench.config import configure
+from bench.config import Variant, configure
 from bench.distillation import class_moments
 from bench.dp_training import dp_sgd
 from bench.privacy import Budget, Unit, accountant
@@ -43,7 +43,8 @@ from bench.teachers import ensemble as training
 from bench.testing import CLASSES, weights
 
 Options = dict[str, Any]
-SOUND = {"teachers": 6, "teacher_nets": "shard-cnn", "teacher_steps": 2, "asks": 1}
+Case = tuple[str, Options] | tuple[str, Options, Variant]
+"""A plug-in with options, and its variant if that is not the default one."""
 OWN = Budget(None, solve="none")
 """The noise of a method's own fields: nothing to be solved for."""
 
@@ -76,17 +77,20 @@ LEFT_OUT: list[tuple[str, Options]] = [
 ]
 """A record is left out of everything."""
 
-ENSEMBLES: list[tuple[str, Options]] = [
-    ("dpsd", SOUND),
-    ("dpsd", SOUND | {"aggregate": "votes"}),
-    ("dpdfd", SOUND | {"aggregate": "votes", "prior": "moments"}),
-    ("dpdfd", SOUND),
+ENSEMBLES: list[Case] = [
+    ("dpdfd", {"teachers": 6}, "printed"),
+    ("dpdfd", {"teachers": 6, "bound": "clip"}, "printed"),
+    ("dpdfd", {"teachers": 6, "teacher_nets": "shard-cnn"}),
+    ("dpdfd", {"teachers": 6, "teacher_nets": "shard-cnn", "bound": "clip"}),
     ("dgd", {"discriminator": "none", "teachers": 6}),
     ("dgd", {"discriminator": "none", "teachers": 6, "aggregation": "gaussian"}),
     ("pate", {"images": "strokes", "teachers": 6}),
     ("pate-gnmax", {"images": "moments", "teachers": 6}),
-    ("fed-dpsd", {"clients": 3}),
-    ("fed-dpsd", {"clients": 3, "mode": "label"}),
+    *[
+        ("fed-dpsd", {"clients": 3, **given}, variant)
+        for given in ({}, {"noise_by": "client"}, {"mode": "label"})
+        for variant in ("printed", "working")
+    ],
 ]
 """A record is left out of the part of its teacher; the number of records, and what a prior was made of, stay."""
 
@@ -98,16 +102,31 @@ PROMISE_NOTHING = {"fedavg", "feddf", "label-smoothing"}
 """They train on private records and have no account."""
 
 
-def name_of(case: tuple[str, Options]) -> str:
-    return " ".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
+ELSEWHERE = {("dgd", "printed")}
+"""Variants that have a test of their own."""
+
+
+def name_of(case: Case) -> str:
+    return " ".join([case[0], *(f"{key}={value}" for key, value in case[1].items()), *case[2:]])
 
 
 def test_every_plug_in_that_touches_private_data_is_here() -> None:
     """One teacher's answers may all change with a record, which its ledger says; nothing but they is looked at here."""
-    here = {name for name, _ in SAMPLED + LEFT_OUT + ENSEMBLES + LABELS} | PROMISE_NOTHING
+    here = {case[0] for case in (*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
     for name in registry.entries("method"):
         needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
         assert name in here or not needs & {"private_data", "teacher_ensemble"}, f"{name}: add it to a list above"
+
+
+def test_both_variants_with_code_of_their_own_are_here() -> None:
+    cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
+    here = {(case[0], registry.settle("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
+    apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
+    both = [(each, variant) for each in apart for variant in registry.variants("method", each)]
+    for name, variant in both:
+        needs = configure(registry.load("method", name, variant), "smoke", {}, "plugin", variant).needs
+        private = needs & {"private_data", "teacher_ensemble"}
+        assert (name, variant) in here or not private, f"{name}, {variant}: add it to a list above"
 
 
 @pytest.mark.parametrize("case", SAMPLED, ids=name_of)
@@ -127,7 +146,7 @@ def test_records_left_out(case: tuple[str, Options]) -> None:
 
 
 @pytest.mark.parametrize("case", ENSEMBLES, ids=name_of)
-def test_records_behind_one_of_many_teachers(case: tuple[str, Options]) -> None:
+def test_records_behind_one_of_many_teachers(case: Case) -> None:
     plugin = method(*case)
     shards = plugin.shards("shard-cnn", "toy")
     whole, lacking = teachers(shards, records()), teachers(shards, records(), lacking=MISSING)

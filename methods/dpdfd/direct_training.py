@@ -1,0 +1,102 @@
+"""DPDFD, section 4.4, direct training: lines 4 to 12 of Algorithm 1 on private images with their labels (Table 4).
+
+The update of the student multiplies the noisy gradients by the Jacobian at the private images, so that nothing can be
+proved of it; the paper's claim, whose proof takes an example for a query, stands beside it. Batches are drawn without
+amplification by sampling, of which the paper says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
+
+from bench import nets
+from bench.api import Context, Release, Teacher
+from bench.data import to_float
+from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
+from bench.distillation.updates import descend, train_without_dropout
+from bench.errors import BenchError
+from bench.nets.initialise import xavier
+from bench.privacy import Budget, Claim, Ledger, Unit
+
+Sanitise = Callable[[Tensor], Tensor]
+"""(B, c) gradients to (B, c) bounded and noisy ones: lines 7 to 9."""
+
+
+def check(budget: Budget) -> None:
+    """Raise BenchError for a budget that direct training has no ledger for."""
+    if budget.account == "accounted":
+        raise BenchError(
+            "--account accounted --method.data private: nothing can be proved of direct training; "
+            "use --account claimed, or --method.data synthetic with --teachers N"
+        )
+    if budget.unit != Unit.EXAMPLE:
+        raise BenchError(
+            f"--unit {budget.unit} --method.data private: its ledger speaks of examples alone; use --unit example"
+        )
+
+
+def train_directly(
+    teacher: Teacher,
+    student: str,
+    sanitise: Sanitise,
+    ctx: Context,
+    *,
+    batch: int,
+    gamma: float,
+    gamma_s: float,
+    falling: bool,
+    mechanism: AnnotationMechanism,
+    parameters: AnnotationParameters,
+    delta: float,
+) -> Release:
+    """The student of private images and their labels; the teacher is not asked.
+
+    Args:
+        sanitise: of the gradients of a batch.
+        gamma: step of line 10.
+        gamma_s: learning rate of the student's Adam.
+        falling: whether it falls to 0 along a cosine.
+
+    Raises:
+        RuntimeError: the method's `needs` did not name the private data.
+    """
+    if teacher.private is None:
+        raise RuntimeError("direct training needs the private images")
+    (private, labels), iterations = teacher.private, parameters.iterations
+    phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
+    step_s = torch.optim.Adam(phi_s.parameters(), lr=gamma_s)
+    schedule = CosineAnnealingLR(step_s, iterations) if falling else LambdaLR(step_s, lambda _: 1.0)
+    call_s, rng = ctx.compiled(phi_s), ctx.generator("transcription")
+    with ctx.track("DPDFD: training on private images", iterations) as advance:
+        for _ in range(iterations):
+            chosen = torch.randint(len(private), (batch,), generator=rng, device=ctx.device)
+            x = to_float(private[chosen.to(private.device)]).to(ctx.device)
+            truth = labels[chosen.to(labels.device)].to(ctx.device)
+            with torch.no_grad():
+                p_s = phi_s.eval()(x).softmax(1)
+            # 4-6: the gradient of the cross-entropy at the logits; 7-9: bounded, with noise; 10: the new outputs
+            y_s = p_s - gamma * sanitise(p_s - F.one_hot(truth, teacher.classes))
+            # 11-12: no dropout, which would move the student's output further than y_s lies from it
+            train_without_dropout(phi_s)
+            with ctx.precision():
+                loss = F.cross_entropy(call_s(x).float(), y_s)
+            descend(step_s, loss)
+            schedule.step()
+            advance(1)
+    ledger = Ledger()
+    ledger.spend(NonPrivateDpEvent(), why="the noisy gradients are multiplied by the Jacobian at private images")
+    claim = mechanism.claim(parameters, delta)
+    assert claim is not None, "Theorem 3 speaks of one teacher, and here is none"
+    return Release(
+        student=phi_s.eval(),
+        arch=student,
+        ledger=ledger,
+        claim=Claim(claim.epsilon, claim.delta, Unit.EXAMPLE, f"{mechanism.theorem}, on private images"),
+        solved={"norm_bound": parameters.beta, "iterations": parameters.iterations, "sigma": parameters.sigma},
+    )
