@@ -55,7 +55,7 @@ def tangent_basis(gram: Tensor, share: float) -> tuple[Tensor, Tensor]:
     return vectors, tangent
 
 
-def tangent_normal(gram: Tensor, share: float, size: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def tangent_and_normal_step(gram: Tensor, share: float, size: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """n^parallel and n^perpendicular of Eq. 4: one random step in each of the two spaces, for every code.
 
     A standard Gaussian vector projected onto the space and scaled to `size`: its direction is uniform in the space.
@@ -71,32 +71,9 @@ def tangent_normal(gram: Tensor, share: float, size: float, rng: torch.Generator
     """
     vectors, tangent = tangent_basis(gram, share)
     drawn = torch.randn(vectors.shape[:2], generator=rng, device=gram.device, dtype=gram.dtype)
-    return _step(vectors, drawn * tangent, size), _step(vectors, drawn * ~tangent, size)
+    return _of_length(vectors, drawn * tangent, size), _of_length(vectors, drawn * ~tangent, size)
 
 
-def _step(vectors: Tensor, coordinates: Tensor, size: float) -> Tensor:
+def _of_length(vectors: Tensor, coordinates: Tensor, size: float) -> Tensor:
     step = torch.einsum("nij,nj->ni", vectors, coordinates)
     return size * step / step.norm(dim=1, keepdim=True).clamp_min(torch.finfo(step.dtype).tiny)
-
-
-def spread(codes: Tensor, count: int, rng: torch.Generator, iterations: int = 10) -> Tensor:
-    """Distinct rows near the centres of k-means with `count` centres, which start at random rows.
-
-    Args:
-        codes: (n, c), n >= count.
-
-    Returns:
-        (count,) int64, distinct. A centre whose nearest row is taken already is given another row at random.
-    """
-    centres = codes[torch.randperm(len(codes), generator=rng, device=codes.device)[:count]]
-    for _ in range(iterations):
-        nearest = torch.cdist(codes, centres).argmin(1)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, codes)
-        sizes = torch.bincount(nearest, minlength=count)[:, None]
-        centres = torch.where(sizes > 0, sums / sizes.clamp_min(1), centres)
-    taken = torch.cdist(centres, codes).argmin(1).unique()
-    free = torch.ones(len(codes), dtype=torch.bool, device=codes.device)
-    free[taken] = False
-    others = free.nonzero()[:, 0]
-    filler = others[torch.randperm(len(others), generator=rng, device=codes.device)[: count - len(taken)]]
-    return torch.cat([taken, filler])[torch.randperm(count, generator=rng, device=codes.device)]

@@ -1,4 +1,4 @@
-"""DGD: its equations by hand, directions on the manifold, ledger, claims and budgets, and a whole run."""
+"""DGD, both variants: its equations by hand, directions on the manifold, ledger, claims, budgets, and a whole run."""
 
 from __future__ import annotations
 
@@ -16,28 +16,44 @@ import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from torch import Tensor, nn
 
-from bench import nets
+from bench import nets, registry
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.errors import BenchError, RunFailed
+from bench.errors import BenchError
 from bench.nets.vae import VAE
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon
 from bench.privacy.audit import audit
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
+from methods.dgd import working
 from methods.dgd.dgd import Dgd
-from methods.dgd.tangent_space import jacobian_gram, spread, tangent_basis, tangent_normal
+from methods.dgd.tangent_space import jacobian_gram, tangent_and_normal_step, tangent_basis
+from methods.dgd.working import DgdWorking
 
 FREE = Budget(math.inf, solve="none")
+BOTH = [Dgd, DgdWorking]
 
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def smoke(**given: str) -> Dgd:
+def printed(**given: str) -> Dgd:
     return configure(Dgd, "smoke", given, "method")
+
+
+def learning(**given: str) -> DgdWorking:
+    return configure(DgdWorking, "smoke", given, "method")
+
+
+class TestPrinted(MethodContract):
+    plugin = Dgd
+
+
+def test_the_two_variants_are_found() -> None:
+    assert registry.variants("method", "dgd") == ("printed", "working")
+    assert registry.load("method", "dgd", "printed") is Dgd and registry.load("method", "dgd") is DgdWorking
 
 
 class Spy(nn.Module):
@@ -78,9 +94,41 @@ def teacher(**parts: Any) -> Teacher:
     return replace(toy_teacher(), **({"ensemble": ensemble()} | parts))
 
 
-def convert(given_teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
+def convert(method: Dgd | DgdWorking, of: Teacher | None = None, budget: Budget | None = None) -> Release:
     torch.manual_seed(0)
-    return smoke(**given).convert(given_teacher or teacher(), "datalens", budget or Budget(10.0), context())
+    return method.convert(of or teacher(), "datalens", budget or Budget(10.0), context())
+
+
+GOLDEN = [
+    (Dgd, "toy", {}, [0.211238, 0.047741, -0.236814, -0.174120], 3.120064),
+    (Dgd, "toy", {"follow": "equations", "code_epsilon": "0.01"}, [0.23581, -0.073633, -0.225645, -0.19754], 3.122532),
+    (Dgd, "toy", {"aggregation": "gaussian"}, [0.211238, 0.047741, -0.236814, -0.174120], 1.731728),
+    (DgdWorking, "toy", {}, [0.067635, -0.01903, -0.154482, -0.02215], 3.120064),
+    (DgdWorking, "digits", {}, [0.106969, -0.096355, -0.042478, -0.090607], 3.120064),
+]
+
+
+@pytest.mark.parametrize(("cls", "dataset", "given", "logits", "scale"), GOLDEN)
+def test_golden_students(
+    cls: type[Any], dataset: str, given: dict[str, str], logits: list[float], scale: float
+) -> None:
+    """As made by the first version of the method, of which tier paper is now `printed` and tier quick `working`."""
+    release = convert(configure(cls, "smoke", given, "method"), teacher(dataset=dataset))
+    with torch.no_grad():
+        found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
+    assert found[0].tolist() == pytest.approx(logits, abs=1e-4)
+    assert release.solved == {"queries": 6, "scale": pytest.approx(scale, rel=1e-5)}
+    assert release.claim is not None and release.claim.epsilon == pytest.approx(10, rel=1e-4)
+
+
+def test_golden_student_of_an_accounted_budget() -> None:
+    release = convert(learning(discriminator="student", rounds="2"), teacher(), Budget(10.0, account="accounted"))
+    with torch.no_grad():
+        found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
+    assert found[0].tolist() == pytest.approx([0.15366, 0.289136, -0.150562, -0.34571], abs=1e-4)
+    assert release.solved["scale"] == pytest.approx(1.200054, rel=1e-5)
+    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999551, rel=1e-5)
+    assert release.claim is not None and release.claim.epsilon == pytest.approx(36.254191, rel=1e-5)
 
 
 class Two(nn.Module):
@@ -95,8 +143,8 @@ class Two(nn.Module):
         return torch.stack([mean, -3 * mean], 1)
 
 
-@pytest.mark.parametrize(("balance", "activation"), [("batch", "up"), ("sample", "down")])
-def test_equation_2_by_hand(balance: str, activation: str) -> None:
+@pytest.mark.parametrize("follow", ["text", "equations"])
+def test_equation_2_by_hand(follow: str) -> None:
     """Images 0 and 1: logits (0, 0), (2, 0); p = (1/2, 1/2), (s, 1 - s), s = sigmoid(2); features (0, 0), (1, -3)."""
     images = torch.stack([torch.zeros(1, 4, 4), torch.ones(1, 4, 4)])
     s = 1 / (1 + math.exp(-2))
@@ -105,44 +153,43 @@ def test_equation_2_by_hand(balance: str, activation: str) -> None:
     p = (0.5 + s) / 2
     of_mean = p * math.log(p) + (1 - p) * math.log(1 - p)
     l1 = (0 + 0 + 1 + 3) / 4
-    entropy, sign = (of_mean, -1) if balance == "batch" else (per_sample, 1)
-    loss = smoke(balance=balance, activation=activation)._generator_loss(Two(), images)
-    assert float(loss) == pytest.approx(cross_entropy + 5 * entropy + sign * 0.1 * l1, abs=1e-6)
+    entropy, sign = (of_mean, -1) if follow == "text" else (per_sample, 1)
+    by_hand = pytest.approx(cross_entropy + 5 * entropy + sign * 0.1 * l1, abs=1e-6)
+    assert float(printed(follow=follow).generator_loss(Two(), images)) == by_hand
+    if follow == "text":
+        assert float(working.generator_loss(Two(), images)) == by_hand
 
 
-@pytest.mark.parametrize(("entropy", "sign"), [("down", -1), ("up", 1)])
-def test_equation_6_by_hand(entropy: str, sign: int) -> None:
+@pytest.mark.parametrize(("follow", "sign"), [("text", -1), ("equations", 1)])
+def test_equation_6_by_hand(follow: str, sign: int) -> None:
     """Means (0, 1) as they are, (1, 1) across, (0, 3) along: features (m, -3 m), squared distances 10 (m - m')^2."""
     means = torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.0, 3.0]])
     triples = means[:, :, None, None, None].expand(3, 2, 1, 4, 4)
     normal, tangent = (10 + 0) / 2, (0 + 40) / 2
     s = 1 / (1 + math.exp(-2))
     plogp = (-math.log(2) + s * math.log(s) + (1 - s) * math.log(1 - s)) / 2
-    method = smoke(normal_weight="2", tangent_weight="3", entropy_weight="7", entropy=entropy)
-    value = method._unsupervised(Two(), triples)
-    assert float(value) == pytest.approx(2 * normal + 3 * tangent + sign * 7 * plogp, rel=1e-5)
+    value = printed(follow=follow).unsupervised_energy(Two(), triples)
+    assert float(value) == pytest.approx(normal + tangent + sign * plogp, rel=1e-5)
 
 
 def test_the_default_of_equation_6_prefers_sure_outputs() -> None:
     """The text: minimising makes the outputs more determinate. As printed, a flat output has the least energy."""
     sure, flat = torch.full((3, 1, 1, 4, 4), 4.0), torch.zeros(3, 1, 1, 4, 4)
-    assert smoke()._unsupervised(Two(), sure) < smoke()._unsupervised(Two(), flat)
-    printed = smoke(entropy="up")
-    assert printed._unsupervised(Two(), sure) > printed._unsupervised(Two(), flat)
+    assert printed().unsupervised_energy(Two(), sure) < printed().unsupervised_energy(Two(), flat)
+    as_printed = printed(follow="equations")
+    assert as_printed.unsupervised_energy(Two(), sure) > as_printed.unsupervised_energy(Two(), flat)
 
 
-def test_equation_5_fits_the_answered_labels() -> None:
+def test_equation_5_fits_the_answered_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """With only E_s, two images far apart and their labels, the student learns exactly these labels."""
+    monkeypatch.setattr(working, "RATE", 0.01)
+    monkeypatch.setattr(working, "random_affine", lambda images, _: images)
     torch.manual_seed(0)
-    method, ctx = smoke(vae="false", steps="60", lr="0.01"), context()
-    streams = method._streams(teacher(), "datalens", ctx)
+    phi_s = nets.build("datalens", SHAPE, CLASSES)
     images = torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE)])
-    streams.asked, streams.targets = (
-        [images[:1], images[1:]],
-        [F.one_hot(torch.tensor([k]), CLASSES).float() for k in (2, 1)],
-    )
-    method._learn_student(streams, None, ctx, lambda _: None)
-    assert streams.phi_s.eval()(images).argmax(1).tolist() == [2, 1]
+    labels = F.one_hot(torch.tensor([2, 1]), CLASSES).float()
+    learning(steps="60").learn_student(phi_s, images, labels, rng(), context(), lambda _: None)
+    assert phi_s.eval()(images).argmax(1).tolist() == [2, 1]
 
 
 def linear_decoder(rank: int, code: int = 6, pixels: int = 20) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -158,7 +205,7 @@ def test_of_a_linear_decoder_tangent_is_row_space_and_normal_null_space(rank: in
     gram = jacobian_gram(decode, codes)
     assert torch.allclose(gram, (w.T @ w).expand(7, 6, 6))
     assert (tangent_basis(gram, 1 - 1e-9)[1].sum(1) == rank).all()
-    along, across = tangent_normal(gram, 1 - 1e-9, 0.7, rng())
+    along, across = tangent_and_normal_step(gram, 1 - 1e-9, 0.7, rng())
     projector = torch.linalg.pinv(w) @ w
     assert torch.allclose(along @ projector.T, along) and torch.allclose(
         across @ w.T, torch.zeros(7, 20).double(), atol=1e-9
@@ -173,7 +220,7 @@ def test_steps_are_orthogonal_of_one_length_and_tangent_ones_move_the_image_more
     gram = jacobian_gram(vae.decode, codes)
     exact = torch.stack([torch.func.jacfwd(lambda e: vae.decode(e[None]).flatten())(row) for row in codes[:3]])
     assert torch.allclose(gram[:3], exact.transpose(1, 2) @ exact, atol=1e-6)
-    along, across = tangent_normal(gram, 0.6, 0.01, rng())
+    along, across = tangent_and_normal_step(gram, 0.6, 0.01, rng())
     assert torch.allclose((along * across).sum(1), torch.zeros(40), atol=1e-8)
     assert torch.allclose(along.norm(dim=1), torch.full((40,), 0.01)) and torch.allclose(
         across.norm(dim=1), along.norm(dim=1)
@@ -190,22 +237,14 @@ def test_there_is_always_a_tangent_and_a_normal_direction(share: float) -> None:
     assert torch.allclose(vectors.transpose(1, 2) @ vectors, torch.eye(4).expand(3, 4, 4), atol=1e-6)
 
 
-def test_spread_takes_an_image_of_every_cluster() -> None:
-    centres = torch.tensor([[0.0, 0], [9, 0], [0, 9], [9, 9]])
-    codes = (centres[:, None] + 0.1 * torch.randn(50, 2, generator=rng())).flatten(0, 1)
-    hits = [len(set((spread(codes, 8, rng(seed)) // 50).tolist())) for seed in range(10)]
-    assert all(len(spread(codes, 8, rng(seed)).unique()) == 8 for seed in range(10))
-    assert sum(hit == 4 for hit in hits) >= 8
-
-
 def test_triples_are_the_code_and_its_two_neighbours() -> None:
     """With hardly any length the three images agree; across stays nearer than along."""
     torch.manual_seed(6)
     vae, images = VAE(SHAPE, code=4, width=4), torch.rand(12, *SHAPE)
-    still = smoke(step_size="1e-6")._triples(images, vae, rng())
+    still = printed(step_size="1e-6").triples(images, vae, rng())
     assert still.shape == (3, 12, *SHAPE)
     assert torch.allclose(still[0], still[1], atol=1e-5) and torch.allclose(still[0], still[2], atol=1e-5)
-    decoded, across, along = smoke(step_size="0.5", tangent_share="0.5")._triples(images, vae, rng())
+    decoded, across, along = printed(step_size="0.5").triples(images, vae, rng())
     assert (along - decoded).norm() > (across - decoded).norm() > 0
 
 
@@ -213,14 +252,15 @@ def test_the_printed_code_noise_leaves_nothing_of_a_code() -> None:
     """Scale 2c / epsilon_1 = 800 on codes in [-1, 1]: two draws of it decode to different images, and steps drown."""
     torch.manual_seed(6)
     vae, images = VAE(SHAPE, code=4, width=4), torch.rand(12, *SHAPE)
-    method = smoke(code_noise="true", step_size="0.5")
-    one, other = (method._triples(images, vae, rng(seed)) for seed in (1, 2))
+    method = printed(code_epsilon="0.01", step_size="0.5")
+    one, other = (method.triples(images, vae, rng(seed)) for seed in (1, 2))
     assert (one[0] - other[0]).abs().mean() > 20 * (one[0] - one[1]).abs().mean()
 
 
-def test_the_ensemble_is_asked_as_often_as_the_ledger_says() -> None:
+@pytest.mark.parametrize("method", [printed(), learning()])
+def test_the_ensemble_is_asked_as_often_as_the_ledger_says(method: Dgd | DgdWorking) -> None:
     of = teacher()
-    release = convert(of)
+    release = convert(method, of)
     assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == 6
     entries = release.ledger.entries(Unit.EXAMPLE)
     assert [(type(e.event), e.count) for e in entries] == [(LaplaceDpEvent, 6), (NonPrivateDpEvent, 1)]
@@ -229,146 +269,202 @@ def test_the_ensemble_is_asked_as_often_as_the_ledger_says() -> None:
 def test_rounds_share_the_queries_and_the_student_teaches_the_generator_between_them() -> None:
     spy = Spy(toy_teacher().model)
     of = teacher(model=spy)
-    release = convert(of, queries="7", rounds="3", discriminator="student", generator_steps="4")
-    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == 7 and release.solved["answered"] == 7
+    given = {"queries": "7", "rounds": "3"}
+    release = convert(learning(**given, discriminator="student", generator_steps="4"), of)
+    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == 7
     assert spy.shown == 0, "the baseline is left alone"
-    untouched = convert(of, queries="7", rounds="3", discriminator="none").generator
+    untouched = convert(learning(**given, discriminator="none"), of).generator
     assert release.generator is not None and untouched is not None
     assert any(
         not torch.equal(a, b) for a, b in zip(release.generator.parameters(), untouched.parameters(), strict=True)
     )
 
 
-def test_the_baseline_trains_the_generator_by_default() -> None:
+@pytest.mark.parametrize("method", [printed(), learning(), learning(rounds="2")])
+def test_the_baseline_trains_the_generator_by_default(method: Dgd | DgdWorking) -> None:
     spy = Spy(toy_teacher().model)
-    convert(teacher(model=spy))
+    convert(method, teacher(model=spy))
     assert spy.with_gradient == 3
 
 
-def test_answers_are_the_votes_arg_max_without_noise() -> None:
-    method, of = smoke(vae="false"), teacher()
-    streams = method._streams(of, "datalens", context())
-    images = torch.rand(40, *SHAPE, generator=rng())
-    plan = VotePlan(Aggregation("laplace", 0.0), 6, 6, 3)
-    rest = method._ask(streams, images, None, plan, of, rng())
-    assert torch.equal(rest, torch.arange(6, 40)) and torch.equal(streams.asked[0], images[:6])
-    assert torch.equal(streams.targets[0].argmax(1), of.members().votes(images[:6]).argmax(1))
+@pytest.mark.parametrize("method", [printed(), learning(target_estimator="argmax")])
+def test_answers_are_the_votes_arg_max_without_noise(method: Dgd | DgdWorking) -> None:
+    of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
+    labels = method.label(images, VotePlan(Aggregation("laplace", 0.0), 6, 6, 3), of, rng())
+    assert torch.equal(labels, F.one_hot(of.members().votes(images).argmax(1), CLASSES).float())
 
 
-def test_threshold_above_all_votes_fails_with_a_way_out() -> None:
-    with pytest.raises(RunFailed, match="threshold"):
-        convert(budget=FREE, aggregation="gaussian", threshold="1.5")
+def test_targets_of_the_posterior_say_how_sure_the_votes_are() -> None:
+    of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
+    sure, drowned = (
+        learning().label(images, VotePlan(Aggregation("laplace", scale), 6, 6, 3), of, rng()) for scale in (0.0, 1e4)
+    )
+    assert torch.equal(sure.argmax(1), of.members().votes(images).argmax(1)) and sure.amax() > 0.9
+    assert drowned.amax() < 1 / CLASSES + 0.05 and torch.allclose(drowned.sum(1), torch.ones(6), atol=1e-5)
 
 
-def test_private_images_take_the_place_of_synthetic_ones_and_are_charged() -> None:
-    method = smoke(images="private")
-    assert method.needs == Dgd.needs | {"private_data"} and "private_data" not in Dgd().needs
+@pytest.mark.parametrize("method", [printed(), learning()])
+def test_more_queries_than_the_ledger_has_are_not_answered(method: Dgd | DgdWorking) -> None:
+    with pytest.raises(ValueError, match="which is what the ledger is told"):
+        method.label(torch.rand(7, *SHAPE), VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), teacher(), rng())
+
+
+def test_private_images_are_used_instead_of_synthetic_ones_and_charged() -> None:
+    method = printed(images="private")
+    assert method.needs == Dgd().needs | {"private_data"} and "private_data" not in Dgd().needs
     private = (torch.randint(0, 256, (60, *SHAPE), dtype=torch.uint8), torch.zeros(60, dtype=torch.long))
     spy = Spy(toy_teacher().model)
-    release = convert(teacher(private=private, model=spy), images="private", vae="false")
+    release = convert(method, teacher(private=private, model=spy))
     assert spy.shown == 0 and release.generator is None and release.synthetic is None
     assert any("private images" in e.why for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.claim is not None and "private images" in release.claim.source
+    few = (private[0][:6], private[1][:6])
+    with pytest.raises(BenchError, match="6 images to query, but there are 6"):
+        convert(method, teacher(private=few))
 
 
+@pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize(("queries", "golden"), [(400, 5.7985), (1000, 10.087)])
-def test_golden_claims(queries: int, golden: float) -> None:
+def test_golden_claims(cls: type[Any], queries: int, golden: float) -> None:
     """Section IV-C: 5.80 for 400 queries and 10.1 for 1000, at 2 / epsilon_0 = 40 and delta 1e-5."""
-    method = configure(Dgd, "paper", {"queries": str(queries)}, "method")
+    method = configure(cls, "paper", {"queries": str(queries)}, "method")
     claim = method.claim(method.plan(Budget(None, solve="none"), "mnist"), 1e-5)
     assert claim.epsilon == pytest.approx(golden, abs=1e-3)
     assert claim.unit == Unit.EXAMPLE and "not charged" in claim.source
-    noisy = replace(method, code_noise=True)
-    assert noisy.claim(noisy.plan(Budget(None, solve="none"), "mnist"), 1e-5).epsilon == pytest.approx(
-        golden + 0.01, abs=1e-3
-    )
+
+
+def test_noise_on_the_codes_enters_the_claim_and_the_budget() -> None:
+    noisy = replace(Dgd(), queries=1000, code_epsilon=0.01)
+    assert noisy.claim(noisy.plan(Budget(None, solve="none"), "mnist"), 1e-5).epsilon == pytest.approx(10.097, abs=1e-3)
+    assert noisy.claim(noisy.plan(Budget(3.0), "mnist"), 1e-5).epsilon == pytest.approx(3.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(("target", "queries"), [(1.0, 27), (1.1, 1300), (10.0, 1300)])
 def test_the_papers_number_of_queries(target: float, queries: int) -> None:
     plan = Dgd().plan(Budget(target), "mnist")
     assert plan.queries == queries
-    assert (
-        Dgd().claim(plan, 1e-5).epsilon == pytest.approx(target, rel=1e-3) and Dgd().claim(plan, 1e-5).epsilon <= target
-    )
+    claimed = Dgd().claim(plan, 1e-5).epsilon
+    assert claimed == pytest.approx(target, rel=1e-3) and claimed <= target
+    assert DgdWorking().plan(Budget(target), "mnist").queries == 1300
 
 
-def test_the_claim_of_gaussian_votes_is_the_accountants_of_the_votes() -> None:
-    method = smoke(aggregation="gaussian", threshold="0.5")
+@pytest.mark.parametrize("method", [printed(aggregation="gaussian"), learning(aggregation="gaussian")])
+def test_the_claim_of_gaussian_votes_is_the_accountants_of_the_votes(method: Dgd | DgdWorking) -> None:
     plan = method.plan(Budget(2.0), "digits")
     assert method.claim(plan, 1e-5).epsilon == pytest.approx(2.0, rel=1e-3)
-    answers, asked, _ = method.ledger(plan).entries(Unit.EXAMPLE)
-    assert isinstance(answers.event, GaussianDpEvent) and (answers.count, asked.count) == (6, 12)
+    answers, unprotected = method.ledger(plan).entries(Unit.EXAMPLE)
+    assert isinstance(answers.event, GaussianDpEvent) and answers.count == 6
+    assert unprotected.event == NonPrivateDpEvent()
 
 
 @pytest.mark.parametrize("given", [{"discriminator": "none"}, {"discriminator": "student", "rounds": "2"}])
 def test_accounted_epsilon_is_met_where_the_baseline_is_left_alone(given: dict[str, str]) -> None:
-    release = convert(budget=Budget(3.0, account="accounted"), **given)
+    release = convert(learning(**given), budget=Budget(3.0, account="accounted"))
     found = epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
     assert 2.9 < found <= 3.0
 
 
+ACCOUNTED = Budget(3.0, account="accounted")
+
+
 @pytest.mark.parametrize(
-    ("given", "budget", "says"),
+    ("method", "budget", "says"),
     [
-        ({}, Budget(3.0, account="accounted"), "discriminator none"),
-        ({"images": "private"}, Budget(3.0, account="accounted"), "images synthetic"),
-        ({}, Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
-        ({"queries": "39", "synthetic": "40", "aggregation": "gaussian", "threshold": "0.5"}, Budget(3.0), "synthetic"),
+        (printed(), ACCOUNTED, "--variant working --method.discriminator none"),
+        (printed(images="private"), ACCOUNTED, "private images train the student.*--variant working"),
+        (learning(), ACCOUNTED, "use --method.discriminator none"),
+        (printed(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
+        (learning(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
+        (printed(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
+        (learning(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
     ],
 )
 def test_impossible_budgets_are_refused_before_anything_is_trained(
-    given: dict[str, str], budget: Budget, says: str
+    method: Dgd | DgdWorking, budget: Budget, says: str
 ) -> None:
     with pytest.raises(BenchError, match=says):
-        smoke(**given).check(budget, "digits", CLASSES)
+        method.check(budget, "digits", CLASSES)
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("cls", "given"),
     [
-        {"threshold": "0.5"},
-        {"discriminator": "student"},
-        {"choose": "spread", "vae": "false"},
-        {"tangent_share": "1.0"},
-        {"queries": "40"},
-        {"teachers": "-1"},
-        {"candidates": "0.5"},
+        (Dgd, {"step_size": "0"}),
+        (Dgd, {"queries": "40"}),
+        (Dgd, {"teachers": "0"}),
+        (Dgd, {"code_epsilon": "-1"}),
+        (DgdWorking, {"discriminator": "student"}),
+        (DgdWorking, {"queries": "40"}),
+        (DgdWorking, {"teachers": "-1"}),
+        (DgdWorking, {"rounds": "0"}),
     ],
 )
-def test_impossible_fields_are_refused(given: dict[str, str]) -> None:
+def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
     with pytest.raises(BenchError, match="expected"):
-        smoke(**given)
+        configure(cls, "smoke", given, "method")
 
 
 @pytest.mark.parametrize(
-    "given",
+    "method",
     [
-        {"reading": "posterior", "choose": "spread"},
-        {"aggregation": "gaussian", "threshold": "0.1", "candidates": "3"},
-        {"generator": "strokes", "augment": "true", "code_noise": "true"},
-        {"balance": "sample", "activation": "down", "entropy": "up"},
-        {"vae": "false", "discriminator": "none"},
-        {"beta": "0", "entropy_weight": "0", "generator_decay": "0"},
-        {"discriminator": "student", "rounds": "2", "choose": "spread"},
+        printed(aggregation="gaussian", follow="equations", code_epsilon="0.01"),
+        printed(beta="0", generator_steps="0"),
+        printed(synthetic="257", step_size="0.1"),
+        learning(aggregation="gaussian", generator="strokes"),
+        learning(target_estimator="argmax", discriminator="none"),
+        learning(discriminator="student", rounds="2", generator="upsample"),
     ],
-    ids=lambda given: "-".join(given),
+    ids=repr,
 )
-def test_every_other_option_runs(given: dict[str, str]) -> None:
-    release = convert(budget=Budget(50.0), **given)
+def test_every_other_option_runs(method: Dgd | DgdWorking) -> None:
+    release = convert(method, budget=Budget(50.0))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
     assert release.ledger.entries(Unit.EXAMPLE)
 
 
+@pytest.mark.parametrize("cls", BOTH)
+def test_progress_is_told_in_full(cls: type[Any]) -> None:
+    told: list[int] = []
+    totals: list[int] = []
+
+    class Counting:
+        def __enter__(self) -> Callable[[int], None]:
+            return told.append
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+    def track(stage: str, total: int) -> Counting:
+        totals.append(total)
+        return Counting()
+
+    given = {"rounds": "3", "discriminator": "student"} if cls is DgdWorking else {}
+    torch.manual_seed(0)
+    method = configure(cls, "smoke", given, "method")
+    method.convert(teacher(), "datalens", Budget(10.0), replace(context(), track=track))
+    assert sum(totals) == sum(told) > 0
+
+
 def test_the_ensemble_asked_for_is_the_papers() -> None:
+    for method in (Dgd(), DgdWorking()):
+        shards = method.shards("resnet18", "mnist")
+        assert (shards.count, shards.archs, shards.steps, shards.batch) == (250, ("dgd-cnn",), 3000, 128)
+        assert replace(method, teacher_net="same").shards("resnet18", "mnist").archs == ("resnet18",)
     shards = Dgd().shards("resnet18", "mnist")
-    assert (shards.count, shards.archs, shards.steps, shards.batch, shards.lr) == (250, ("dgd-cnn",), 3000, 128, 0.05)
-    assert replace(Dgd(), teacher_net="same").shards("resnet18", "mnist").archs == ("resnet18",)
-    assert replace(Dgd(), teachers=0).shards("resnet18", "digits").count == 48
+    assert (shards.lr, shards.shift) == (0.05, 0)
 
 
-def test_an_audit_does_not_refute_what_the_ledger_says_of_one_query() -> None:
-    found = audit(smoke(queries="6").game(Budget(6.0), "digits", CLASSES), 100_000)
+@pytest.mark.parametrize(("dataset", "count"), [("digits", 48), ("mnist", 100)])
+def test_the_quick_ensemble_suits_the_data_set(dataset: str, count: int) -> None:
+    quick = configure(DgdWorking, "quick", {}, "method")
+    shards = quick.shards("resnet18", dataset)
+    assert (shards.count, shards.archs, shards.steps, shards.batch) == (count, ("shard-cnn",), 120, 16)
+    assert (shards.lr, shards.shift) == (3e-3, 1)
+
+
+@pytest.mark.parametrize("method", [printed(), learning()])
+def test_an_audit_does_not_refute_what_the_ledger_says_of_one_query(method: Dgd | DgdWorking) -> None:
+    found = audit(method.game(Budget(6.0), "digits", CLASSES), 100_000)
     assert found.verdict == "not refuted" and found.lower_bound > 0
 
 

@@ -36,7 +36,7 @@ from bench.api import Shards
 from bench.config import Variant, configure
 from bench.distillation import class_moments
 from bench.dp_training import dp_sgd
-from bench.privacy import Budget, Unit, accountant
+from bench.privacy import Budget, Ledger, Unit, accountant
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Diverged, Trace, Witness
 from bench.teachers import ensemble as training
@@ -153,6 +153,22 @@ def test_records_behind_one_of_many_teachers(case: Case) -> None:
     assert differing(whole, lacking) == 1
     trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), lacking), absent=False)
     assert not violations(trace, first.ledger, rows=True)
+    assert same(first.student, second.student)
+
+
+@pytest.mark.parametrize("aggregation", ["laplace", "gaussian"])
+def test_records_behind_one_of_many_teachers_of_printed_dgd(aggregation: str) -> None:
+    """Of its unprotected baseline nothing is promised: both runs have the same one, and the votes' part must hold."""
+    given = {"teachers": "6", "aggregation": aggregation}
+    plugin = configure(registry.load("method", "dgd", "printed"), "smoke", given, "method")
+    shards = plugin.shards("shard-cnn", "toy")
+    whole, lacking = teachers(shards, records()), teachers(shards, records(), lacking=MISSING)
+    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), lacking), absent=False)
+    votes, baseline = first.ledger.entries(Unit.EXAMPLE)
+    assert "baseline" in baseline.why
+    protected = Ledger()
+    protected.spend(votes.event, count=votes.count)
+    assert not violations(trace, protected, rows=True)
     assert same(first.student, second.student)
 
 

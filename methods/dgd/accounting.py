@@ -1,0 +1,83 @@
+"""DGD's section III-E, for both variants: what the noisy votes claim, what the ledger is told, what a budget allows."""
+
+from __future__ import annotations
+
+import math
+
+from dp_accounting import NonPrivateDpEvent
+
+from bench.distillation.noisy_votes import VotePlan, solve, vote_game
+from bench.privacy import Budget, Claim, Ledger, Unit
+from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy.audit import Game
+from bench.privacy.claims import dgd_composition
+
+BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
+PRIVATE_IMAGES = "private images train the student and are put to the teachers"
+UNCHARGED = {
+    BASELINE: "the generator's use of the baseline is not charged",
+    PRIVATE_IMAGES: "the private images are not charged",
+}
+"""What is taken from the private data without protection, to the claim's words on it."""
+
+
+def votes_ledger(plan: VotePlan, unprotected: str) -> Ledger:
+    """Everything that is taken from the private data: the votes, and what is `unprotected` ("" = nothing else)."""
+    ledger = plan.ledger()
+    if unprotected:
+        ledger.spend(NonPrivateDpEvent(), why=unprotected)
+    return ledger
+
+
+def votes_epsilon(plan: VotePlan, delta: float) -> float:
+    """The votes' epsilon for one private record, as PATE has it.
+
+    Laplace votes: section III-E, n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta), 2 / epsilon_0 being the noise's scale.
+    Gaussian votes (DGD+), for which the paper has no formula: this project's accountant.
+    """
+    noise = plan.aggregation
+    if noise.scale == 0:
+        return math.inf
+    if noise.law == "laplace":
+        return dgd_composition(plan.queries, 2 / noise.scale, delta)
+    return accounted_epsilon(plan.ledger(), Unit.EXAMPLE, delta).epsilon
+
+
+def votes_claim(plan: VotePlan, delta: float, uncharged: str, code_epsilon: float = 0.0) -> Claim:
+    """Section III-E: the votes, and epsilon_1 for noise on the VAE's codes.
+
+    Args:
+        uncharged: a value of `UNCHARGED`, for the claim's source.
+        code_epsilon: epsilon_1; 0 = no such noise.
+    """
+    laplace = plan.aggregation.law == "laplace"
+    formula = "section III-E" if laplace else "Gaussian votes, by this project's accountant"
+    epsilon = votes_epsilon(plan, delta) + code_epsilon
+    return Claim(epsilon, delta, Unit.EXAMPLE, f"DGD, {formula}; votes alone, {uncharged}")
+
+
+def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: float = 0.0) -> VotePlan:
+    """`fields` with the noise, or the number of queries, that the budget allows.
+
+    Raises:
+        BenchError: the budget cannot be met, with the reason.
+    """
+
+    def cost(plan: VotePlan) -> float:
+        if budget.account == "claimed":
+            return votes_epsilon(plan, budget.delta) + code_epsilon
+        return accounted_epsilon(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
+
+    return solve(fields, cost, budget)
+
+
+def asks_for_a_proof(budget: Budget) -> bool:
+    """Whether the budget wants a finite epsilon of one private record proved: never where anything is unprotected."""
+    finite = budget.epsilon is not None and math.isfinite(budget.epsilon)
+    return budget.account == "accounted" and budget.unit == Unit.EXAMPLE and finite
+
+
+def one_query_game(plan: VotePlan, delta: float) -> Game:
+    """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
+    once = VotePlan(plan.aggregation, 1, 1, plan.teachers)
+    return vote_game(plan, votes_epsilon(once, delta), delta)
