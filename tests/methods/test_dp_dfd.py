@@ -1,4 +1,4 @@
-"""Algorithm 1 of DP-DFD: the terms of Eq. 2, the candidates, the answers, what they cost, and who asks the teacher."""
+"""DP-DFD, both variants: the terms of Eq. 2, candidates, answers, what they cost, and who asks the teacher."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench import nets, registry
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.generator_training import BatchStatistics, fixed, l1_activation_loss, pretrain
+from bench.distillation.replay import Answers
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game, audit
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dp_dfd.dp_dfd import DpDfd, Plan, candidates, kl_loss, likelihood, likelihood_loss
+from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
+from methods.dp_dfd.accounting import ResponsePlan
+from methods.dp_dfd.dp_dfd import DpDfd, candidates, kl_loss, respond
+from methods.dp_dfd.working import DpDfdWorking, generator_loss, likelihood, likelihood_loss
 
 PLAYS = 60_000
 FREE = Budget(None, solve="none")
 STUDENT = {"discriminator": "student"}
+BOTH = [DpDfd, DpDfdWorking]
+Either = DpDfd | DpDfdWorking
 
 
 class TwoNorms(nn.Module):
@@ -84,18 +90,69 @@ def norm_teacher() -> Teacher:
     return Teacher(model.eval().requires_grad_(False), "toy-norm", SHAPE, CLASSES, "toy")
 
 
-def smoke(**given: str) -> DpDfd:
-    return configure(DpDfd, "smoke", given, "method")
+def printed(**given: str) -> DpDfd:
+    """Without the norm term unless it is asked for: the toy teacher has no BatchNorm."""
+    return configure(DpDfd, "smoke", {"beta": "0"} | given, "method")
 
 
-def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
+def learning(**given: str) -> DpDfdWorking:
+    return configure(DpDfdWorking, "smoke", given, "method")
+
+
+def convert(method: Either, teacher: Teacher | None = None, budget: Budget | None = None) -> Release:
     torch.manual_seed(0)
-    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+    return method.convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
 
 
 def generator_weights(release: Release) -> Tensor:
     assert release.generator is not None
     return torch.cat([p.detach().flatten() for p in release.generator.parameters()])
+
+
+class TestPrinted(MethodContract):
+    plugin = DpDfd
+
+    def teacher(self) -> Teacher:
+        return norm_teacher()
+
+
+def test_the_two_variants_are_found() -> None:
+    assert registry.variants("method", "dp-dfd") == ("printed", "working")
+    assert registry.load("method", "dp-dfd", "printed") is DpDfd and registry.load("method", "dp-dfd") is DpDfdWorking
+
+
+EQUATIONS = {"follow": "equations", "answers": "soft"}
+GOLDEN = [
+    (DpDfd, "toy", 10.0, {}, [-0.122769, -0.750046, 1.694773, -0.243904]),
+    (DpDfd, "toy", 1.0, EQUATIONS, [0.123025, 0.008411, -0.051386, -0.006666]),
+    (DpDfdWorking, "toy", 10.0, {}, [-0.504278, -1.142057, 1.550127, 0.235767]),
+    (DpDfdWorking, "digits", 1.0, {}, [-0.282405, -0.918679, 1.807496, -0.15442]),
+]
+
+
+@pytest.mark.parametrize(("cls", "dataset", "target", "given", "logits"), GOLDEN)
+def test_golden_students(
+    cls: type[Any], dataset: str, target: float, given: dict[str, str], logits: list[float]
+) -> None:
+    """As made by the first version of the method, of which tier paper is now `printed` and tier quick `working`."""
+    torch.manual_seed(0)
+    resnet = nets.build("resnet10t", SHAPE, CLASSES).eval().requires_grad_(False)
+    teacher = Teacher(resnet, "resnet10t", SHAPE, CLASSES, "toy") if cls is DpDfd else toy_teacher()
+    release = convert(configure(cls, "smoke", given, "method"), replace(teacher, dataset=dataset), Budget(target))
+    with torch.no_grad():
+        found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
+    assert found[0].tolist() == pytest.approx(logits, abs=1e-4)
+    assert release.solved == {"threshold": 0.125, "stages": 2, "answers": 32, "answer_epsilon": target}
+    assert release.claim is not None and (release.claim.epsilon, release.claim.delta) == (target, 0)
+
+
+def test_golden_student_of_an_accounted_budget() -> None:
+    release = convert(learning(**STUDENT), toy_teacher(), Budget(10.0, account="accounted"))
+    with torch.no_grad():
+        found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
+    assert found[0].tolist() == pytest.approx([-0.128323, -0.705059, 0.053403, 0.962063], abs=1e-4)
+    assert release.solved["answer_epsilon"] == pytest.approx(0.385105, rel=1e-5)
+    assert accounted_epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999493, rel=1e-5)
 
 
 # Eq. 2
@@ -136,7 +193,7 @@ def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refus
     with pytest.raises(BenchError, match="no BatchNorm"):
         BatchStatistics(nn.Linear(2, 2))
     with pytest.raises(BenchError, match="no BatchNorm"):
-        convert(beta="10")
+        convert(printed(beta="10"))
 
 
 def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
@@ -148,18 +205,20 @@ def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
     per_sample = (0.75 * math.log(0.75) + 0.25 * math.log(0.25) + math.log(0.5)) / 2
     half = math.log(3) / 2
     norm = half + math.hypot(half**2 - 1, 1)
-    for weights, entropy, term in [
-        ((1, 5, 10), "batch", balance),
-        ((2, 1, 1), "sample", per_sample),
-        ((0, 1, 1), "batch", balance),
-        ((1, 0, 1), "batch", balance),
-        ((1, 1, 0), "batch", balance),
+    for weights, follow, term in [
+        ((1, 5, 10), "text", balance),
+        ((2, 1, 1), "equations", per_sample),
+        ((0, 1, 1), "text", balance),
+        ((1, 0, 1), "text", balance),
+        ((1, 1, 0), "text", balance),
     ]:
         a, b, c = weights
-        method = DpDfd(ce_weight=a, alpha=b, beta=c, entropy=entropy)  # type: ignore[arg-type]
+        method = DpDfd(ce_weight=a, alpha=b, beta=c, follow=follow)  # type: ignore[arg-type]
         with BatchStatistics(judge) as statistics:
-            found = method._eq2(judge, statistics, images)
+            found = method.generator_loss(judge, statistics, images)
         assert float(found) == pytest.approx(a * ce + b * term + c * norm, rel=1e-5)
+        assert float(method.generator_loss(judge, None, images)) == pytest.approx(a * ce + b * term, rel=1e-5)
+    assert float(generator_loss(judge, images)) == pytest.approx(ce + 5 * balance, rel=1e-5)
 
 
 def test_the_activation_term_of_dgd() -> None:
@@ -222,7 +281,7 @@ def test_k_is_two_after_the_top_two_replace_i(sure: float) -> None:
     y_s = torch.tensor([[sure, (1 - sure) * 0.4, (1 - sure) * 0.3, (1 - sure) * 0.3]]).expand(n, -1)
     allowed = candidates(y_s, 0.5)
     y_t = torch.tensor([[0.0, 3.0, 0.0, 0.0]]).expand(n, -1)
-    answers = DpDfd()._respond(allowed, y_t, 1.0, torch.Generator().manual_seed(0)).mean(0)
+    answers = respond(allowed, y_t, 1.0, torch.Generator().manual_seed(0)).mean(0)
     kept = math.e / (math.e + 1)
     assert answers[1] == pytest.approx(kept, abs=5 * math.sqrt(kept * (1 - kept) / n))
     assert answers[0] == pytest.approx(1 - kept, abs=0.012) and answers[2:].sum() == 0
@@ -231,7 +290,7 @@ def test_k_is_two_after_the_top_two_replace_i(sure: float) -> None:
 def test_a_soft_answer_is_the_teachers_own_vector_and_only_for_its_class() -> None:
     y_t = torch.tensor([[0.0, 2.0, 1.0, 0.0]]).expand(2000, -1)
     allowed = torch.tensor([[True, True, False, False]]).expand(2000, -1)
-    answers = DpDfd(answers="soft")._respond(allowed, y_t, 1.0, torch.Generator().manual_seed(0))
+    answers = respond(allowed, y_t, 1.0, torch.Generator().manual_seed(0), soft=True)
     own = (answers == y_t.softmax(1)).all(1)
     assert 0.65 < own.float().mean() < 0.81
     assert (answers[~own] == torch.tensor([1.0, 0.0, 0.0, 0.0])).all()
@@ -275,7 +334,7 @@ def test_the_likelihood_reading_finds_the_law_behind_noisy_answers() -> None:
     rng = torch.Generator().manual_seed(0)
     truth = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 30_000, True, generator=rng)
     allowed = torch.ones(len(truth), 3, dtype=torch.bool)
-    answers = DpDfd()._respond(allowed, nn.functional.one_hot(truth, 3).float(), 1.0, rng)
+    answers = respond(allowed, nn.functional.one_hot(truth, 3).float(), 1.0, rng)
     found = {}
     for name, loss, targets in [
         ("likelihood", likelihood_loss, likelihood(answers.argmax(1), allowed, 1.0)),
@@ -298,7 +357,7 @@ def test_the_likelihood_reading_finds_the_law_behind_noisy_answers() -> None:
 def test_the_ledger_counts_what_the_teacher_was_asked() -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
-    release = convert(replace(toy, model=spy), student_steps="5", amount="50", **STUDENT)
+    release = convert(learning(student_steps="5", amount="50", **STUDENT), replace(toy, model=spy))
     assert spy.asked == [16, 9, 16, 9], "two stages of 25 images, in batches of 16"
     assert spy.with_gradient == 0
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
@@ -306,12 +365,15 @@ def test_the_ledger_counts_what_the_teacher_was_asked() -> None:
     assert (entry.count, entry.event.num_buckets) == (50, 2) and once.count == 1 and once.event == entry.event
 
 
-def test_a_generator_trained_on_the_teacher_is_entered_as_not_private() -> None:
+@pytest.mark.parametrize("method", [printed(pretrain_steps="3"), learning(pretrain_steps="3")])
+def test_a_generator_trained_on_the_teacher_is_entered_as_not_private(method: Either) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
-    release = convert(replace(toy, model=spy), pretrain_steps="3")
+    release = convert(method, replace(toy, model=spy))
     assert spy.with_gradient == 3, "line 1 only: fine-tuning asks the student"
+    assert spy.asked == [16, 16]
     assert any("NonPrivate" in type(e.event).__name__ for e in release.ledger.entries(Unit.EXAMPLE))
+    assert release.ledger.entries(Unit.EXAMPLE)[1].count == 32
     assert math.isinf(accounted_epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     assert accounted_epsilon(release.ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(10, rel=1e-3)
 
@@ -319,16 +381,19 @@ def test_a_generator_trained_on_the_teacher_is_entered_as_not_private() -> None:
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_a_few_answers_add_up(n: int, epsilon: float) -> None:
-    ledger = DpDfd(discriminator="student").ledger(Plan(0.05, n, 1, epsilon))
+    ledger = DpDfdWorking(discriminator="student").ledger(ResponsePlan(0.05, n, 1, epsilon))
     found = accounted_epsilon(ledger, Unit.EXAMPLE, 1e-9)
     assert found.epsilon == pytest.approx(n * epsilon, rel=1e-3) and found.epsilon <= n * epsilon * (1 + 1e-9)
     assert accounted_epsilon(ledger, Unit.QUERY, 1e-9).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 
-@pytest.mark.parametrize("given", [{"answers": "soft"}, {}], ids=["soft", "no noise"])
-def test_soft_or_unprotected_answers_have_no_finite_epsilon(given: dict[str, str]) -> None:
-    budget = Budget(1.0) if given else Budget(math.inf)
-    release = convert(budget=budget, **STUDENT, **given)
+@pytest.mark.parametrize(
+    ("method", "budget"),
+    [(printed(answers="soft"), Budget(1.0)), (printed(), Budget(math.inf)), (learning(**STUDENT), Budget(math.inf))],
+    ids=["soft", "no noise", "no noise, working"],
+)
+def test_soft_or_unprotected_answers_have_no_finite_epsilon(method: Either, budget: Budget) -> None:
+    release = convert(method, budget=budget)
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(accounted_epsilon(release.ledger, unit, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon == budget.epsilon and release.claim.delta == 0
@@ -337,28 +402,30 @@ def test_soft_or_unprotected_answers_have_no_finite_epsilon(given: dict[str, str
 # Budgets
 
 
-def plan(budget: Budget, **fields: Any) -> Plan:
-    return DpDfd(**fields).plan(budget, "mnist", 10)
+def plan(cls: type[Any], budget: Budget, **fields: Any) -> ResponsePlan:
+    return cls(**fields).plan(budget, "mnist", 10)
 
 
-def test_the_papers_settings() -> None:
-    found = plan(FREE)
+@pytest.mark.parametrize("cls", BOTH)
+def test_the_papers_settings(cls: type[Any]) -> None:
+    found = plan(cls, FREE)
     assert found.threshold == 0.05 and found.stages == 320 and found.answers == 50_000 // 320 * 320
-    assert DpDfd().plan(FREE, "fmnist", 10).share == 120_000 // 320
+    assert cls().plan(FREE, "fmnist", 10).share == 120_000 // 320
     assert DpDfd(alpha=1.0) != DpDfd() == DpDfd(alpha=5.0, beta=10.0)
 
 
-def test_a_claimed_budget_is_the_epsilon_of_an_answer() -> None:
-    assert plan(Budget(3.0)).answer_epsilon == 3
-    assert plan(Budget(3.0, account="accounted", unit=Unit.QUERY)).answer_epsilon == 3
-    assert plan(Budget(3.0, solve="none"), answer_epsilon=0.7).answer_epsilon == 0.7
-    assert plan(FREE, answer_epsilon=0.7).answer_epsilon == 0.7
-    assert math.isinf(plan(Budget(math.inf)).answer_epsilon)
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_claimed_budget_is_the_epsilon_of_an_answer(cls: type[Any]) -> None:
+    assert plan(cls, Budget(3.0)).answer_epsilon == 3
+    assert plan(cls, Budget(3.0, account="accounted", unit=Unit.QUERY)).answer_epsilon == 3
+    assert plan(cls, Budget(3.0, solve="none"), answer_epsilon=0.7).answer_epsilon == 0.7
+    assert plan(cls, FREE, answer_epsilon=0.7).answer_epsilon == 0.7
+    assert math.isinf(plan(cls, Budget(math.inf)).answer_epsilon)
 
 
 def test_an_accounted_budget_is_met_by_all_answers_together() -> None:
     budget = Budget(4.0, account="accounted")
-    method = DpDfd(discriminator="student", stages=2, amount=200)
+    method = DpDfdWorking(discriminator="student", stages=2, amount=200)
     found = method.plan(budget, "mnist", 10)
     cost = accounted_epsilon(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon
     assert 4 / 200 < found.answer_epsilon < 0.2 and 3.99 < cost <= 4
@@ -366,7 +433,7 @@ def test_an_accounted_budget_is_met_by_all_answers_together() -> None:
 
 def test_solving_for_the_number_of_stages() -> None:
     budget = Budget(4.0, account="accounted", solve="steps")
-    method = DpDfd(discriminator="student", stages=2, amount=20, answer_epsilon=0.05)
+    method = DpDfdWorking(discriminator="student", stages=2, amount=20, answer_epsilon=0.05)
     found = method.plan(budget, "mnist", 10)
     more = replace(found, stages=found.stages + 1)
     assert accounted_epsilon(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon <= 4
@@ -374,43 +441,41 @@ def test_solving_for_the_number_of_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "budget", "message"),
+    ("method", "budget", "message"),
     [
-        ({}, Budget(1.0, account="accounted"), "use --method.discriminator student"),
-        ({"answers": "soft", **STUDENT}, Budget(1.0, account="accounted"), "use --method.answers onehot"),
-        ({"answers": "soft"}, Budget(1.0, account="accounted", unit=Unit.QUERY), "use --method.answers onehot"),
-        ({}, Budget(1.0, solve="steps"), "use --solve sigma"),
-        ({}, Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
-        ({"stages": 50, "amount": 49}, Budget(1.0), "at least one image for each of the 50 stages"),
+        (DpDfd(), Budget(1.0, account="accounted"), "use --variant working --method.discriminator student"),
+        (DpDfdWorking(), Budget(1.0, account="accounted"), "use --method.discriminator student"),
+        (DpDfd(answers="soft"), Budget(1.0, account="accounted"), "use --method.answers onehot"),
+        (DpDfd(answers="soft"), Budget(1.0, account="accounted", unit=Unit.QUERY), "use --method.answers onehot"),
+        (DpDfd(), Budget(1.0, solve="steps"), "use --solve sigma"),
+        (DpDfdWorking(**STUDENT), Budget(1.0, solve="steps"), "use --solve sigma"),  # type: ignore[arg-type]
+        (DpDfd(), Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
+        (DpDfdWorking(), Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
+        (DpDfd(stages=50, amount=49), Budget(1.0), "at least one image for each of the 50 stages"),
         (
-            {"answer_epsilon": 5.0, "stages": 1, "amount": 100, **STUDENT},
+            DpDfdWorking(answer_epsilon=5.0, stages=1, amount=100, discriminator="student"),
             Budget(1.0, account="accounted", solve="steps"),
             "does not allow a single use",
         ),
     ],
-    ids=["teacher", "soft", "soft-query", "steps", "client", "amount", "unreachable"],
 )
-def test_what_cannot_be_met_is_refused_with_a_reason(fields: dict[str, Any], budget: Budget, message: str) -> None:
+def test_what_cannot_be_met_is_refused_with_a_reason(method: Either, budget: Budget, message: str) -> None:
     with pytest.raises(BenchError, match=message) as refusal:
-        DpDfd(**fields).check(budget, "mnist", 10)
+        method.check(budget, "mnist", 10)
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"stages": 0},
-        {"batch": 1},
-        {"gamma_s": 0.0},
-        {"answer_epsilon": 0.0},
-        {"alpha": -1.0},
-        {"beta": math.nan},
-        {"threshold": 1.0},
-        {"answers": "soft", "reading": "likelihood"},
-    ],
-    ids=str,
+    "given", [{"stages": 0}, {"batch": 1}, {"lr": 0.0}, {"answer_epsilon": 0.0}, {"threshold": 1.0}], ids=str
 )
-def test_impossible_fields_are_refused(given: dict[str, Any]) -> None:
+def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        cls(**given)
+
+
+@pytest.mark.parametrize("given", [{"alpha": -1.0}, {"beta": math.nan}, {"ce_weight": -0.1}], ids=str)
+def test_impossible_weights_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         DpDfd(**given)
 
@@ -418,38 +483,34 @@ def test_impossible_fields_are_refused(given: dict[str, Any]) -> None:
 # Algorithm 1
 
 
-SWITCHES = {
-    "answers": ["onehot", "soft"],
-    "discriminator": ["student", "teacher"],
-    "entropy": ["batch", "sample"],
-    "labels": ["all", "stage"],
-}
+SWITCHES = [["onehot", "soft"], ["text", "equations"]]
 
 
-@pytest.mark.parametrize("chosen", list(itertools.product(*SWITCHES.values())), ids="-".join)
-def test_every_combination_of_switches_runs(chosen: tuple[str, ...]) -> None:
-    release = convert(**dict(zip(SWITCHES, chosen, strict=True)))
+@pytest.mark.parametrize(("answers", "follow"), list(itertools.product(*SWITCHES)))
+def test_every_combination_of_switches_runs(answers: str, follow: str) -> None:
+    release = convert(printed(answers=answers, follow=follow))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
 
 
 @pytest.mark.parametrize(
-    "given",
+    "method",
     [
-        {"images": "strokes", "augment": "true"},
-        {"reading": "likelihood", "decay": "true", "choose": "2"},
-        {"pretrain_steps": "0", "finetune_steps": "0"},
-        {"ce_weight": "0", "alpha": "0"},
+        printed(pretrain_steps="0", finetune_steps="0"),
+        printed(ce_weight="0", alpha="0"),
+        learning(generator="strokes", **STUDENT),
+        learning(oversample="1", generator="upsample"),
+        learning(pretrain_steps="0", finetune_steps="0", oversample="3"),
     ],
-    ids=lambda given: "-".join(given),
+    ids=repr,
 )
-def test_every_other_option_runs(given: dict[str, str]) -> None:
-    assert convert(**given).ledger.entries(Unit.EXAMPLE)
+def test_every_other_option_runs(method: Either) -> None:
+    assert convert(method).ledger.entries(Unit.EXAMPLE)
 
 
 def test_the_norm_term_trains_the_generator_and_leaves_the_teacher_as_it_was() -> None:
     teacher = norm_teacher()
     before = {name: value.clone() for name, value in teacher.model.state_dict().items()}
-    made = [generator_weights(convert(teacher, finetune_steps="0", beta=beta)) for beta in ("0", "10")]
+    made = [generator_weights(convert(printed(finetune_steps="0", beta=beta), teacher)) for beta in ("0", "10")]
     assert not torch.equal(*made)
     assert all(torch.equal(before[name], value) for name, value in teacher.model.state_dict().items())
     assert not any(layer._forward_pre_hooks for layer in teacher.model.modules())
@@ -459,26 +520,35 @@ def test_the_norm_term_trains_the_generator_and_leaves_the_teacher_as_it_was() -
 def test_switching_a_term_of_eq_2_off_changes_what_is_made(term: str) -> None:
     whole = {"ce_weight": "1", "alpha": "5", "beta": "10", "finetune_steps": "0", "pretrain_steps": "3"}
     assert not torch.equal(
-        generator_weights(convert(norm_teacher(), **whole)),
-        generator_weights(convert(norm_teacher(), **whole | {term: "0"})),
+        generator_weights(convert(printed(**whole), norm_teacher())),
+        generator_weights(convert(printed(**whole | {term: "0"}), norm_teacher())),
     )
 
 
-def test_old_answers_are_reused_or_not() -> None:
+@pytest.mark.parametrize(
+    ("method", "kept"),
+    [
+        (printed(stages="3"), [16, 32, 48]),
+        (printed(stages="3", follow="equations"), [16, 16, 16]),
+        (learning(stages="3"), [16, 32, 48]),
+    ],
+)
+def test_old_answers_are_reused_or_not(monkeypatch: pytest.MonkeyPatch, method: Either, kept: list[int]) -> None:
     seen: list[int] = []
+    honest = Answers.sample
 
-    def watch(players: Any, *_: Any) -> None:
-        seen.append(players.answers.batches)
+    def watched(answers: Answers, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        images, targets = honest(answers, count, rng)
+        seen.append(sum(map(len, answers.images)))
+        return images, targets
 
-    for labels in ("all", "stage"):
-        method = smoke(labels=labels, stages="3")
-        object.__setattr__(method, "_train_student", watch)
-        torch.manual_seed(0)
-        method.convert(toy_teacher(), "datalens", Budget(10.0), context())
-    assert seen == [1, 2, 3, 1, 1, 1]
+    monkeypatch.setattr(Answers, "sample", watched)
+    convert(replace(method, amount=48, student_steps=1))
+    assert seen == kept
 
 
-def test_progress_is_told_in_full() -> None:
+@pytest.mark.parametrize("method", [printed(), learning()])
+def test_progress_is_told_in_full(method: Either) -> None:
     told: dict[str, list[int]] = {}
 
     def track(stage: str, total: int) -> Any:
@@ -486,7 +556,7 @@ def test_progress_is_told_in_full() -> None:
         return Counting(told[stage])
 
     torch.manual_seed(0)
-    smoke().convert(toy_teacher(), "datalens", Budget(10.0), replace(context(), track=track))
+    method.convert(toy_teacher(), "datalens", Budget(10.0), replace(context(), track=track))
     assert all(total == done > 0 for total, done in told.values()) and len(told) == 2
 
 
@@ -513,10 +583,11 @@ def game(budget: Budget, classes: int = 10, **fields: Any) -> Game:
     return DpDfd(**fields).game(budget, "mnist", classes)
 
 
+@pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("classes", [2, 10])
-def test_one_hot_answers_are_what_they_claim(classes: int, epsilon: float) -> None:
-    found = audit(game(Budget(epsilon), classes), PLAYS)
+def test_one_hot_answers_are_what_they_claim(cls: type[Any], classes: int, epsilon: float) -> None:
+    found = audit(cls().game(Budget(epsilon), "mnist", classes), PLAYS)
     assert found.claimed == epsilon == pytest.approx(found.accounted, rel=1e-3)
     assert 0.8 * epsilon < found.lower_bound <= epsilon and found.verdict == "not refuted"
 
@@ -537,7 +608,8 @@ def test_the_k_of_before_the_top_two_is_refuted(monkeypatch: pytest.MonkeyPatch)
 
     honest = dp_dfd.selective_response
     monkeypatch.setattr(dp_dfd, "selective_response", planted)
-    assert audit(game(Budget(1.0)), PLAYS).verdict == "accountant refuted"
+    for cls in BOTH:
+        assert audit(cls().game(Budget(1.0), "mnist", 10), PLAYS).verdict == "accountant refuted"
 
 
 # Learning
