@@ -169,6 +169,7 @@ class NetworkContract:
         for shape in self.shapes:
             torch.manual_seed(0)
             network, images = nets.build(self.name, shape, 7).eval(), torch.rand(3, *shape)
+            assert isinstance(network.body, nets.SmallNet)
             with torch.no_grad():
                 logits, features = network(images), network.features(images)
                 assert logits.shape == (3, 7) and features.ndim == 2 and torch.isfinite(logits).all()

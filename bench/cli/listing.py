@@ -104,8 +104,9 @@ def _print_facts(entry: registry.Entry, variant: str, described: Description) ->
     out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {told['version']})")
     *others, default = registry.variants(entry.kind, entry.name)
     facts = {"reference": told["reference"], "variants": ", ".join([*others, f"{default} (default)"])}
-    if len(others):
-        facts["shown"] = f"variant {variant}"
+    if others:
+        other = next(each for each in (*others, default) if each != variant)
+        facts["shown"] = f"variant {variant}; for the other one, `bench show {entry.name} --variant {other}`"
     if entry.kind == "method":
         facts |= {"needs": ", ".join(sorted(told["needs"])), "claimed": PER[told["unit"]]}
         facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}

@@ -25,7 +25,7 @@ class DatasetFacts:
             3, but 50 for CIFAR-100, 2 for CelebA and 300 for ImageNet.
         teachers: n of an ensemble on disjoint parts, where the data set is too small for the papers' 100 (DGD) or 250
             (PATE); None = the paper's.
-        dp_dfd_images: how many synthetic images DP-DFD asks about; None = as for Fashion-MNIST.
+        dp_dfd_images: how many synthetic images DP-DFD asks about (500,000 for CIFAR-100); None = as for Fashion-MNIST.
         mmd_bandwidth: l of DP-MERF's kernel, in the authors' code; None = a sixth of the pixels.
         dp_sgd: batch, steps and learning rate of DP-SGD with tempered sigmoids (Papernot et al., AAAI 2021, table 3);
             None = those of MNIST.

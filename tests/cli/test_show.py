@@ -72,7 +72,7 @@ def test_variants_and_departures_are_listed(say) -> None:  # type: ignore[no-unt
     shown = say("show", "shown")
     for line in (
         "variants      printed, working (default)",
-        "shown         variant working",
+        "shown         variant working; for the other one, `bench show shown --variant printed`",
         "Differs from the paper: in nothing.",
         "steps                int = 100  (a size)  [smoke 2]",
         "rate                 float = 1.0  [working 0.5]",
