@@ -17,16 +17,8 @@ from pathlib import Path
 
 from bench import leaderboard
 from bench.metrics.table import BUILT_IN
-from bench.storage.records import (
-    AttackSpec,
-    DataSpec,
-    EvaluatorSpec,
-    Record,
-    ReleaseSpec,
-    RunSpec,
-    TeacherSpec,
-    canonical,
-)
+from bench.storage.records import Record
+from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical
 
 SEEDS = 3
 KEYS = [metric.key for metric in BUILT_IN if metric.averaged and metric.of == "reconstructions"]
@@ -42,11 +34,13 @@ def record(number: int) -> Record:
     release = ReleaseSpec(teacher, "dpsd", 2, options, "datalens", budget, "seeded", seed)
     attack = AttackSpec(release, "a" * 16, "gmi", 1, "weights", {"iterations": 50}, seed)
     spec = RunSpec("quick", release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
-    made = Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), f"sigma={row / 10}", "datalens")
+    made = Record(
+        spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), {"method": {"sigma": row / 10}}, "datalens"
+    )
     made.metrics = {f"{p}{key}": 0.5 for p in ("", "teacher_", "random_") for key in KEYS}
     made.metrics |= {"accuracy": 0.7, "teacher_accuracy": 0.9, "attack_accuracy": 0.5}
-    accounted = {"epsilon": 7639.0, "finite": True, "unit": "example", "relation": "add-or-remove", "delta": 1e-5}
-    claimed = {"epsilon": 10.0, "finite": True, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
+    accounted = {"epsilon": 7639.0, "unit": "example", "relation": "add-or-remove", "delta": 1e-5}
+    claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
     units = {"example": accounted, "query": accounted | {"unit": "query"}}
     made.privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": units, "audited": None}
     seconds = {"teacher": 1.5, "release": 20.0}

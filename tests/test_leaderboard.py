@@ -19,11 +19,11 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
-from bench.storage.records import (
+from bench.storage.records import Record
+from bench.storage.specs import (
     AttackSpec,
     DataSpec,
     EvaluatorSpec,
-    Record,
     ReleaseSpec,
     RunSpec,
     TeacherSpec,
@@ -46,12 +46,12 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     if status == "failed":
         return result
     result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
-    accounted = {"epsilon": changes.get("accounted", 7639.0), "unit": "example", "relation": "add-or-remove"}
+    accounted = {"epsilon": changes.get("accounted", 7639.0) or "inf", "unit": "example", "relation": "add-or-remove"}
     result.privacy = {
         "noise_version": 2,
         "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
         "accounted": accounted | {"delta": 1e-5},
-        "accounted_units": {"example": {"finite": accounted["epsilon"] is not None, **accounted}},
+        "accounted_units": {"example": accounted},
     }
     result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
     return result
@@ -156,9 +156,9 @@ def test_an_attack_without_power_says_inconclusive() -> None:
     assert rows([record(0, 0.5)])[0]["power"] == "pass"
 
 
-def test_infinite_epsilon_is_empty_and_the_difference_is_flagged() -> None:
+def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
     (row,) = rows([record(0, 0.5, accounted=None)])
-    assert row["epsilon_accounted"] == "" and row["epsilon_claimed"] == "10.0"
+    assert row["epsilon_accounted"] == "inf" and row["epsilon_claimed"] == "10.0"
     assert row["flags"] == "claim!=accounted"
 
 
@@ -171,7 +171,7 @@ def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     assert leaderboard.flags(same) == ["disputed:noise-taken-without-its-bound"]
     other = record(0, 0.5, accounted=None, claim_unit="label")
     assert leaderboard.flags(other) == ["other-unit", "claim!=accounted"]
-    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "finite": True}
+    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0}
     assert leaderboard.flags(other) == ["other-unit"]
 
 
@@ -220,7 +220,8 @@ def test_the_text_is_that_of_pandas_with_counts_as_whole_numbers() -> None:
     made = [record(s, s / 7, sigma=v, tier=t) for s in range(3) for v in (1.0, 1e-7) for t in ("quick", "paper")]
     made += [record(4, 0.3, accounted=None), record(0, 0.1, "failed", sigma=3.0)]
     for number, one in enumerate(made):
-        one.setting = ('a "quoted" word, and a comma', "two\nlines", "plain", "")[number % 4]
+        words = ('a "quoted" word, and a comma', "two\nlines", "plain", "")[number % 4]
+        one.options = {"method": {words: 1}} if words else {}
     made[0].metrics["reference_held_out_attack_accuracy"] = 0.95
     frame = leaderboard.table(made)
     by_pandas = frame.astype({"failed": "Int64"}).to_csv(index=False, lineterminator="\n")
@@ -312,7 +313,7 @@ def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
 
 
 def leaderboard_hash(item: Record) -> str:
-    from bench.storage.records import digest
+    from bench.storage.specs import digest
 
     return digest(item.spec)
 
@@ -350,7 +351,7 @@ def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pyte
 def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:
     def found(**release: Any) -> list[str]:
         made = record(0, 0.5)
-        made.privacy["accounted_units"]["example"] = {"epsilon": 7639.0, "finite": True}
+        made.privacy["accounted_units"]["example"] = {"epsilon": 7639.0}
         made.privacy["claimed"] = None
         made.privacy |= release.pop("privacy", {})
         made.spec["release"] |= release
@@ -362,5 +363,5 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
     old = record(0, 0.5)
     old.privacy.pop("noise_version")
     assert "float32-noise" in leaderboard.flags(old)
-    nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": None, "finite": False}}})
+    nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": "inf"}}})
     assert nothing == [], "where nothing is proved, noise matters to nobody"

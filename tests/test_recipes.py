@@ -14,7 +14,7 @@ from bench import registry
 from bench.cli.sweep import settle
 from bench.leaderboard import reported
 from bench.sweeps import Cell, Recipe, plan, read
-from bench.sweeps.recipe import Wanted
+from bench.sweeps.recipe import RecipeCell
 
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
 OURS = {"attacks", "audits", "board", "membership"}
@@ -106,9 +106,16 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 def _ablation(method: str, options: dict[str, str]) -> str:
     """What `reported.ablation` makes of a board's row that such a cell gives."""
-    own = [f"{key.removeprefix('method.')}={value}" for key, value in options.items() if key.startswith("method.")]
-    budget = "epsilon=None" if options["epsilon"] == "none" else f"epsilon={options['epsilon']}"
-    return reported.ablation(method, " ".join([*own, budget]))
+    own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
+    return reported.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
+
+
+def _value(text: str) -> Any:
+    """An option as records hold it."""
+    try:
+        return float(text)
+    except ValueError:
+        return None if text == "none" else text
 
 
 @pytest.fixture
@@ -118,9 +125,9 @@ def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
     return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, settle)
 
 
-def on_mnist() -> list[Wanted]:
+def on_mnist() -> list[RecipeCell]:
     """Each different cell of all recipes once, with MNIST in the place of its data set."""
-    cells: dict[Any, Wanted] = {}
+    cells: dict[Any, RecipeCell] = {}
     for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
         options = dict(cell.options) | {"dataset": "mnist"}
         if cell.get("dataset") == "cifar100" and "method.k" in options:
@@ -150,6 +157,6 @@ def test_nothing_in_a_recipe_is_refused(dry_run: Callable[..., list[Cell]]) -> N
 
 
 def test_a_slip_would_be_seen(dry_run: Callable[..., list[Cell]]) -> None:
-    slip = Wanted((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1"), ("method.beat", "1")), (0,))
+    slip = RecipeCell((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1"), ("method.beat", "1")), (0,))
     with pytest.raises(AssertionError, match=r"no option '--method\.beat'"):
         check(dry_run([slip]))

@@ -12,7 +12,9 @@ from bench import registry
 from bench.config import Departure, departures
 from bench.leaderboard import dataset, flags, seed
 from bench.metrics.table import REFERENCE, SUBJECTS, TARGETS, Metric, Subject, measured, metrics
-from bench.pipeline.run import Outcome, Settings
+from bench.pipeline.run import Outcome
+from bench.pipeline.settings import Settings
+from bench.privacy.budget import INFINITE
 from bench.progress import out
 from bench.storage.records import RECORD, Record
 
@@ -122,7 +124,7 @@ def _notes(privacy: dict[str, Any]) -> list[str]:
 
 
 def _epsilon(found: dict[str, Any]) -> str:
-    return f"{found['epsilon']:.4g}" if found["finite"] else "infinite"
+    return f"{found['epsilon']:.4g}" if found["epsilon"] != INFINITE else "infinite"
 
 
 def _attack(numbers: dict[str, Any], settings: Settings) -> Table:

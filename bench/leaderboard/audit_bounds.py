@@ -9,7 +9,8 @@ from typing import Any
 
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
-from bench.storage.records import Audit, Record, canonical
+from bench.storage.records import Audit, Record
+from bench.storage.specs import canonical
 
 
 def audited_release(spec: dict[str, Any]) -> str:

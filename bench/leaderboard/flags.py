@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
 from bench.storage.records import Record
 
@@ -40,7 +41,7 @@ def flags_of_row(versions: Iterable[str]) -> list[str]:
 
 
 def _flags_of_noise(record: Record) -> list[str]:
-    if not any(proved["finite"] for proved in record.privacy["accounted_units"].values()):
+    if all(math.isinf(epsilon_from_json(proved["epsilon"])) for proved in record.privacy["accounted_units"].values()):
         return []
     old = ["float32-noise"] if "noise_version" not in record.privacy else []
     release = record.spec["release"]
@@ -63,9 +64,11 @@ def _flags_of_claim(record: Record) -> list[str]:
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")
     proved = record.privacy["accounted_units"].get(claim["unit"])
-    a, b = claim["epsilon"], proved and proved["epsilon"]
-    same = a == b if a is None or b is None else math.isclose(a, b, rel_tol=1e-6)
-    return [*found, "claim!=accounted"] if proved is None or not same else found
+    if proved is not None and math.isclose(
+        epsilon_from_json(claim["epsilon"]), epsilon_from_json(proved["epsilon"]), rel_tol=1e-6
+    ):
+        return found
+    return [*found, "claim!=accounted"]
 
 
 def _flags_of_membership(record: Record) -> list[str]:
@@ -74,6 +77,6 @@ def _flags_of_membership(record: Record) -> list[str]:
     found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
     proved = record.privacy["accounted_units"].get("example")
     seen = record.metrics["membership_epsilon_lower"]
-    if proved is not None and proved["finite"] and seen is not None and seen > proved["epsilon"]:
+    if proved is not None and seen is not None and seen > epsilon_from_json(proved["epsilon"]):
         found.append("membership>accounted")
     return found

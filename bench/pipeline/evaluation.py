@@ -18,13 +18,14 @@ from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
 from bench.metrics.reconstructions import Labelled, Reconstructions
 from bench.metrics.table import Metric, computed
 from bench.nets import Classifier
+from bench.pipeline.victims import Victims
 from bench.teachers import features, predict
 
 Metrics = dict[str, float | None]
 
 SEED = 2020
 VERSION = 1
-"""Of all that is kept of a judge's views; another one, and they are looked at anew."""
+"""Of what is kept of features and scores; with another one they are made again."""
 DIRECTIONS = 32
 """Principal components of the private features in which the Frechet distance is taken."""
 
@@ -40,33 +41,15 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Labelled images as the evaluator sees them: uint8 images (m, c, h, w), labels (m,), features (m, d)."""
-
-    images: Tensor
-    labels: Tensor
-    features: Tensor
-
-
-@dataclass(frozen=True)
 class Judge:
     """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator."""
 
     evaluator: Classifier
-    private: Seen
-    held_out: Seen
+    private: Labelled
+    held_out: Labelled
     device: torch.device
     directions: Tensor
     """(d, k) leading principal directions of the private features."""
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The victims' images, uint8, with their labels; `private` (m,) bool tells the private ones from unseen ones."""
-
-    images: Tensor
-    labels: Tensor
-    private: Tensor
 
 
 def with_interval(name: str, successes: int, trials: int) -> Metrics:
@@ -76,64 +59,58 @@ def with_interval(name: str, successes: int, trials: int) -> Metrics:
 
 
 @dataclass(frozen=True)
-class Views:
-    """What an evaluator sees of private and held-out images: features (m, d), (h, d), and the (d, k) directions."""
+class FeatureCache:
+    """An evaluator's features of all private (m, d) and held-out (h, d) images, and the (d, k) principal directions of
+    the private ones: the same for all runs on the same data."""
 
     private: Tensor
     held_out: Tensor
     directions: Tensor
 
 
-def look(evaluator: Classifier, private: Tensor, held_out: Tensor, device: torch.device) -> Views:
-    """Look at all private and held-out images, uint8."""
+def extract_features(evaluator: Classifier, private: Tensor, held_out: Tensor, device: torch.device) -> FeatureCache:
+    """The features of all private and held-out images, uint8."""
     ours, theirs = (features(evaluator, images, device) for images in (private, held_out))
     centred = (ours - ours.mean(0)).double()
     _, vectors = torch.linalg.eigh(centred.T @ centred)
-    return Views(ours, theirs, vectors[:, -DIRECTIONS:].float())
+    return FeatureCache(ours, theirs, vectors[:, -DIRECTIONS:].float())
 
 
-def appoint(
+def make_judge(
     evaluator: Classifier,
     private: tuple[Tensor, Tensor],
     held_out: tuple[Tensor, Tensor],
-    views: Views,
+    cache: FeatureCache,
     device: torch.device,
 ) -> Judge:
-    """A judge, who knows private and held-out (images, labels) by its views of them."""
-    ours, theirs = Seen(*private, views.private), Seen(*held_out, views.held_out)
-    return Judge(evaluator, ours, theirs, device, views.directions)
+    """A judge, with the cached features of private and held-out (images, labels)."""
+    ours, theirs = Labelled(*private, cache.private), Labelled(*held_out, cache.held_out)
+    return Judge(evaluator, ours, theirs, device, cache.directions)
 
 
-def judge(
+def score(
     found: AttackResult,
-    by: Judge,
+    judge: Judge,
     target: nn.Module | None,
-    pairs: Pairs | None,
+    victims: Victims | None,
     wanted: Collection[str] | None = None,
 ) -> Scored:
     """Score reconstructions, images in [0, 1], with a network that the attack never saw.
 
     Args:
         target: what was attacked, on the judge's device; None for images that no target was asked about.
-        pairs: the victims, where the images are reconstructions of victims; the class aimed at is then the victim's.
+        victims: where the images are reconstructions of victims; the class aimed at is then the victim's.
         wanted: metrics that somebody will read; None = all. Others may be missing.
     """
-    if pairs is not None:
+    if victims is not None:
         assert found.victims is not None
-        found = replace(found, targets=pairs.labels[found.victims])
+        found = replace(found, targets=victims.labels[found.victims])
     images = (found.images * 255).round().to(torch.uint8)
-    logits = predict(by.evaluator, images, by.device).double()
-    hits = logits.argmax(1) == found.targets
-    metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
-    metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
-    if target is not None:
-        agreed = predict(target, images, by.device).argmax(1) == found.targets
-        metrics["target_accuracy"] = float(agreed.double().mean())
-    seen = Seen(images, found.targets, features(by.evaluator, images, by.device))
-    private = by.private
-    metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
+    logits = predict(judge.evaluator, images, judge.device).double()
+    seen = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
+    metrics = _always(found, seen, logits, judge, target)
     missing: dict[str, str] = {}
-    for names, measure in _measures(found, seen, logits, by, pairs):
+    for names, measure in _measures(found, seen, logits, judge, victims):
         if wanted is not None and not set(names) & set(wanted):
             continue
         try:
@@ -144,31 +121,45 @@ def judge(
     return Scored(metrics, missing, confusion(logits, found.targets))
 
 
+def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
+    """What every set of images has a number for."""
+    hits = logits.argmax(1) == found.targets
+    metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
+    metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
+    if target is not None:
+        agreed = predict(target, seen.images, judge.device).argmax(1) == found.targets
+        metrics["target_accuracy"] = float(agreed.double().mean())
+    private = judge.private
+    metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
+    return metrics
+
+
 Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
 
 
-def _measures(found: AttackResult, seen: Seen, logits: Tensor, by: Judge, pairs: Pairs | None) -> list[Measure]:
+def _measures(
+    found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
+) -> list[Measure]:
     """What may be impossible to compute, for a reason that ValueError gives: names, and what computes them."""
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure
-    if pairs is None:
-        likeness = (("ssim", "psnr", "ssim_class_mean"), lambda: _best(seen, by))
+    if victims is None:
+        likeness = (("ssim", "psnr", "ssim_class_mean"), lambda: _best(seen, judge))
     else:
-        likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), lambda: _paired(found, seen, pairs))
+        likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), lambda: _paired(found, seen, victims))
     return [
         (inceptions, lambda: _inception(logits, found.targets)),
-        (("fid",), lambda: (_frechet(seen, by),)),
-        (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, by)),
-        (("knn_gap",), lambda: (_gap(seen, by),)),
+        (("fid",), lambda: (_frechet(seen, judge),)),
+        (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, judge)),
+        (("knn_gap",), lambda: (_gap(seen, judge),)),
         likeness,
-        *_plugins(seen, logits, by),
+        *_plugins(seen, logits, judge),
     ]
 
 
-def _plugins(seen: Seen, logits: Tensor, by: Judge) -> list[Measure]:
+def _plugins(seen: Labelled, logits: Tensor, judge: Judge) -> list[Measure]:
     """The metrics that compute themselves."""
-    private, held_out = (Labelled(side.images, side.labels, side.features) for side in (by.private, by.held_out))
-    given = Reconstructions(seen.images, seen.labels, seen.features, logits, private, held_out)
+    given = Reconstructions(seen.images, seen.labels, seen.features, logits, judge.private, judge.held_out)
     return [((metric.key,), partial(_alone, metric, given)) for metric in computed()]
 
 
@@ -177,43 +168,43 @@ def _alone(metric: Metric, given: Reconstructions) -> tuple[float]:
 
 
 def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
-    score = inception(logits, targets, splits=splits_for(len(logits)))
-    return score.score_mean, score.score_std, score.e6_mean, score.within_class
+    found = inception(logits, targets, splits=splits_for(len(logits)))
+    return found.score_mean, found.score_std, found.e6_mean, found.within_class
 
 
-def _frechet(seen: Seen, by: Judge) -> float:
+def _frechet(seen: Labelled, judge: Judge) -> float:
     """In the leading principal directions of the private features, against as many private images of each class."""
-    directions = by.directions
+    directions = judge.directions
     reason = too_few_images(len(seen.images), directions.shape[1])
     if reason is not None:
         raise ValueError(reason)
-    chosen = matched_subset(by.private.labels, seen.labels, SEED)
-    return frechet_distance(seen.features @ directions, by.private.features[chosen] @ directions)
+    chosen = matched_subset(judge.private.labels, seen.labels, SEED)
+    return frechet_distance(seen.features @ directions, judge.private.features[chosen] @ directions)
 
 
-def _prdc(seen: Seen, by: Judge) -> tuple[float, ...]:
+def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
     """Against as many private images of each class as there are reconstructions."""
-    chosen = matched_subset(by.private.labels, seen.labels, SEED)
-    found = prdc(seen.features, seen.labels, by.private.features[chosen], by.private.labels[chosen])
+    chosen = matched_subset(judge.private.labels, seen.labels, SEED)
+    found = prdc(seen.features, seen.labels, judge.private.features[chosen], judge.private.labels[chosen])
     return found.precision, found.recall, found.density, found.coverage
 
 
-def _gap(seen: Seen, by: Judge) -> float:
-    private, unseen = by.private, by.held_out
+def _gap(seen: Labelled, judge: Judge) -> float:
+    private, unseen = judge.private, judge.held_out
     return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
 
 
-def _best(seen: Seen, by: Judge) -> tuple[float, ...]:
+def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
     """The private image of the class that is most alike, and the class's mean image."""
-    best = best_match(seen.images, seen.labels, by.private.images, by.private.labels)
+    best = best_match(seen.images, seen.labels, judge.private.images, judge.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 
 
-def _paired(found: AttackResult, seen: Seen, pairs: Pairs) -> tuple[float, ...]:
-    """Of private victims, and by how much more than of victims that were in nobody's training records."""
+def _paired(found: AttackResult, seen: Labelled, victims: Victims) -> tuple[float, ...]:
+    """Of private victims, and by how much more than of victims that were in no training records."""
     assert found.victims is not None
-    private = pairs.private[found.victims]
-    ssim, psnr = (f(seen.images, pairs.images[found.victims]) for f in (ssim_pairs, psnr_pairs))
+    private = victims.private[found.victims]
+    ssim, psnr = (f(seen.images, victims.images[found.victims]) for f in (ssim_pairs, psnr_pairs))
     means = [(float(x[private].mean()), float(x[~private].mean())) for x in (ssim, psnr)]
     return means[0][0], means[1][0], means[0][0] - means[0][1], means[1][0] - means[1][1]
 

@@ -1,28 +1,30 @@
-"""teacher -> release -> attack -> score -> record, each step made once and kept."""
+"""A run from top to bottom: teacher -> release -> attack -> score -> record, each step made once and kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bench import leaderboard, registry
-from bench.api import Teacher
+from bench.api import MembershipAttack
 from bench.errors import RunFailed
 from bench.metrics.table import check
-from bench.nets import Classifier
-from bench.pipeline import evaluation, inversion_stage, membership_stage, plots, steps
-from bench.pipeline.attack_targets import Artists
-from bench.pipeline.job import Job, Settings, prepare, run_spec, setting, shards_of
+from bench.pipeline import inversion_stage, membership_stage, release_step, teacher_steps, utility_stage
+from bench.pipeline.job import Job
+from bench.pipeline.plots import Plots
+from bench.pipeline.run_spec import changed_options, run_spec
+from bench.pipeline.stage_result import StageResult
+from bench.pipeline.trained import Networks
 from bench.privacy.accountant import Overspent
 from bench.storage import provenance
-from bench.storage.records import RECORD, Record, RunSpec, canonical
-from bench.storage.store import Step, publish
+from bench.storage.records import RECORD, Record
+from bench.storage.specs import RunSpec
+from bench.storage.store import publish
 
-__all__ = ["Job", "Outcome", "RunFailed", "Settings", "begin", "prepare", "run", "run_spec"]
+FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
+"""What may go wrong in a step; anything else is a defect of the bench."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +48,86 @@ def run(job: Job, seed: int) -> Outcome:
     if not job.settings.fresh and (known := _published(final)) is not None:
         return Outcome(known, final, cached=True)
     try:
-        record, artists = _walk(job, spec)
-    except (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        finished = _walk(job, spec)
+    except FAILURES as error:
+        reason = _one_line(error)
         if _published(final) is None:
-            record = Record(spec.hash, "failed", reason, asdict(spec), setting(job))
-            record.provenance = _provenance(job, {})
-            _publish(job, record, final, {})
+            _publish(job, _failed(job, spec, reason), final)
         raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
-    _publish(job, record, final, artists)
-    return Outcome(record, final, cached=False)
+    _publish(job, finished, final)
+    return Outcome(finished.record, final, cached=False)
 
 
-def begin(job: Job, seed: int) -> None:
+def prepare_shared(job: Job, seed: int) -> None:
     """Make what runs on the same data share, teacher and evaluator, unless it is there. Raises RunFailed."""
     spec = run_spec(job, seed)
     try:
-        _begin(job, spec)
-    except (RuntimeError, ArithmeticError, ValueError) as error:
-        raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        teacher_steps.teacher(job, spec.release.teacher)
+        teacher_steps.evaluator(job, spec.evaluator)
+    except RunFailed:
+        raise
+    except FAILURES as error:
+        raise RunFailed(_one_line(error)) from error
 
 
-def _begin(job: Job, spec: RunSpec) -> tuple[tuple[Step, Classifier], tuple[Step, Classifier]]:
-    """Teacher and evaluator."""
-    s, m = job.settings, job.material
-    return (
-        steps.teacher(job.store, spec.release.teacher, job.recipe, m, s.teacher_weights, job.context),
-        steps.evaluator(job.store, spec.evaluator, job.evaluator_recipe, m, job.context),
-    )
+@dataclass(frozen=True)
+class _Finished:
+    """A record with the pictures that belong beside it."""
+
+    record: Record
+    plots: Plots
+
+
+def _walk(job: Job, spec: RunSpec) -> _Finished:
+    teacher = teacher_steps.teacher(job, spec.release.teacher)
+    evaluator = teacher_steps.evaluator(job, spec.evaluator)
+    ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
+    student = release_step.release(job, spec.release, teacher.network, ensemble)
+    networks = Networks(teacher, evaluator, ensemble, student)
+    utility = utility_stage.measure(job, networks)
+    attack = _attack(job, spec, networks)
+    return _finished(job, spec, networks, [utility, attack])
+
+
+def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
+    """The attack played on student, teacher and a random net, and scored; nothing where no attack was asked for."""
+    if job.attack is None:
+        return StageResult()
+    if isinstance(job.attack, MembershipAttack):
+        return membership_stage.infer(job, job.attack, spec, networks)
+    return inversion_stage.invert(job, job.attack, spec, networks)
+
+
+def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[StageResult]) -> _Finished:
+    """The record of a run that came to its end."""
+    result = networks.student.result
+    privacy = result["privacy"] | {"noise": job.settings.noise, "solved": result["solved"]}
+    record = Record(spec.hash, "ok", "", asdict(spec), changed_options(job), result["arch"], privacy=privacy)
+    pictures, seconds = Plots(), dict[str, float]()
+    for stage in stages:
+        record.metrics |= stage.metrics
+        record.missing |= stage.missing
+        if stage.status != "ok":
+            record.status, record.reason = stage.status, stage.reason
+        pictures |= stage.plots
+        seconds |= stage.seconds
+    check(record.metrics)
+    record.provenance = _provenance(job, seconds)
+    return _Finished(record, pictures)
+
+
+def _failed(job: Job, spec: RunSpec, reason: str) -> _Finished:
+    record = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
+    record.provenance = _provenance(job, {})
+    return _Finished(record, {})
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
+    return provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
 
 
 def _published(final: Path) -> Record | None:
@@ -86,64 +140,12 @@ def _published(final: Path) -> Record | None:
     return record if complete and record.status != "failed" else None
 
 
-def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
-    s, m = job.settings, job.material
-    (taught, teacher_net), (judged, evaluator_net) = _begin(job, spec)
-    seconds = {"teacher": taught.seconds, "evaluator": judged.seconds}
-    record = Record(spec.hash, "ok", "", asdict(spec), setting(job))
-    members = None
-    if (wanted := spec.release.ensemble) is not None and (shards := shards_of(job)) is not None:
-        trained, members = steps.ensemble(job.store, wanted, shards, m, job.context)
-        seconds["ensemble"] = trained.seconds
-        result = trained.json("result.json")
-        record.metrics |= evaluation.with_interval("ensemble_accuracy", result["correct"], result["tested"])
-        record.metrics["member_accuracy"] = result["member_accuracy"]
-    private = m.private if "private_data" in job.method.needs else None
-    teacher = Teacher(teacher_net, s.teacher, m.data.shape, m.data.classes, m.data.name, private, members)
-    released, student_net = steps.release(job.store, spec.release, job.method, s.budget, teacher, m, job.context)
-    seconds["release"] = released.seconds
-    for name, step in (("teacher_accuracy", taught), ("evaluator_accuracy", judged), ("accuracy", released)):
-        result = step.json("result.json")
-        record.metrics |= evaluation.with_interval(name, result["correct"], result["tested"])
-    result = released.json("result.json")
-    if "control" in result:
-        control = result["control"]
-        record.metrics |= evaluation.with_interval("control_accuracy", control["correct"], control["tested"])
-    record.student = result["arch"]
-    record.privacy = result["privacy"] | {"noise": s.noise, "solved": result["solved"]}
-    artists: Artists = {}
-    if (shown := steps.synthetic(released)) is not None and len(shown):
-        artists["synthetic"] = (
-            "synthetic.png",
-            partial(_draw_synthetic, title=f"{s.method}: synthetic images", images=shown),
-        )
-    if spec.attack is not None:
-        if job.attack is not None and job.attack.goal == "membership":
-            artists |= membership_stage.play(job, spec, record, student_net, teacher_net, seconds)
-        else:
-            artists |= inversion_stage.play(job, spec, record, student_net, teacher_net, evaluator_net, seconds)
-    check(record.metrics)
-    record.provenance = _provenance(job, seconds)
-    return record, artists
-
-
-def _draw_synthetic(path: Path, title: str, images: torch.Tensor) -> None:
-    """At most six rows of ten, or one shorter row."""
-    columns = min(10, len(images))
-    whole = images[: min(60, len(images) // columns * columns)]
-    plots.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
-
-
-def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    return provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
-
-
-def _publish(job: Job, record: Record, final: Path, artists: Artists) -> None:
+def _publish(job: Job, finished: _Finished, final: Path) -> None:
     """Write the record with its pictures into its own directory, then the data set's board."""
     with job.store.exclusive(final) as work:
-        for key, (file, draw) in artists.items():
-            draw(work / file)
-            record.artifacts[key] = file
-        (work / RECORD).write_text(canonical(asdict(record)), encoding="utf-8")
+        for key, plot in finished.plots.items():
+            plot.draw(work / plot.file)
+            finished.record.artifacts[key] = plot.file
+        (work / RECORD).write_text(finished.record.to_json(), encoding="utf-8")
         publish(work, final)
     leaderboard.refresh(job.store.root, job.material.data.name)

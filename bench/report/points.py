@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
+from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
-from bench.storage.records import Record, canonical
+from bench.storage.records import Record
+from bench.storage.specs import canonical
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def promised(record: Record) -> str:
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is not None:
         return str(claim["unit"])
-    return str(accounted["unit"]) if accounted["epsilon"] is not None else "none"
+    return str(accounted["unit"]) if math.isfinite(epsilon_from_json(accounted["epsilon"])) else "none"
 
 
 def fronts(points: Iterable[Point]) -> dict[str, list[Point]]:
@@ -178,7 +180,7 @@ def _series(record: Record) -> str:
 
 
 def _x(found: dict[str, Any]) -> float:
-    return math.inf if found["epsilon"] is None else float(found["epsilon"])
+    return epsilon_from_json(found["epsilon"])
 
 
 def _measure(record: Record) -> str:

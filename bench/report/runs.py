@@ -128,8 +128,7 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
 
 
 def _promise(found: Mapping[str, Any]) -> dict[str, Any]:
-    epsilon = found["epsilon"]
-    return {"epsilon": "inf" if epsilon is None else epsilon, "delta": found["delta"], "unit": found["unit"]}
+    return {name: found[name] for name in ("epsilon", "delta", "unit")}
 
 
 def audit_line(audit: Audit) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from bench.cli import run as run_command
 from bench.errors import BenchError
 from bench.leaderboard.columns import ALL
 from bench.leaderboard.flags import flags_of_row
-from bench.pipeline import run
-from bench.pipeline.job import setting
+from bench.pipeline.job import load_job
+from bench.pipeline.run_spec import changed_options, run_spec
 from bench.report import Sources, boards, charts, command, gather, glossary, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
@@ -38,14 +38,14 @@ SMOKE = "run --method dpsd --tier smoke --teacher datalens"
 def made_by(line: str, out: Path) -> Record:
     """The record that a command line would write, without its results."""
     settings, seeds = run_command.settle(cli.read([*shlex.split(line), "--out", str(out)]))
-    job = run.prepare(settings)
-    spec = run.run_spec(job, seeds[0])
-    return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), setting(job))
+    job = load_job(settings)
+    spec = run_spec(job, seeds[0])
+    return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), changed_options(job))
 
 
 def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> None:
     given = "--attack gmi --attack.iterations 7 --teacher.lr 0.01 --teacher.flip --method.k 2 --teacher.epochs 1"
-    named = "k=2 attack.iterations=7 teacher.lr=0.01 teacher.flip=True epsilon=1.0"
+    named = "k=2 attack.iterations=7 teacher.flip=true teacher.lr=0.01 epsilon=1.0"
     assert made_by(f"{SMOKE} {given} --epsilon 1", tmp_path).setting == named, "epochs are the tier's"
 
 
@@ -362,7 +362,10 @@ class Elements(HTMLParser):
 
 
 def test_text_from_records_cannot_become_markup() -> None:
-    bad = [record(NASTY, attack=NASTY, setting=NASTY, dataset=NASTY), record(setting='"><script>alert(1)</script>')]
+    bad = [
+        record(NASTY, attack=NASTY, options={"method": {NASTY: NASTY}}, dataset=NASTY),
+        record(options={"attack": {'"><script>': "alert(1)</script>"}}),
+    ]
     bad[0].privacy["events"][0]["why"] = NASTY
     reported = [{"paper": NASTY, "dataset": NASTY, "method": "dpsd", "kind": "", "unit_claimed": NASTY}]
     reported[0] |= {"epsilon": "1", "metric": "accuracy", "value": "0.5", "note": NASTY}
@@ -372,7 +375,7 @@ def test_text_from_records_cannot_become_markup() -> None:
     assert not [key for _, pairs in Elements(text).found for key in pairs if key.startswith("on") or key == "style"]
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert data is not None
-    assert json.loads(data[1])["runs"][bad[0].hash]["setting"] == NASTY
+    assert json.loads(data[1])["runs"][bad[0].hash]["setting"] == f"{NASTY}={NASTY}"
 
 
 def test_nothing_is_fetched() -> None:

@@ -20,11 +20,14 @@ pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get ins
 def some_records() -> list[Record]:
     """Records for every corner of the page."""
     found = [record("dpsd", seed, 0.7 + seed / 100, attack="gmi", accounted=7639.0) for seed in (0, 1, 2)]
-    found += [record("dpsd", 0, 0.6, budget=1.0, claim=1.0, accounted=800.0, setting="epsilon=1.0")]
+    found += [record("dpsd", 0, 0.6, budget=1.0, claim=1.0, accounted=800.0, options={"budget": {"epsilon": 1.0}})]
     found += [record("dgd", 0, 0.9, claim=9.5, claim_unit="example", accounted=None)]
     found += [record("pate", 0, 0.05, claim="none", accounted=2.5), record("failing", status="failed")]
     found += [record("weak", 0, 0.8, attack="gmi", status="inconclusive", success=0.3, accounted=12000.0)]
-    found += [record("toy", 0, 0.99, tier="smoke", claim=0.1), record("bad", 0, 0.5, setting=NASTY, claim=100.0)]
+    found += [
+        record("toy", 0, 0.99, tier="smoke", claim=0.1),
+        record("bad", 0, 0.5, options={"method": {NASTY: 1}}, claim=100.0),
+    ]
     found += [record("dpsd", 0, 0.4, dataset="npz-a:b/c d")]
     return sorted(found, key=lambda r: r.hash)
 

@@ -1,4 +1,4 @@
-"""The judge's views and the reference images: looked at and scored once for all runs on the same data."""
+"""The judge's features and the reference images: extracted and scored once for all runs on the same data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import torch
 from conftest import write_toy
 
 from bench.api import AttackResult
-from bench.pipeline import evaluation, inversion_stage, reference_images, run, steps
-from bench.pipeline.run import Job, Settings
+from bench.pipeline import evaluation, inversion_stage, reference_images, run, teacher_steps
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def job(toy: Path, method: str = "no-defence", attack: str = "gmi") -> Job:
     settings = Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
     )
-    return run.prepare(settings)
+    return load_job(settings)
 
 
 def made(toy: Path, kind: str) -> list[Path]:
@@ -32,7 +34,7 @@ def made(toy: Path, kind: str) -> list[Path]:
 
 def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
     records = [run.run(job(toy, *pair), 0).record for pair in (("no-defence", "gmi"), ("dpsd", "mi-face"))]
-    assert [len(made(toy, kind)) for kind in ("views", "references")] == [1, 1]
+    assert [len(made(toy, kind)) for kind in ("features", "reference-images")] == [1, 1]
     for name in ("aux", "class_mean", "held_out"):
         keys = [key for key in records[0].metrics if key.startswith(f"reference_{name}_")]
         assert len(keys) == 6 - (name == "held_out")
@@ -41,35 +43,39 @@ def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
     assert own == [True, False], "gmi has a generator, mi-face has none"
 
 
-def test_what_is_kept_is_what_a_new_look_gives(toy: Path) -> None:
+def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     given = job(toy)
-    spec = run.run_spec(given, 0)
+    spec = run_spec(given, 0)
     run.run(given, 0)
     m, device = given.material, given.device
-    _, evaluator = steps.evaluator(given.store, spec.evaluator, given.evaluator_recipe, m, given.context)
+    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
     test = (m.data.test_images, m.data.test_labels)
-    new = evaluation.appoint(
-        evaluator, m.private, test, evaluation.look(evaluator, m.private[0], m.data.test_images, device), device
+    new = evaluation.make_judge(
+        evaluator,
+        m.private,
+        test,
+        evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device),
+        device,
     )
-    kept = inversion_stage._appoint(given, spec, evaluator)
+    kept = inversion_stage.make_judge(given, spec, evaluator)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
     fresh = reference_images._of_data(given, new)
-    found = reference_images.references(given, spec, kept)
+    found = reference_images.reference_metrics(given, given.attack, spec, kept)
     assert {key: found[key] for key in fresh} == fresh
 
 
 def test_metrics_that_nobody_reads_are_not_computed(toy: Path) -> None:
     given = job(toy)
-    spec = run.run_spec(given, 0)
+    spec = run_spec(given, 0)
     run.run(given, 0)
-    _, evaluator = steps.evaluator(given.store, spec.evaluator, given.evaluator_recipe, given.material, given.context)
-    by = inversion_stage._appoint(given, spec, evaluator)
+    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
+    by = inversion_stage.make_judge(given, spec, evaluator)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
     images = torch.rand(len(targets), *given.material.data.shape, generator=torch.Generator().manual_seed(0))
     result = AttackResult(images, targets, torch.zeros_like(targets))
-    whole, part = (evaluation.judge(result, by, None, None, wanted) for wanted in (None, ["knn_gap"]))
+    whole, part = (evaluation.score(result, by, None, None, wanted) for wanted in (None, ["knn_gap"]))
     assert part.metrics["knn_gap"] == whole.metrics["knn_gap"]
     assert {"ssim", "density", "fid"} <= set(whole.metrics) and not {"ssim", "density", "fid"} & set(part.metrics)
     assert set(part.missing) <= {"knn_gap"}
