@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +37,8 @@ from bench.api import (
 )
 from bench.config import TIERS, Variant, configure, departures, options
 from bench.errors import BenchError
+from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.metrics.table import Metric
 from bench.privacy import Budget, Unit, accountant
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -424,3 +429,51 @@ def toy_knowledge(access: Access) -> AttackerKnowledge:
 def weights(module: nn.Module) -> list[Tensor]:
     """All parameters and buffers of a module."""
     return list(module.state_dict().values())
+
+
+def toy_reconstructions(seed: int = 0) -> Reconstructions:
+    """Noisy private images as reconstructions, with features and logits of a network that learned nothing."""
+    evaluator = toy_teacher(seed).model
+    assert isinstance(evaluator, nets.Classifier)
+    private, held_out = (_labelled(evaluator, *toy_private(number)) for number in (seed, seed + 1))
+    noise = torch.randint(-20, 20, private.images.shape, generator=torch.Generator().manual_seed(seed))
+    made = _labelled(evaluator, (private.images + noise).clamp(0, 255).to(torch.uint8), private.labels)
+    logits = evaluator(made.images / 255).double()
+    return Reconstructions(made.images, made.labels, made.features, logits, private, held_out)
+
+
+def _labelled(evaluator: nets.Classifier, images: Tensor, labels: Tensor) -> Labelled:
+    return Labelled(images, labels, evaluator.features(images / 255))
+
+
+class MetricContract:
+    """What everything relies on in a metric of reconstructed images."""
+
+    metric: ClassVar[Metric]
+
+    def test_is_a_finite_number_and_the_same_again(self) -> None:
+        assert self.metric.measure(toy_reconstructions()) == self.metric.measure(toy_reconstructions())
+
+    def test_the_order_of_the_images_plays_no_part(self) -> None:
+        given = toy_reconstructions()
+        order = torch.randperm(len(given.images), generator=torch.Generator().manual_seed(0))
+        parts = {name: getattr(given, name)[order] for name in ("images", "targets", "features", "logits")}
+        again = self.metric.measure(dataclasses.replace(given, **parts))
+        assert math.isclose(again, self.metric.measure(given), rel_tol=1e-4, abs_tol=1e-9)
+
+    def test_leaves_what_it_is_given_alone(self) -> None:
+        given, untouched = toy_reconstructions(), toy_reconstructions()
+        self.metric.measure(given)
+        for side, other in (
+            (given, untouched),
+            (given.private, untouched.private),
+            (given.held_out, untouched.held_out),
+        ):
+            for name, value in vars(side).items():
+                assert not isinstance(value, Tensor) or torch.equal(value, getattr(other, name)), f"it changes {name}"
+
+    def test_its_module_imports_no_torch(self) -> None:
+        module = getattr(self.metric.compute, "__module__", "")
+        code = f"import sys; sys.path[:0] = {sys.path!r}; import {module}; assert 'torch' not in sys.modules"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, f"boards are read without torch: import it in the function of {module}"

@@ -9,10 +9,11 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from statistics import mean, median
@@ -20,62 +21,77 @@ from typing import Any
 
 from bench import leaderboard, registry
 from bench.leaderboard import reported
+from bench.metrics.table import metrics
+from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = re.compile(r"(<!-- table (\w+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
 ATTACKS = ("gmi", "mi-face", "ami")
-INVERSION = ("gmi", "ked-mi", "vmi", "lomma", "plg-mi", "mi-face", "dafl", "deepinversion", "rlb-mi", "brep-mi", "ami")
-MEMBERSHIP = ("loss-threshold", "rmia", "lira", "shadow")
-TARGETS = {"data": ("dpsd", ""), "label": ("dpsd", "mode=label"), "teacher": ("no-defence", "")}
-"""Targets of the matrix of attacks: method and setting."""
-METHODS = ("dpsd", "fed-dpsd", "dpdfd", "dp-dfd", "dgd")
-BASELINES = (
-    "label-smoothing", "non-private-kd", "dp-sgd", "ts-adp", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg",
-    "dp-gan", "gs-wgan", "dp-sinkhorn", "pate-gan", "pate", "pate-gnmax", "rr", "rr-debiased", "lp-2st", "alibi",
-    "fedavg", "feddf",
-)  # fmt: skip
-CLAIM_HOLDS = ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan", "dp-sinkhorn")
-OF_RUN = ("epsilon", "account", "unit", "delta", "teachers", "solve", "teacher", "student", "noise")
-"""Settings of a board that are options of every run; others are the method's."""
-REMEMBERING = "teacher.epochs=12"
-"""The teachers of recipes/membership.toml, in a setting."""
-SOUND = "account=accounted"
-LABEL = f"epsilon=1.0 {SOUND} unit=label"
-NONE = "epsilon=inf solve=none"
+TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", {"method": {"mode": "label"}}), "teacher": ("no-defence", {})}
+"""Targets of the matrix of attacks: method and options."""
+REMEMBERING = {"epochs": 12}
+"""Options of the teachers of recipes/membership.toml."""
+
+
+def given(**options: Any) -> Changed:
+    """Options as records hold them, group to option to value."""
+    found: Changed = {"method": {}, "budget": {}}
+    for name, value in options.items():
+        found["budget" if name in BUDGET else "method"][name] = value
+    return filled(found)
+
+
+def filled(options: Changed) -> Changed:
+    """The groups that hold any."""
+    return {group: held for group, held in options.items() if held}
+
+
+SOUND: dict[str, Any] = {"account": "accounted"}
+LABEL = given(epsilon=1.0, unit="label", **SOUND)
+NONE = given(epsilon="inf", solve="none")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the README's table: its label, a method, and the setting on each board; None where it is not run."""
+    """A row of the README's table: its label, a method, and the options on each board; None where it is not run."""
 
     label: str
     method: str
-    digits: str | None = ""
-    mnist: str | None = ""
+    digits: Changed | None = field(default_factory=dict)
+    mnist: Changed | None = field(default_factory=dict)
+
+
+def _sound(epsilon: float, digits: int | None, mnist: int | None) -> tuple[Changed | None, Changed | None]:
+    """Options with so many teachers on each board."""
+    made = [None if n is None else given(teachers=n, epsilon=epsilon, **SOUND) for n in (digits, mnist)]
+    return made[0], made[1]
 
 
 LINES = (
     Line("no-defence", "no-defence"),
-    Line(
-        "dpsd, 40 / 50 teachers, `--epsilon 8 --account accounted`", "dpsd", f"teachers=40 epsilon=8.0 {SOUND}",
-        f"teachers=50 epsilon=8.0 {SOUND}",
-    ),
-    Line("dpsd, 40 teachers, `--epsilon 2 --account accounted`", "dpsd", f"teachers=40 epsilon=2.0 {SOUND}", None),
-    Line("dpsd, 50 teachers, `--epsilon 1 --account accounted`", "dpsd", None, f"teachers=50 epsilon=1.0 {SOUND}"),
+    Line("dpsd, 40 / 50 teachers, `--epsilon 8 --account accounted`", "dpsd", *_sound(8.0, 40, 50)),
+    Line("dpsd, 40 teachers, `--epsilon 2 --account accounted`", "dpsd", *_sound(2.0, 40, None)),
+    Line("dpsd, 50 teachers, `--epsilon 1 --account accounted`", "dpsd", *_sound(1.0, None, 50)),
     Line("dp-dfd", "dp-dfd"),
-    Line("dpsd, label mode", "dpsd", "mode=label", "mode=label"),
+    Line("dpsd, label mode", "dpsd", given(mode="label"), given(mode="label")),
     Line("dpdfd", "dpdfd"),
     Line("fed-dpsd", "fed-dpsd"),
-    Line("fed-dpsd, label mode", "fed-dpsd", "mode=label", "mode=label"),
+    Line("fed-dpsd, label mode", "fed-dpsd", given(mode="label"), given(mode="label")),
     Line("dpsd (the default)", "dpsd"),
     Line("dgd", "dgd"),
-    *(Line(name, name) for name in CLAIM_HOLDS),
-    *(Line(f"{name}, `--account accounted`", name, SOUND, SOUND) for name in ("gs-wgan", "pate", "pate-gnmax")),
-    Line("pate-gan, `--account accounted`", "pate-gan", SOUND, SOUND),
+    *(
+        Line(name, name)
+        for name in ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan")
+    ),
+    Line("dp-sinkhorn", "dp-sinkhorn"),
+    *(
+        Line(f"{name}, `--account accounted`", name, given(**SOUND), given(**SOUND))
+        for name in ("gs-wgan", "pate", "pate-gnmax", "pate-gan")
+    ),
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
     *(Line(name, name, NONE, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
-)  # fmt: skip
+)
 Row = dict[str, str]
 
 
@@ -92,10 +108,39 @@ def records() -> dict[str, Record]:
     return {r.hash: r for r in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json"))}
 
 
-def release(name: str, method: str, setting: str | None) -> Row | None:
-    """The row of a release with most seeds, whatever attacked it; None if it was not run."""
-    found = [row for row in board(name) if (row["method"], row["setting"]) == (method, setting)]
-    return max(found, key=lambda row: (len(row["seeds"].split()), row["attack"] == "gmi"), default=None)
+def names(kind: str, folder: str) -> list[str]:
+    """What the registry has of a kind in a folder, by name."""
+    return list(registry.entries(kind, folder))
+
+
+def attacks(goal: str) -> list[str]:
+    """The attacks with a goal, by name."""
+    return [name for name in registry.entries("attack") if registry.load("attack", name).goal == goal]
+
+
+def of(name: str, method: str, options: Changed | None, variant: str | None = None) -> list[Row]:
+    """The rows of a board with a method, exactly these options of its own, and a variant, or any."""
+    rows = [row for row in board(name) if row["method"] == method and variant in (None, row["variant"])]
+    return [row for row in rows if own(row) == options]
+
+
+def own(row: Row) -> Changed:
+    """The options of a row but the attack's."""
+    return filled(reported.options(row["options"]) | {"attack": {}})
+
+
+def release(name: str, method: str, options: Changed | None, variant: str | None = None) -> Row | None:
+    """The row of a release with most seeds, whatever attacked it; None if it was not run.
+
+    Of several variants the default one, if it was run.
+    """
+    usual = registry.variants("method", method)[-1]
+    found = of(name, method, options, variant)
+    return max(
+        found,
+        key=lambda row: (row["variant"] == usual, len(row["seeds"].split()), row["attack"] == "gmi"),
+        default=None,
+    )
 
 
 def accuracy(row: Row | None) -> str:
@@ -110,7 +155,7 @@ def epsilon(row: Row, number: str, unit: str) -> str:
     """A claimed or accounted epsilon of a row."""
     if not row[unit]:
         return "none"
-    if not row[number]:
+    if math.isinf(float(row[number])):
         return "infinite"
     value = float(row[number])
     return f"{value:,.0f}" if value > 100 else f"{value:.3g}"
@@ -129,9 +174,10 @@ def accounted(row: Row) -> str:
     )
 
 
-def attacked(name: str, method: str, setting: str | None) -> str:
+def attacked(name: str, method: str, options: Changed | None) -> str:
     """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
-    rows = {row["attack"]: row for row in board(name) if (row["method"], row["setting"]) == (method, setting)}
+    chosen = release(name, method, options)
+    rows = {row["attack"]: row for row in of(name, method, options, None if chosen is None else chosen["variant"])}
     values = []
     for attack in ATTACKS:
         row = rows.get(attack)
@@ -157,28 +203,35 @@ def results() -> str:
     return table([*heads, f"MNIST: {trio}"], rows)
 
 
-def measured(methods: tuple[str, ...], name: str) -> str:
-    """Every setting of some methods that ran on a data set."""
+def measured(folder: str, name: str) -> str:
+    """Every variant and setting of the methods of a folder that ran on a data set."""
     rows = []
-    for method in methods:
-        for setting in sorted({row["setting"] for row in board(name) if row["method"] == method}):
-            row = release(name, method, setting)
+    for method in names("method", folder):
+        kinds = {(row["variant"], row["setting"]): own(row) for row in board(name) if row["method"] == method}
+        for variant, setting in sorted(kinds):
+            row = release(name, method, kinds[variant, setting], variant)
             if row is not None:
                 mine = [records()[each] for each in row["runs"].split()]
                 minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
                 rows.append([
-                    f"`{method}`", options(setting), accuracy(row) + control(mine), str(len(mine)), claimed(row),
-                    accounted(row), printed(row), f"{minutes:.1f}",
+                    f"`{method}`", variant, typed(own(row)), accuracy(row) + control(mine), str(len(mine)),
+                    claimed(row), accounted(row), printed(row), f"{minutes:.1f}",
                 ])  # fmt: skip
-    return table(["name", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows)
+    return table(
+        ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows
+    )
 
 
-def options(setting: str) -> str:
-    """A board's setting as options of the command."""
-    words = [word.split("=", 1) for word in setting.split()]
-    given = {key: value.removesuffix(".0") for key, value in words if (key, value) != ("solve", "none")}
-    names = {key: key if key in OF_RUN or "." in key else f"method.{key}" for key in given}
-    return "`" + " ".join(f"--{names[key]} {value}" for key, value in given.items()) + "`" if given else ""
+def typed(options: Changed) -> str:
+    """Options as the command takes them; that nothing is solved for goes without saying."""
+    words = []
+    for group, held in options.items():
+        for name, value in sorted(held.items(), key=lambda item: BUDGET.index(item[0]) if group == "budget" else 0):
+            if (name, value) != ("solve", "none"):
+                flag = name if group == "budget" or name == "teachers" else f"{group}.{name}"
+                text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+                words.append(f"--{flag} {text}")
+    return "`" + " ".join(words) + "`" if words else ""
 
 
 def control(mine: list[Record]) -> str:
@@ -203,16 +256,18 @@ def matrix(name: str) -> dict[str, dict[str, Record]]:
             continue
         for target, known in TARGETS.items():
             newest = attack["version"] == registry.load("attack", attack["attack"]).version
-            if newest and (method, record.setting) == known:
+            if newest and (method, filled(record.options)) == known:
                 found.setdefault(attack["attack"], {})[target] = record
     return found
 
 
 def inversion(name: str) -> str:
-    """The matrix of the attacks that reconstruct images."""
+    """The matrix of the attacks that reconstruct images and ran on every target."""
     rows = []
-    for attack in INVERSION:
-        runs = matrix(name)[attack]
+    for attack in attacks("inversion"):
+        runs = matrix(name).get(attack, {})
+        if not runs.keys() >= TARGETS.keys():
+            continue
         first = next(iter(runs.values())).metrics
         success = [first["teacher_attack_accuracy"], first["random_attack_accuracy"]]
         success += [runs[target].metrics["attack_accuracy"] for target in TARGETS]
@@ -227,10 +282,12 @@ def inversion(name: str) -> str:
 
 
 def membership(name: str) -> str:
-    """The matrix of the attacks that guess who was in the training data."""
+    """The matrix of the attacks that guess who was in the training data and ran on every target."""
     rows = []
-    for attack in MEMBERSHIP:
-        runs = matrix(name)[attack]
+    for attack in attacks("membership"):
+        runs = matrix(name).get(attack, {})
+        if not runs.keys() >= TARGETS.keys():
+            continue
         places = [("data", "teacher_"), ("data", "random_"), ("data", ""), ("label", "")]
         rows.append([
             f"`{attack}`", *(interval(runs[target].metrics, f"{of}auc") for target, of in places), power(runs.values()),
@@ -242,31 +299,34 @@ def remembered(name: str) -> str:
     """Membership in the training data of teachers that remember them, by `REMEMBERING`, a value per seed."""
     rows = []
     for row in sorted(board(name), key=lambda row: (row["method"] != "no-defence", row["method"], row["setting"])):
-        if row["attack"] == "loss-threshold" and REMEMBERING in row["setting"]:
+        teacher = reported.options(row["options"])["teacher"]
+        if row["attack"] == "loss-threshold" and REMEMBERING.items() <= teacher.items():
             mine = [records()[each] for each in row["runs"].split()]
-            own = " ".join(word for word in row["setting"].split() if not word.startswith("teacher."))
+            others = filled(own(row) | {"teacher": {}})
             rows.append([
-                f"`{row['method']}`", options(own), accuracy(row), claimed(row), accounted(row),
+                f"`{row['method']}`", row["variant"], typed(others), accuracy(row), claimed(row), accounted(row),
                 " / ".join(interval(r.metrics, "auc") for r in mine),
                 " / ".join(percent(r.metrics["tpr_at_1pct"]) for r in mine), power(mine),
             ])  # fmt: skip
-    heads = ["name", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold", "TPR at FPR 1 %"]
+    heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold"]
+    heads.append(metrics()["tpr_at_1pct"].label)
     return table([*heads, "power"], rows)
 
 
 def audited(name: str) -> str:
     """What audits of whole releases measured, beside what the releases promise for one private record."""
     rows = []
-    for method, setting in sorted({(row["method"], row["setting"]) for row in board(name) if row["epsilon_audited"]}):
-        row = release(name, method, setting)
+    kinds = {(row["method"], row["variant"], row["setting"]): own(row) for row in board(name) if row["epsilon_audited"]}
+    for method, variant, setting in sorted(kinds):
+        row = release(name, method, kinds[method, variant, setting], variant)
         if row is not None:
             found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
             rows.append([
-                f"`{method}`", options(setting), claimed(row), accounted(row),
+                f"`{method}`", variant, typed(own(row)), claimed(row), accounted(row),
                 *(f"{float(value):.2f}" for value in found),
             ])  # fmt: skip
     bounds = ["student, at least", "undefended teacher", "null run", "ceiling"]
-    return table(["name", "options", "claimed", "accounted", *bounds], rows)
+    return table(["name", "variant", "options", "claimed", "accounted", *bounds], rows)
 
 
 def percent(value: float | None) -> str:
@@ -297,8 +357,8 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "results": results,
-    **{f"methods_{name}": partial(measured, METHODS, name) for name in ("digits", "mnist")},
-    **{f"baselines_{name}": partial(measured, BASELINES, name) for name in ("digits", "mnist")},
+    **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist")},
+    **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},

@@ -156,9 +156,9 @@ def test_an_attack_without_power_says_inconclusive() -> None:
     assert rows([record(0, 0.5)])[0]["power"] == "pass"
 
 
-def test_infinite_epsilon_is_empty_and_the_difference_is_flagged() -> None:
+def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
     (row,) = rows([record(0, 0.5, accounted=None)])
-    assert row["epsilon_accounted"] == "" and row["epsilon_claimed"] == "10.0"
+    assert row["epsilon_accounted"] == "inf" and row["epsilon_claimed"] == "10.0"
     assert row["flags"] == "claim!=accounted"
 
 

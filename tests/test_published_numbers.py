@@ -59,9 +59,10 @@ def test_numbers_of_a_row_come_from_its_cells(tables: ModuleType) -> None:
         "10 per answer",
         "7,639",
     )
-    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": ""}
+    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": "inf"}
     assert (tables.accuracy(row), tables.claimed(row), tables.accounted(row)) == ("73.5 %", "none", "infinite")
-    assert tables.options("epsilon=1.0 account=accounted solve=none") == "`--epsilon 1 --account accounted`"
+    options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
+    assert tables.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
 
 
 @pytest.mark.parametrize(("where", "name", "teachers"), [("on digits", "digits", 40), ("at 8", "mnist", 50)])
@@ -74,7 +75,7 @@ def test_controls_that_the_readme_names_are_in_the_records(
         leaderboard.seed(record): record.metrics["control_accuracy"]
         for record in tables.records().values()
         if leaderboard.dataset(record) == name
-        and record.setting == f"teachers={teachers} epsilon=8.0 account=accounted"
+        and tables.filled(record.options) == tables.given(teachers=teachers, epsilon=8.0, account="accounted")
         and record.spec["release"]["method"] == "dpsd"
     }
     assert f"{100 * mean(controls.values()):.1f}" == said
@@ -84,13 +85,12 @@ def test_what_the_readme_says_of_gmi_is_on_the_boards(tables: ModuleType) -> Non
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     (said,) = re.findall(r"finds (\d+) % \(digits\) and (\d+) % \(MNIST\) .* `dp-sgd` (\d+) % and (\d+) %", text)
     pairs = [(name, method) for method in ("dp-teacher", "dp-sgd") for name in ("digits", "mnist")]
-    assert [tables.attacked(name, method, "").split(" / ")[0] for name, method in pairs] == list(said)
+    assert [tables.attacked(name, method, {}).split(" / ")[0] for name, method in pairs] == list(said)
     (said,) = re.findall(r"unseen images by (\d+) % \(teacher\) and (\d+) % \(that student\)", text)
-    sound = "teachers=40 epsilon=2.0 account=accounted"
-    rows = [row for row in tables.board("digits") if row["attack"] == "gmi"]
-    shares = {
-        (row["method"], row["setting"]): 100 * float(row["knn_gap"]) / float(row["knn_distance"])
-        for row in rows
-        if (row["method"], row["setting"]) in (("no-defence", ""), ("dpsd", sound))
-    }
-    assert [f"{shares[key]:.0f}" for key in (("no-defence", ""), ("dpsd", sound))] == list(said)
+    sound = tables.given(teachers=40, epsilon=2.0, account="accounted")
+    (bare,), (ours,) = (
+        [row for row in tables.of("digits", *key) if row["attack"] == "gmi"]
+        for key in (("no-defence", {}), ("dpsd", sound))
+    )
+    shares = [100 * float(row["knn_gap"]) / float(row["knn_distance"]) for row in (bare, ours)]
+    assert [f"{share:.0f}" for share in shares] == list(said)

@@ -106,9 +106,16 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 def _ablation(method: str, options: dict[str, str]) -> str:
     """What `reported.ablation` makes of a board's row that such a cell gives."""
-    own = [f"{key.removeprefix('method.')}={value}" for key, value in options.items() if key.startswith("method.")]
-    budget = "epsilon=None" if options["epsilon"] == "none" else f"epsilon={options['epsilon']}"
-    return reported.ablation(method, " ".join([*own, budget]))
+    own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
+    return reported.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
+
+
+def _value(text: str) -> Any:
+    """An option as records hold it."""
+    try:
+        return float(text)
+    except ValueError:
+        return None if text == "none" else text
 
 
 @pytest.fixture

@@ -14,15 +14,20 @@ from conftest import ROOT
 from bench import registry
 from bench.errors import BenchError
 from bench.leaderboard import reported
+from bench.leaderboard.row_members import options_json
 
 EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
 
 
-def row(method: str, epsilon: object = "", setting: str = "", **more: Any) -> dict[str, Any]:
+def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """A row of MNIST's board."""
+    groups = {"teachers": "method", "epsilon": "budget", "account": "budget", "solve": "budget", "iterations": "attack"}
+    given: dict[str, dict[str, Any]] = {}
+    for name, value in (options or {}).items():
+        given.setdefault(groups.get(name, "method"), {})[name] = value
     usual = {"dataset": "mnist", "split": "iid", "teacher": "resnet34", "accuracy_mean": "0.9", "flags": ""}
     usual |= {"variant": "printed"}
-    return {**usual, "method": method, "epsilon_claimed": epsilon, "setting": setting, **more}
+    return {**usual, "method": method, "epsilon_claimed": epsilon, "options": options_json(given), **more}
 
 
 def raw() -> list[dict[str, str]]:
@@ -82,26 +87,26 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
     ("ours", "accuracy", "source"),
     [
         (row("dpsd", "9.999748"), 0.9785, "dpsd Table I"),
-        (row("dpsd", 0.999965, "epsilon=1.0"), 0.9603, "dpsd Table I"),
-        (row("dpsd", 1.0, "mode=label epsilon=1.0"), 0.9762, "dpsd Table IV"),
-        (row("dpsd", 10.0, "mode=label"), 0.9819, "dpsd Table VI"),
-        (row("dpsd", 9.9997, "ie_weight=0.0"), 0.6637, "dpsd Table VI"),
-        (row("dpsd", 10.0, "mode=label norm_weight=0.0"), 0.8801, "dpsd Table VI"),
-        (row("dpsd", 9.9997, "attack.iterations=3"), 0.9785, "dpsd Table I"),
-        (row("dpdfd", 1.0, "data=private epsilon=1.0"), 0.9762, "dpdfd Table 4"),
-        (row("dpdfd", 1.0, "epsilon=1.0"), 0.9512, "dpdfd Table 1"),
-        (row("dpdfd", 77.0, "sigma=50.0 epsilon=None solve=none"), 0.8314, "dpdfd Table 5"),
-        (row("dp-dfd", 10.0, "alpha=0.0"), 0.9432, "dp-dfd Table III"),
-        (row("dgd", 0.99997, "epsilon=1.0"), 0.736, "dgd Table I"),
+        (row("dpsd", 0.999965, {"epsilon": 1.0}), 0.9603, "dpsd Table I"),
+        (row("dpsd", 1.0, {"mode": "label", "epsilon": 1.0}), 0.9762, "dpsd Table IV"),
+        (row("dpsd", 10.0, {"mode": "label"}), 0.9819, "dpsd Table VI"),
+        (row("dpsd", 9.9997, {"ie_weight": 0.0}), 0.6637, "dpsd Table VI"),
+        (row("dpsd", 10.0, {"mode": "label", "norm_weight": 0.0}), 0.8801, "dpsd Table VI"),
+        (row("dpsd", 9.9997, {"iterations": 3}), 0.9785, "dpsd Table I"),
+        (row("dpdfd", 1.0, {"data": "private", "epsilon": 1.0}), 0.9762, "dpdfd Table 4"),
+        (row("dpdfd", 1.0, {"epsilon": 1.0}), 0.9512, "dpdfd Table 1"),
+        (row("dpdfd", 77.0, {"sigma": 50.0, "epsilon": None, "solve": "none"}), 0.8314, "dpdfd Table 5"),
+        (row("dp-dfd", 10.0, {"alpha": 0.0}), 0.9432, "dp-dfd Table III"),
+        (row("dgd", 0.99997, {"epsilon": 1.0}), 0.736, "dgd Table I"),
         (row("no-defence"), 0.9921, "dp-dfd Table I"),
         (row("fedavg", None), 0.9055, "dpsd Table V"),
         (row("fed-dpsd", 9.99), 0.9576, "dpsd Table V"),
-        (row("dp-sgd", 2.0, "epsilon=2.0"), 0.95, "dpdfd Table 2"),
+        (row("dp-sgd", 2.0, {"epsilon": 2.0}), 0.95, "dpdfd Table 2"),
         (row("dp-sgd", 2.0, dataset="cifar10-jpeg"), 0.6623, "dpdfd Table 2"),
         (row("dpdfd", 2.0, dataset="imagenet", teacher="tv:vit_b_16"), 0.688, "dpdfd Table 3"),
         (row("alibi", 3.0, dataset="cifar100"), 0.55, "dp-dfd Table II"),
     ],
-    ids=lambda value: f"{value['method']} {value['setting']}" if isinstance(value, dict) else None,
+    ids=lambda value: f"{value['method']} {value['options']}" if isinstance(value, dict) else None,
 )
 def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: float, source: str) -> None:
     joined = reported.join(ours)
@@ -112,21 +117,21 @@ def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: f
 @pytest.mark.parametrize(
     "ours",
     [
-        row("dpsd", 9.9, ""),
-        row("dpsd", "", "teachers=50 epsilon=1.0 account=accounted"),
+        row("dpsd", 9.9, {}),
+        row("dpsd", "", {"teachers": 50, "epsilon": 1.0, "account": "accounted"}),
         row("dpsd", 10.0, dataset="digits"),
         row("dpsd", 10.0, split="disjoint-low"),
-        row("dpsd", 0.1, "mode=label epsilon=0.1"),
-        row("fed-dpsd", 10.0, "mode=label"),
-        row("dpdfd", 77.0, "sigma=51.0 epsilon=None solve=none"),
-        row("dpdfd", 10.0, "data=private"),
+        row("dpsd", 0.1, {"mode": "label", "epsilon": 0.1}),
+        row("fed-dpsd", 10.0, {"mode": "label"}),
+        row("dpdfd", 77.0, {"sigma": 51.0, "epsilon": None, "solve": "none"}),
+        row("dpdfd", 10.0, {"data": "private"}),
         row("dpdfd", 2.0, dataset="imagenet", teacher="resnet18"),
         row("no-defence", 10.0),
         row("dp-merf", None, dataset="celeba-g"),
         row("alibi", 1.0, dataset="cifar10"),
         row("random-guess"),
     ],
-    ids=lambda ours: f"{ours['method']} {ours['epsilon_claimed']} {ours['setting']}",
+    ids=lambda ours: f"{ours['method']} {ours['epsilon_claimed']} {ours['options']}",
 )
 def test_no_number_where_the_papers_print_none(ours: dict[str, Any]) -> None:
     assert reported.join(ours | {"flags": "other-unit"}) == EMPTY | {"flags": "other-unit"}
@@ -134,7 +139,7 @@ def test_no_number_where_the_papers_print_none(ours: dict[str, Any]) -> None:
 
 def test_flags_name_issues_and_disagreeing_sources() -> None:
     assert reported.join(row("dpsd", 10.0, flags="other-unit"))["flags"] == "other-unit"
-    label = reported.join(row("dpsd", 1.0, "mode=label", flags="other-unit"))
+    label = reported.join(row("dpsd", 1.0, {"mode": "label"}, flags="other-unit"))
     assert label["flags"] == "other-unit reported:same-numbers-other-method"
     assert "reported-differs" in reported.join(row("g-pate", 1.0))["flags"].split()
     assert "reported-differs" not in reported.join(row("pate-gan", 1.0))["flags"].split()
@@ -187,10 +192,10 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
     rows = [
-        row("dpsd", 10.0, "choose=9", accuracy_mean="0.99", seeds="0 1 2", runs="a"),
-        row("dpsd", 10.0, "", accuracy_mean="0.50", seeds="0", runs="b"),
-        row("dpsd", 10.0, "attack.steps=2", accuracy_mean="0.40", seeds="0 1", runs="c"),
-        row("dpsd", 10.0, "", accuracy_mean="", seeds="0 1 2 3", runs="failed"),
+        row("dpsd", 10.0, {"choose": 9}, accuracy_mean="0.99", seeds="0 1 2", runs="a"),
+        row("dpsd", 10.0, {}, accuracy_mean="0.50", seeds="0", runs="b"),
+        row("dpsd", 10.0, {"iterations": 2}, accuracy_mean="0.40", seeds="0 1", runs="c"),
+        row("dpsd", 10.0, {}, accuracy_mean="", seeds="0 1 2 3", runs="failed"),
     ]
     entries = [e for e in reported.table("dpsd", "Table I") if e.dataset == "mnist"]
     lines = reported.compare(entries, rows, lambda method, dataset: method != "datalens")

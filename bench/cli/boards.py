@@ -19,7 +19,7 @@ DESCRIPTION = (
     "Without options: print the boards of your runs. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
-WIDTH = 255
+WIDTH = 300
 UNITS = {"epsilon_claimed": "claim_unit", "epsilon_accounted": "unit"}
 """An epsilon's column to that of what it protects one of, which stands in the same cell."""
 
@@ -118,8 +118,8 @@ def _print(path: Path) -> None:
 
 def _cell(column: Column, row: Mapping[Any, Any]) -> str:
     text, unit = str(row[column.key]), str(row.get(UNITS.get(column.key, ""), ""))
-    if unit:
-        return f"{float(text):.4g} per {unit}" if text else f"infinite per {unit}"
+    if text and unit:
+        return f"{float(text):.4g} per {unit}".replace("inf ", "infinite ")
     if text and column.kind in ("number", "percent", "epsilon"):
         return f"{float(text):.4g}"
     return text or "-"

@@ -20,7 +20,7 @@ DESCRIPTION = (
     "attacks fared; then every other row with the reason against it. Claims of the papers play no part."
 )
 UNITS = ("example", "label", "query", "client")
-WIDTH = 170
+WIDTH = 200
 ATTACKS = "attacks on the student"
 WHOLE = ("over seeds", "eps accounted", ATTACKS)
 """Columns whose lines are not broken."""

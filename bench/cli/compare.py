@@ -22,7 +22,7 @@ DESCRIPTION = (
     "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, difference, "
     "and flags. What we lack is marked planned (the bench has no such method or data) or not run."
 )
-WIDTH = 170
+WIDTH = 200
 FIELDS = (
     "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
     "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "difference",
@@ -136,7 +136,7 @@ def _show(title: str, lines: Sequence[Line]) -> None:
             ours = ("", line.state, "", "", "", "")
         else:
             spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
-            accounted = f"{float(cells['epsilon_accounted']):.4g}" if cells["epsilon_accounted"] else "infinite"
+            accounted = f"{float(cells['epsilon_accounted']):.4g}".replace("inf", "infinite")
             ours = (
                 cells["variant"],
                 f"{float(cells['ours']):.4f}{spread}",

@@ -74,6 +74,7 @@ ALL = (
     Column("variant", "variant", core=True, tip="The paper's algorithm as printed, made to learn (working), or ours."),
     Column("kind", "kind"),
     Column("setting", "setting", core=True, tip="What differs from the defaults of the variant and the tier."),
+    Column("options", "options", beside=True, tip="The setting as data: group to option to value, as JSON."),
     Column("teacher", "teacher", core=True),
     Column("student", "student"),
     *_of(BUILT_IN, classifier=True),

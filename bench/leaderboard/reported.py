@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ import pandas as pd
 
 from bench import registry
 from bench.errors import BenchError
+from bench.storage.options import GROUPS, Changed
 
 FILE = registry.ROOT / "leaderboards" / "reported.csv"
 COLUMNS = (
@@ -143,59 +145,65 @@ def _printed_ablation(method: str, epsilon: str, printed: dict[str, str]) -> str
     return " ".join(found)
 
 
-def options(setting: str) -> dict[str, str]:
-    """The options in a board's column `setting`, those of the attack left out.
-
-    >>> options("mode=label attack.steps=3 epsilon=1.0")
-    {'mode': 'label', 'epsilon': '1.0'}
-    """
-    pairs = (word.split("=", 1) for word in setting.split() if "=" in word)
-    return {key: value for key, value in pairs if not key.startswith("attack.")}
-
-
 @lru_cache
-def ablation(method: str, setting: str) -> str:
-    """The papers' ablation that a board's row is, from its setting; "" for the method itself.
+def options(cell: str) -> Changed:
+    """The options in a board's column of that name, group to option to value.
 
-    >>> ablation("dpsd", "ie_weight=0.0 epsilon=1.0")
+    >>> options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
+    {'mode': 'label'}
+    """
+    none: Changed = {group: {} for group in GROUPS}
+    return none | (json.loads(cell) if cell else {})
+
+
+def ablation(method: str, given: Changed) -> str:
+    """The papers' ablation that a board's row is, from its options; "" for the method itself.
+
+    >>> ablation("dpsd", {"method": {"ie_weight": 0.0}, "budget": {"epsilon": 1.0}})
     'loss=CE+NORM'
     """
-    given, found = options(setting), []
-    if method == "dgd" and given.get("aggregation") == "gaussian" and given.get("images") == "private":
+    own, found = given.get("method", {}), []
+    if method == "dgd" and own.get("aggregation") == "gaussian" and own.get("images") == "private":
         found.append("aggregation=gaussian images=private")
-    if method == "dpsd" and given.get("discriminator") == "teacher":
+    if method == "dpsd" and own.get("discriminator") == "teacher":
         found.append("discriminator=teacher")
     terms = TERMS_DP_DFD if method == "dp-dfd" else TERMS if method in ("dpdfd", "dpsd") else {}
-    kept = [term for option, term in terms.items() if _number(given.get(option)) != 0]
+    kept = [term for option, term in terms.items() if own.get(option) != 0]
     if len(kept) < len(terms):
         found.append(f"loss={'+'.join(kept)}")
-    if given.get("data") == "private":
+    if own.get("data") == "private":
         found.append("data=private")
-    if given.get("epsilon") == "none" and "sigma" in given:
-        found.append(f"sigma={float(given['sigma']):g}")
+    if given.get("budget", {}).get("epsilon", 10.0) is None and "sigma" in own:
+        found.append(f"sigma={own['sigma']:g}")
     return " ".join(found)
 
 
 def find(
-    dataset: str, method: str, epsilon: float | None, setting: str = "", teacher: str = "", split: str = "iid"
+    dataset: str,
+    method: str,
+    epsilon: float | None,
+    given: Changed | None = None,
+    teacher: str = "",
+    split: str = "iid",
 ) -> tuple[Reported, ...]:
     """The printed accuracies of a board's row, best source first.
 
-    Same data set, same method, same claimed epsilon (compared as numbers; None matches only methods that promise
-    nothing), same ablation, and for methods with two modes the same mode. The method's own paper comes first, tables
-    before sentences, then the file's order.
+    Same data set, same method, same claimed epsilon (compared as numbers; none and infinity match methods alone that
+    promise nothing), same ablation, and for methods with two modes the same mode. The method's own paper comes first,
+    tables before sentences, then the file's order.
 
     Args:
         dataset: a board's name.
-        epsilon: claimed, or None.
-        setting: the board's column.
+        epsilon: claimed; None where nothing is.
+        given: what differs from the defaults, group to option to value.
         teacher: network, which matters where a table compares teachers.
         split: only rows of all classes have a printed counterpart.
     """
     if split.startswith("disjoint"):
         return ()
-    label = method in MODES and options(setting).get("mode") == "label"
-    return _printed(DATASETS.get(dataset, dataset), method, ablation(method, setting), label, teacher, epsilon)
+    given = given or {}
+    label = method in MODES and given.get("method", {}).get("mode") == "label"
+    return _printed(DATASETS.get(dataset, dataset), method, ablation(method, given), label, teacher, epsilon)
 
 
 @lru_cache
@@ -217,7 +225,7 @@ def _of(row: Row, dataset: str = "") -> tuple[Reported, ...]:
         dataset or str(row.get("dataset") or ""),
         str(row["method"]),
         _number(row.get("epsilon_claimed")),
-        str(row.get("setting") or ""),
+        options(str(_blank(row.get("options")))),
         str(row.get("teacher") or ""),
         str(row.get("split") or "iid"),
     )
@@ -240,7 +248,7 @@ def _rank(entry: Reported) -> tuple[bool, bool]:
 
 def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
     if entry.unit == "none":
-        return claimed is None
+        return claimed is None or math.isinf(claimed)
     if entry.epsilon is None:
         return "sigma=" in entry.ablation
     return claimed is not None and math.isclose(entry.epsilon, claimed, rel_tol=CLOSE)
@@ -367,9 +375,10 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
 
 
 def _plainness(row: Row) -> tuple[int, int, str, str]:
-    given = options(str(_blank(row.get("setting"))))
+    given = options(str(_blank(row.get("options"))))
     seeds = str(_blank(row.get("seeds"))).split()
-    return len(given), -len(seeds), str(row.get("setting")), str(row.get("runs"))
+    number = sum(len(given[group]) for group in GROUPS if group != "attack")
+    return number, -len(seeds), str(row.get("options")), str(row.get("runs"))
 
 
 def boards(folder: Path) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import orjson
 from bench.leaderboard.columns import NUMBERS
 from bench.leaderboard.flags import flags
 from bench.privacy.budget import epsilon_from_json
+from bench.storage.options import Changed
 from bench.storage.records import Audit, Record
 
 
@@ -45,10 +47,14 @@ def versions(record: Record) -> str:
     return " ".join(f"{name}={version}" for name, version in sorted(record.provenance.get("versions", {}).items()))
 
 
-def _finite(promise: dict[str, Any]) -> float | None:
-    """The epsilon of a claim or an account; None where it is infinite or nothing is promised."""
-    epsilon = epsilon_from_json(promise["epsilon"]) if promise else math.inf
-    return epsilon if math.isfinite(epsilon) else None
+def _epsilon(promise: dict[str, Any]) -> float | None:
+    """The epsilon of a claim or an account, infinity included; None where nothing is promised."""
+    return epsilon_from_json(promise["epsilon"]) if promise else None
+
+
+def options_json(options: Changed) -> str:
+    """The options of a record in a cell of a board: JSON of the groups that hold any; "" for none."""
+    return json.dumps(given, sort_keys=True) if (given := {k: v for k, v in options.items() if v}) else ""
 
 
 class Member(NamedTuple):
@@ -56,10 +62,11 @@ class Member(NamedTuple):
 
     Attributes:
         seed, hash, status, setting, student: the record's.
+        options: the setting as data (`options_json`).
         numbers: its metrics in the order of `NUMBERS`, None where it has none.
         attacked: whether an attack's success was measured.
-        claimed, claim_unit: of the claim; the number is None where it is infinite, both where nothing is claimed.
-        accounted, unit, relation, delta: what is proved, None where it is infinite; all None where the run failed.
+        claimed, claim_unit: of the claim, infinity included; both None where nothing is claimed.
+        accounted, unit, relation, delta: what is proved, infinity included; all None where the run failed.
         flags: `flags` of the record, in one string.
         seconds, device: what it took, and where.
         versions: of the libraries, as text; "" where the run failed.
@@ -70,6 +77,7 @@ class Member(NamedTuple):
     hash: str
     status: str
     setting: str
+    options: str
     student: str
     numbers: tuple[float | None, ...]
     attacked: bool
@@ -96,12 +104,13 @@ class Member(NamedTuple):
             record.hash,
             record.status,
             record.setting,
+            options_json(record.options),
             record.student,
             tuple([metrics.get(key) for key in NUMBERS]),
             "attack_accuracy" in metrics or "auc" in metrics,
-            _finite(claim),
+            _epsilon(claim),
             claim.get("unit"),
-            _finite(proved),
+            _epsilon(proved),
             proved.get("unit"),
             proved.get("relation"),
             proved.get("delta"),

@@ -107,6 +107,7 @@ class Rows:
         row = group.shared | {
             "kind": folders.get(group.shared["method"], "unknown"),
             "setting": members[0].setting,
+            "options": members[0].options,
             "seeds": " ".join([str(member.seed) for member in members]),
             "failed": len(members) - len(done),
             "runs": " ".join([member.hash for member in members]),

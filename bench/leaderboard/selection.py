@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from bench.leaderboard.reported import options
+from bench.storage.options import described
 
 Row = Mapping[str, Any]
 EXACT = 1e-9
@@ -53,7 +58,7 @@ class Candidate:
 
     @property
     def epsilon(self) -> float | None:
-        """Accounted; None is infinite."""
+        """Accounted, infinity included; None where no run was finished."""
         return number(self.row["epsilon_accounted"])
 
     @property
@@ -121,8 +126,8 @@ def _candidate(group: list[Row]) -> Candidate:
 
 
 def released(row: Row) -> str:
-    """The setting of a row without the attack's options."""
-    return " ".join(word for word in str(row["setting"]).split() if not word.startswith("attack."))
+    """The options of a row but the attack's, in a line."""
+    return described(options(str(row["options"])) | {"attack": {}})
 
 
 def attacked(row: Row) -> str:
@@ -143,28 +148,29 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
     """Why a candidate does not meet constraints, in a line; "" if it does."""
     row, epsilon, accuracy = candidate.row, candidate.epsilon, candidate.accuracy
     claim = number(row["epsilon_claimed"])
-    much = "infinite" if claim is None else f"{claim:.4g}"
-    claimed = f"claimed {much} per {row['claim_unit']}" if row["claim_unit"] else "nothing claimed"
+    claimed = "nothing claimed" if claim is None else f"claimed {_infinite(claim)} per {row['claim_unit']}"
     if row["tier"] == "smoke":
         return "tier smoke, whose numbers mean nothing"
-    if accuracy is None:
+    if accuracy is None or epsilon is None:
         return "no run of it was finished"
     if row["unit"] != constraints.unit:
         return f"{claimed}, accounted per {row['unit']}, not per {constraints.unit}"
     if "refuted" in candidate.flags:
         return f"{claimed}, refuted by an audit"
-    if epsilon is None:
-        return f"{claimed}, accounted infinite"
     if epsilon > constraints.epsilon * (1 + EXACT):
-        return f"{claimed}, accounted {epsilon:.4g}"
+        return f"{claimed}, accounted {_infinite(epsilon)}"
     if accuracy < constraints.accuracy:
         return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {constraints.accuracy:g}"
     return ""
 
 
+def _infinite(epsilon: float) -> str:
+    return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+
+
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
     """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy."""
-    sound = [c for c in found if not objection(c, Constraints(constraints.unit, float("inf"), 0.0))]
+    sound = [c for c in found if not objection(c, Constraints(constraints.unit, sys.float_info.max, 0.0))]
     lines = []
     within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]
     if within:

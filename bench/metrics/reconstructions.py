@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images of people's own classes, as the evaluator sees them.
+    """Labelled images, as the evaluator sees them.
 
     Attributes:
         images: (m, c, h, w) uint8.

@@ -3,9 +3,9 @@
 A record's key is a prefix, which says whose number it is (`SUBJECTS`), and a metric's key: `teacher_auc`. Shares and
 areas have bounds beside them, `auc.lo` and `auc.hi`, of their 95 % interval.
 
-A metric of reconstructed images is a plug-in: a `Metric` with `compute`, called METRIC in a file of this folder that
-has the metric's name, or under the metric's name in the entry point group `bench.metrics` of another distribution. It
-then is in records, on boards, on the report page and in the terminal, and no other file knows of it.
+A metric of reconstructed images is a plug-in: a `Metric` with `compute`, called METRIC in a file of `image_metrics/`
+that has the metric's name, or an entry point of the metric's name in the group `bench.metrics` of another distribution.
+It then is in records, on boards, on the report page and in the terminal, and no other file knows of it.
 
 Importing this module imports no torch, so that boards and `--help` come at once; a plug-in imports it in its function.
 """
@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 Of = Literal["classifier", "reconstructions", "membership", "run"]
 Better = Literal["up", "down", "neither"]
 GROUP = "bench.metrics"
-FOLDER = Path(__file__).parent
+FOLDER = "image_metrics"
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 BOUNDS = (".lo", ".hi")
 
@@ -261,13 +261,12 @@ Place = tuple[str, str, Callable[[], Any]]
 
 
 def _files() -> list[Place]:
-    """The files of this folder that define a METRIC; other files hold what several metrics need."""
-    names = [path.stem for path in FOLDER.glob("*.py") if re.search(r"^METRIC = ", path.read_text("utf-8"), re.M)]
-    return [(f"{__package__}.{name}", name, lambda n=name: _member(n)) for name in names]  # type: ignore[misc]
+    modules = [f"{__package__}.{FOLDER}.{path.stem}" for path in (Path(__file__).parent / FOLDER).glob("[a-z]*.py")]
+    return [(module, module.rpartition(".")[2], partial(_member, module)) for module in modules]
 
 
-def _member(name: str) -> Any:
-    return importlib.import_module(f"{__package__}.{name}").METRIC
+def _member(module: str) -> Any:
+    return importlib.import_module(module).METRIC
 
 
 def _entry_points() -> list[Place]:

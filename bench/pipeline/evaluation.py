@@ -41,21 +41,12 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Features:
-    """Labelled images as the evaluator sees them: uint8 images (m, c, h, w), labels (m,), feature vectors (m, d)."""
-
-    images: Tensor
-    labels: Tensor
-    vectors: Tensor
-
-
-@dataclass(frozen=True)
 class Judge:
     """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator."""
 
     evaluator: Classifier
-    private: Features
-    held_out: Features
+    private: Labelled
+    held_out: Labelled
     device: torch.device
     directions: Tensor
     """(d, k) leading principal directions of the private features."""
@@ -93,7 +84,7 @@ def make_judge(
     device: torch.device,
 ) -> Judge:
     """A judge, with the cached features of private and held-out (images, labels)."""
-    ours, theirs = Features(*private, cache.private), Features(*held_out, cache.held_out)
+    ours, theirs = Labelled(*private, cache.private), Labelled(*held_out, cache.held_out)
     return Judge(evaluator, ours, theirs, device, cache.directions)
 
 
@@ -116,7 +107,7 @@ def score(
         found = replace(found, targets=victims.labels[found.victims])
     images = (found.images * 255).round().to(torch.uint8)
     logits = predict(judge.evaluator, images, judge.device).double()
-    seen = Features(images, found.targets, features(judge.evaluator, images, judge.device))
+    seen = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
     metrics = _always(found, seen, logits, judge, target)
     missing: dict[str, str] = {}
     for names, measure in _measures(found, seen, logits, judge, victims):
@@ -130,7 +121,7 @@ def score(
     return Scored(metrics, missing, confusion(logits, found.targets))
 
 
-def _always(found: AttackResult, seen: Features, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
+def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
     """What every set of images has a number for."""
     hits = logits.argmax(1) == found.targets
     metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
@@ -139,7 +130,7 @@ def _always(found: AttackResult, seen: Features, logits: Tensor, judge: Judge, t
         agreed = predict(target, seen.images, judge.device).argmax(1) == found.targets
         metrics["target_accuracy"] = float(agreed.double().mean())
     private = judge.private
-    metrics["knn_distance"] = knn_distance(seen.vectors, seen.labels, private.vectors, private.labels)
+    metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
     return metrics
 
 
@@ -147,7 +138,7 @@ Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
 
 
 def _measures(
-    found: AttackResult, seen: Features, logits: Tensor, judge: Judge, victims: Victims | None
+    found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
 ) -> list[Measure]:
     """What may be impossible to compute, for a reason that ValueError gives: names, and what computes them."""
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
@@ -166,10 +157,9 @@ def _measures(
     ]
 
 
-def _plugins(seen: Features, logits: Tensor, judge: Judge) -> list[Measure]:
+def _plugins(seen: Labelled, logits: Tensor, judge: Judge) -> list[Measure]:
     """The metrics that compute themselves."""
-    private, held_out = (Labelled(side.images, side.labels, side.vectors) for side in (judge.private, judge.held_out))
-    given = Reconstructions(seen.images, seen.labels, seen.vectors, logits, private, held_out)
+    given = Reconstructions(seen.images, seen.labels, seen.features, logits, judge.private, judge.held_out)
     return [((metric.key,), partial(_alone, metric, given)) for metric in computed()]
 
 
@@ -182,35 +172,35 @@ def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
     return found.score_mean, found.score_std, found.e6_mean, found.within_class
 
 
-def _frechet(seen: Features, judge: Judge) -> float:
+def _frechet(seen: Labelled, judge: Judge) -> float:
     """In the leading principal directions of the private features, against as many private images of each class."""
     directions = judge.directions
     reason = too_few_images(len(seen.images), directions.shape[1])
     if reason is not None:
         raise ValueError(reason)
     chosen = matched_subset(judge.private.labels, seen.labels, SEED)
-    return frechet_distance(seen.vectors @ directions, judge.private.vectors[chosen] @ directions)
+    return frechet_distance(seen.features @ directions, judge.private.features[chosen] @ directions)
 
 
-def _prdc(seen: Features, judge: Judge) -> tuple[float, ...]:
+def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
     """Against as many private images of each class as there are reconstructions."""
     chosen = matched_subset(judge.private.labels, seen.labels, SEED)
-    found = prdc(seen.vectors, seen.labels, judge.private.vectors[chosen], judge.private.labels[chosen])
+    found = prdc(seen.features, seen.labels, judge.private.features[chosen], judge.private.labels[chosen])
     return found.precision, found.recall, found.density, found.coverage
 
 
-def _gap(seen: Features, judge: Judge) -> float:
+def _gap(seen: Labelled, judge: Judge) -> float:
     private, unseen = judge.private, judge.held_out
-    return knn_gap(seen.vectors, seen.labels, private.vectors, private.labels, unseen.vectors, unseen.labels, SEED)
+    return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
 
 
-def _best(seen: Features, judge: Judge) -> tuple[float, ...]:
+def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
     """The private image of the class that is most alike, and the class's mean image."""
     best = best_match(seen.images, seen.labels, judge.private.images, judge.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 
 
-def _paired(found: AttackResult, seen: Features, victims: Victims) -> tuple[float, ...]:
+def _paired(found: AttackResult, seen: Labelled, victims: Victims) -> tuple[float, ...]:
     """Of private victims, and by how much more than of victims that were in no training records."""
     assert found.victims is not None
     private = victims.private[found.victims]

@@ -7,21 +7,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.leaderboard.columns import ALL
-
-INFINITE = "inf"
-"""How an infinite epsilon is written in the page's JSON."""
+from bench.privacy.budget import INFINITE
 
 
 def rows(table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-    """The rows of a board: column to value, with empty cells left out and infinite epsilons as "inf"."""
+    """The rows of a board: column to value, with empty cells left out and infinity as "inf"."""
     return [_row(row) for row in table]
 
 
 def _row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    found = {str(key): value for key, value in row.items() if not _empty(value)}
-    for number, unit in (("epsilon_claimed", "claim_unit"), ("epsilon_accounted", "unit")):
-        if unit in found and number not in found:
-            found[number] = INFINITE
+    found = {str(key): INFINITE if value == math.inf else value for key, value in row.items() if not _empty(value)}
     for key in ("runs", "flags", "seeds"):
         found[key] = str(found[key]).split() if key in found else []
     return found

@@ -22,7 +22,8 @@ def cells(method: str, **more: Any) -> dict[str, Any]:
         "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
         "student": "datalens",
         "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
-        "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0, "seconds": 12.3, "device": "cpu",
+        "epsilon_accounted": "inf", "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0,
+        "seconds": 12.3, "device": "cpu",
     }  # fmt: skip
     return dict.fromkeys(COLUMNS, "") | usual | {"method": method, "runs": method} | more
 
@@ -55,10 +56,10 @@ def boards(tmp_path: Path) -> Path:
         cells("dgd", claim_unit="example", accuracy_mean=0.98),
         proved("pate", 2.0, 0.93, attack="gmi", attack_variant="working", access="weights",
                attack_accuracy=0.4, teacher_attack_accuracy=0.9,
-               power="pass", setting="epsilon=2.0 attack.steps=9"),
+               power="pass", options='{"attack": {"steps": 9}, "budget": {"epsilon": 2.0}}'),
         proved("pate", 2.0, 0.93, attack="lira", attack_variant="printed", access="scores",
                auc=0.52, teacher_auc=0.61, power="inconclusive",
-               setting="epsilon=2.0", seeds="0"),
+               options='{"budget": {"epsilon": 2.0}}', seeds="0"),
         proved("dp-sgd", 8.0, 0.96),
         proved("dp-teacher", 8.01, 0.97),
         proved("psg", 1.0, 0.97, flags="refuted"),
@@ -171,8 +172,8 @@ def measured(tmp_path: Path) -> Path:
         cells("dpsd", epsilon_claimed=9.999748, epsilon_accounted=7638.8, accuracy_mean=0.77, accuracy_std=0.02,
               flags="other-unit"),
         cells("dpsd", epsilon_claimed=9.9997, epsilon_accounted=7638.8, accuracy_mean=0.1, variant="working"),
-        cells("dpsd", epsilon_claimed=1.0, setting="mode=label epsilon=1.0", accuracy_mean=0.6),
-        cells("dpsd", epsilon_claimed=0.99999, setting="epsilon=1.0", accuracy_mean=0.5, tier="smoke"),
+        cells("dpsd", epsilon_claimed=1.0, options='{"method": {"mode": "label"}}', accuracy_mean=0.6),
+        cells("dpsd", epsilon_claimed=0.99999, options='{"budget": {"epsilon": 1.0}}', accuracy_mean=0.5, tier="smoke"),
     ]  # fmt: skip
     return write(tmp_path / "leaderboards", rows)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.metrics import feature_distance, inversion
+from bench.metrics import inversion
+from bench.metrics.image_metrics.feature_distance import feature_distance
 
 
 def random_case(n: int = 23, m: int = 41, f: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -55,9 +56,7 @@ def test_knn_distance_keeps_small_differences_of_large_features() -> None:
 def test_feature_distance_against_a_slow_reference() -> None:
     features, targets, private, labels = random_case()
     slow = [float(((x - private[labels == y].mean(0)) ** 2).sum()) for x, y in zip(features, targets, strict=True)]
-    assert feature_distance.feature_distance(features, targets, private, labels) == pytest.approx(
-        np.mean(slow), rel=1e-5
-    )
+    assert feature_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
 
 
 @pytest.mark.parametrize("as_uint8", [False, True])
@@ -76,7 +75,7 @@ def test_nearest_private_against_a_slow_reference(as_uint8: bool, monkeypatch: p
     assert found.tolist() == slow
 
 
-MEASURES = [inversion.knn_distance, feature_distance.feature_distance, inversion.nearest_private]
+MEASURES = [inversion.knn_distance, feature_distance, inversion.nearest_private]
 
 
 @pytest.mark.parametrize("measure", MEASURES)

@@ -14,8 +14,9 @@ from conftest import ROOT
 
 from bench.errors import BenchError
 from bench.metrics import table
-from bench.metrics.feature_distance import METRIC
+from bench.metrics.image_metrics.feature_distance import METRIC
 from bench.metrics.table import BUILT_IN, SUBJECTS, Metric, check, computed, entry, metrics
+from bench.testing import MetricContract
 
 PUBLISHED = ROOT / "leaderboards" / "records"
 
@@ -84,6 +85,28 @@ def test_the_folder_s_plug_ins_compute_themselves_and_others_do_not() -> None:
     assert {metric.compute for metric in BUILT_IN} == {None}
 
 
+class TestFeatureDistance(MetricContract):
+    metric = METRIC
+
+
+def test_the_contract_notices_what_breaks_it() -> None:
+    def first(given: Any) -> float:
+        return float(given.images[0].sum())
+
+    def greedy(given: Any) -> float:
+        given.private.features.zero_()
+        return 1.0
+
+    for compute, broken in (
+        (first, "the_order_of_the_images_plays_no_part"),
+        (greedy, "leaves_what_it_is_given_alone"),
+    ):
+        made = MetricContract()
+        made.metric = replace(METRIC, compute=compute)  # type: ignore[misc]
+        with pytest.raises(AssertionError):
+            getattr(made, f"test_{broken}")()
+
+
 class Point:
     """An entry point as importlib.metadata gives them."""
 
@@ -100,7 +123,7 @@ class Point:
     ("name", "value", "words"),
     [
         ("fid", replace(METRIC, key="fid"), "two metrics are called 'fid': in bench.metrics.table and elsewhere:fid"),
-        ("feature_distance", METRIC, "in bench.metrics.feature_distance and elsewhere:feature_distance"),
+        ("feature_distance", METRIC, "in bench.metrics.image_metrics.feature_distance and elsewhere:feature_distance"),
         ("blur", ImportError("no module named blur"), "metric 'blur' in elsewhere:blur: no module named blur"),
         ("blur", METRIC, "expected a Metric with the key 'blur'"),
         ("blur", "text", "expected a Metric"),
