@@ -1,0 +1,337 @@
+"""DPDFD's section 4.4, both variants: many teachers' gradients, and direct training on private images."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from loops import watched_losses
+from scipy import stats
+from torch import Tensor, nn
+
+from bench import registry
+from bench.api import Release, Teacher
+from bench.config import Variant, configure
+from bench.distillation.distinguishing_games import ensemble_game
+from bench.distillation.losses import dkd_loss, gradient_at_output
+from bench.distillation.noisy_labels import AnnotationParameters
+from bench.errors import BenchError
+from bench.nets import Classifier, Ensemble, SmallNet
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import epsilon
+from bench.privacy.audit import Game, audit
+from bench.privacy.mechanisms import gaussian_rows
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from methods.dpdfd import direct_training, dpdfd
+from methods.dpdfd.dpdfd import Dpdfd
+from methods.dpdfd.working import WorkingDpdfd
+
+EIGHT, FREE = Budget(8.0, account="accounted"), Budget(math.inf, solve="none")
+OWN = Budget(None, solve="none")
+PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
+VARIANTS = pytest.mark.parametrize("variant", ["printed", "working"])
+
+
+class Forbidden(nn.Module):
+    """Nobody may ask it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+class Fixed(nn.Module):
+    """Answers every batch with the same logits, a row for each image."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits, self.body = logits, nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits[: len(x)]
+
+
+def smoke(variant: Variant, **given: str) -> Any:
+    return configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
+
+
+def members(n: int = 3) -> Ensemble:
+    return Ensemble.build(("shard-cnn",), n, SHAPE, CLASSES, seeds=range(n)).eval().requires_grad_(False)
+
+
+def many(ensemble: Ensemble | None = None) -> Teacher:
+    return replace(toy_teacher(), model=Forbidden(), ensemble=ensemble or members())
+
+
+def convert(variant: Variant, teacher: Teacher, budget: Budget = EIGHT, **given: str) -> Release:
+    torch.manual_seed(0)
+    return smoke(variant, **given).convert(teacher, "datalens", budget, context())
+
+
+def answer(method: Any, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:
+    """Targets of as many images as the student has rows, the teachers' logits being `theirs`."""
+    ensemble = Ensemble([Fixed(logits) for logits in theirs], ours.shape[1])  # type: ignore[list-item]
+    noise = torch.Generator().manual_seed(0)
+    return method._annotate(torch.zeros(len(ours), *SHAPE), Fixed(ours), ensemble, parameters, noise)
+
+
+# Many teachers.
+
+
+@VARIANTS
+def test_the_ledger_counts_what_every_teacher_was_asked(variant: Variant) -> None:
+    ensemble = members()
+    asked: list[list[int]] = [[] for _ in ensemble.members]
+
+    def noting(into: list[int]) -> Callable[..., None]:
+        return lambda _module, given, _answer: into.append(len(given[0]))
+
+    for member, into in zip(ensemble.members, asked, strict=True):
+        member.register_forward_hook(noting(into))
+    release = convert(variant, many(ensemble), teachers="3", iterations="4")
+    assert asked == [[16] * 4] * 3, "once about every image"
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert entry.event == GaussianDpEvent(release.solved["sigma"] / 2) and entry.count == 64
+    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(8, rel=1e-3)
+    assert release.claim is None and release.generator is not None
+
+
+@VARIANTS
+def test_the_control_of_budgets_and_ensembles(variant: Variant) -> None:
+    free = convert(variant, many(), FREE, teachers="3")
+    assert free.solved["sigma"] == 0
+    assert all(isinstance(entry.event, NonPrivateDpEvent) for entry in free.ledger.entries(Unit.EXAMPLE))
+    with pytest.raises(RuntimeError, match="teacher_ensemble"):
+        convert(variant, replace(many(), ensemble=None), teachers="3")
+
+
+def test_many_teachers_are_averaged_image_by_image() -> None:
+    """Section 4.4: y_i = p_i - gamma / n sum_j C g_ij / (||g_ij|| + e), gamma not being the learning rate."""
+    torch.manual_seed(1)
+    ours, theirs = torch.randn(5, CLASSES), list(torch.randn(3, 5, CLASSES) * 3)
+    gradients = [gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), ours, of) for of in theirs]
+    bars = torch.stack([0.01 * g / (g.norm(dim=1, keepdim=True) + 1e-4) for g in gradients])
+    found = answer(Dpdfd(teachers=3, gamma=0.5, gamma_s=0.9), ours, theirs, PARAMETERS)
+    assert torch.allclose(found, ours.softmax(1) - 0.5 * bars.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("bound", ["normalise", "clip"])
+def test_no_teacher_moves_a_sum_of_gradients_by_more_than_two_c(bound: Any) -> None:
+    torch.manual_seed(2)
+    method, ours = Dpdfd(teachers=5, gamma=1.0, bound=bound), torch.randn(6, CLASSES)
+    others = list(torch.randn(4, 6, CLASSES))
+    sure = 60 * F.one_hot(torch.arange(6) % CLASSES, CLASSES).float()
+    odd = [sure, -sure, sure.roll(1, 1), torch.full_like(sure, math.nan), sure * math.inf, torch.zeros_like(sure)]
+    sums = [answer(method, ours, [*others, one], PARAMETERS) * 5 for one in odd]
+    assert all(one.isfinite().all() for one in sums)
+    distances = [(a - b).norm(dim=1).max().item() for a, b in itertools.combinations(sums, 2)]
+    assert 0.01 < max(distances) <= 2 * 0.01 + 1e-5
+
+
+def test_the_noise_on_a_sum_of_gradients_has_standard_deviation_sigma_c() -> None:
+    """Whatever the number of teachers; the target has it times gamma over n."""
+    torch.manual_seed(3)
+    method, ours, theirs = Dpdfd(teachers=3, gamma=1.0), torch.randn(5000, CLASSES), list(torch.randn(3, 5000, CLASSES))
+    silent, noisy = (answer(method, ours, theirs, replace(PARAMETERS, sigma=sigma)) for sigma in (0.0, 40.0))
+    noise: np.ndarray = ((noisy - silent) * 3).flatten().double().numpy()
+    assert stats.kstest(noise, "norm", args=(0, 0.4)).pvalue > 0.01
+    for wrong in (1 / 3, 1 / 2, 1 / math.sqrt(2), 1 / 1.1, 1.1, math.sqrt(2), 2, 3):
+        assert stats.kstest(noise, "norm", args=(0, wrong * 0.4)).pvalue < 1e-6, wrong
+
+
+def test_many_agreeing_teachers_are_heard_through_the_noise() -> None:
+    """300 teachers sure of a class, sigma 40: the sum stands out, and is read as that class."""
+    theirs = [torch.full((200, CLASSES), 0.0).index_fill(1, torch.tensor([1]), 5.0)] * 300
+    got = answer(WorkingDpdfd(teachers=300), torch.zeros(200, CLASSES), theirs, replace(PARAMETERS, sigma=40.0))
+    assert (got.argmax(1) == 1).float().mean() > 0.99
+
+
+def test_student_and_generator_are_updated_as_in_algorithm_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened = watched_losses(monkeypatch, dpdfd, Dpdfd)
+    convert("printed", many(), teachers="3")
+    assert [step.who for step in happened] == ["student", "generator"] * 3
+    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
+
+
+def played(variant: Variant, target: float = 1.0) -> Game:
+    """One answer, at what the whole budget of a release with one answer leaves it."""
+    one = {"teachers": "5", "batch": "1", "iterations": "1"}
+    return smoke(variant, **one).game(Budget(target, account="accounted"), "x", 3)
+
+
+@VARIANTS
+def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Variant) -> None:
+    found = audit(played(variant), 1_200_000, seed=0)
+    assert found.accounted == pytest.approx(1, rel=1e-3) and found.delta == 1e-5
+    assert found.verdict == "not refuted"
+    assert 0.6 * found.accounted < found.lower_bound <= found.accounted
+
+
+def test_an_audit_finds_half_of_the_noise_missing() -> None:
+    method = Dpdfd(teachers=5, batch=1, iterations=1)
+    parameters, mechanism = method.parameters(Budget(1.0, account="accounted"), 3), method._mechanism(3)
+    half = parameters.sigma * parameters.beta / 2
+    careless = ensemble_game(mechanism, parameters, 1e-5, lambda total, rng: gaussian_rows(total, half, rng))
+    found = audit(careless, 300_000, seed=1)
+    assert found.accounted == pytest.approx(1, rel=1e-3) and found.verdict == "accountant refuted"
+
+
+def test_the_hypotheses_lie_as_far_apart_as_one_teacher_reaches() -> None:
+    game = Dpdfd(teachers=5, sigma=0.0, norm_bound=0.01).game(OWN, "x", 4)
+    rows = [game.play(hypothesis, 2, torch.Generator()).double() for hypothesis in (False, True)]
+    assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([0.02] * 2, rel=1e-5)
+
+
+# Direct training.
+
+
+def private_teacher() -> Teacher:
+    return replace(toy_teacher(), model=Forbidden(), private=toy_private())
+
+
+@VARIANTS
+def test_direct_training_never_asks_the_teacher_and_proves_nothing(variant: Variant) -> None:
+    release = convert(variant, private_teacher(), Budget(10.0), data="private")
+    (entry,) = release.ledger.entries()
+    assert isinstance(entry.event, NonPrivateDpEvent) and entry.unit == Unit.EXAMPLE
+    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert release.claim is not None and release.claim.unit == Unit.EXAMPLE and 9.9 < release.claim.epsilon <= 10
+    assert release.claim.source == "DPDFD, Theorem 3, on private images"
+    assert release.generator is None and release.synthetic is None
+    with pytest.raises(RuntimeError, match="private"):
+        convert(variant, toy_teacher(), Budget(10.0), data="private")
+
+
+@VARIANTS
+def test_the_first_step_of_direct_training_by_hand(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise: y_s = p - gamma C g / (||g|| + e), g = p - onehot(label), on images of the private split."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    students: list[nn.Module] = []
+    build, cross_entropy = direct_training.nets.build, F.cross_entropy
+
+    def built(*given: Any) -> nn.Module:
+        students.append(build(*given))
+        students[0].register_forward_pre_hook(lambda _, x: images.append(x[0]))
+        return students[0]
+
+    images: list[Tensor] = []
+
+    def capture(logits: Tensor, targets: Tensor) -> Tensor:
+        seen.append((images[0], targets, logits.detach().softmax(1)))
+        return cross_entropy(logits, targets)
+
+    teacher = private_teacher()
+    monkeypatch.setattr(direct_training.nets, "build", built)
+    monkeypatch.setattr(direct_training.F, "cross_entropy", capture)
+    convert(variant, teacher, FREE, data="private", direct_iterations="1", norm_bound="0.5")
+    ((x, targets, p),) = seen
+    private, labels = toy_private()
+    same = (x[:, None] == private[None].float() / 255).flatten(2).all(2)
+    assert (same.sum(1) == 1).all(), "every image is a private one"
+    g = p - F.one_hot(labels[same.int().argmax(1)], CLASSES)
+    bars = 0.5 * g / (g.norm(dim=1, keepdim=True) + 1e-4)
+    step = bars.mean(0, keepdim=True) if variant == "printed" else bars
+    assert torch.allclose(targets, p - 0.1 * step, atol=1e-6), "and the student had no dropout"
+
+
+@pytest.mark.parametrize(("variant", "last"), [("printed", 0.1), ("working", 0.0)])
+def test_the_rate_of_direct_training(variant: Variant, last: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constant as printed; the working variant's falls to 0."""
+    rates: list[float] = []
+    stepped = direct_training.descend
+
+    def watch(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+        stepped(optimizer, loss)
+
+    monkeypatch.setattr(direct_training, "descend", watch)
+    convert(variant, private_teacher(), Budget(10.0), data="private", direct_iterations="400")
+    assert len(rates) == 400 and rates[-1] == pytest.approx(last, abs=1e-6)
+    assert rates[0] == (0.1 if variant == "printed" else 2e-3)
+
+
+@VARIANTS
+@pytest.mark.parametrize(
+    "budget", [Budget(8.0, account="accounted"), Budget(1.0, account="accounted", unit=Unit.QUERY)]
+)
+def test_direct_training_refuses_an_accounted_budget_in_one_line(variant: Variant, budget: Budget) -> None:
+    method = smoke(variant, data="private")
+    with pytest.raises(BenchError, match="nothing can be proved of direct training") as refused:
+        method.check(budget, "mnist", 10)
+    assert "\n" not in str(refused.value)
+    method.check(Budget(8.0), "mnist", 10)
+
+
+@VARIANTS
+@pytest.mark.parametrize("unit", [Unit.QUERY, Unit.CLIENT])
+def test_direct_training_refuses_a_unit_its_ledger_lacks_before_anything_is_trained(
+    variant: Variant, unit: Unit
+) -> None:
+    with pytest.raises(BenchError, match="use --unit example"):
+        smoke(variant, data="private").check(Budget(8.0, unit=unit), "mnist", 10)
+
+
+@VARIANTS
+def test_direct_training_solves_its_own_number_of_steps(variant: Variant) -> None:
+    method = smoke(variant, data="private", direct_iterations="77")
+    assert method.parameters(OWN, 10).iterations == 77
+    steps = Budget(2.0, solve="steps")
+    assert method.parameters(steps, 10).iterations == smoke(variant).parameters(steps, 10).iterations != 77
+
+
+@VARIANTS
+def test_direct_training_has_no_mechanism_to_audit(variant: Variant) -> None:
+    with pytest.raises(BenchError, match="audit the release"):
+        smoke(variant, data="private").game(OWN, "mnist", 10)
+
+
+# Both learn.
+
+
+class Halves(SmallNet):
+    """Sees which half of the image is brighter: a teacher that needs no training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.AvgPool2d((16, 8)), nn.Flatten())
+        self.head = nn.Linear(2, 2)
+        nn.init.zeros_(self.head.bias)
+        self.head.weight.data.copy_(40 * torch.eye(2))
+
+
+def halves(n: int = 400) -> tuple[Tensor, Tensor]:
+    """Images brighter by 0.3 on the left (class 0) or on the right."""
+    images = 0.6 * torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(n) % 2
+    images[labels == 0, :, :, :8] += 0.3
+    images[labels == 1, :, :, 8:] += 0.3
+    return images, labels
+
+
+def accuracy(release: Release) -> float:
+    images, labels = halves()
+    with torch.no_grad():
+        return float((release.student(images).argmax(1) == labels).float().mean())
+
+
+def test_a_student_learns_an_easy_teacher_from_noiseless_rows() -> None:
+    torch.manual_seed(0)
+    teacher = Teacher(Classifier(Halves()).eval(), "datalens", SHAPE, 2, "toy")
+    method = WorkingDpdfd(iterations=4, batch=64, student_steps=40, generator_steps=5, augment=False)
+    release = method.convert(teacher, "shard-cnn", FREE, context())
+    assert accuracy(release) > 0.9
+
+
+def test_direct_training_learns_without_noise() -> None:
+    torch.manual_seed(0)
+    images, labels = halves()
+    teacher = Teacher(Forbidden(), "datalens", SHAPE, 2, "toy", private=((255 * images).to(torch.uint8), labels))
+    method = WorkingDpdfd(data="private", direct_iterations=80, batch=32, norm_bound=5.0)
+    assert accuracy(method.convert(teacher, "shard-cnn", FREE, context())) > 0.9
