@@ -1,11 +1,17 @@
-"""How to train a classifier: public hyper-parameters, one set per tier."""
+"""How to train a classifier: public hyper-parameters; a tier changes its sizes alone.
+
+The learning rate, its schedule and the optimiser are the same in all tiers. How far images are shifted is a size here:
+it says as how many images each record is seen, (2 s + 1)^2, of which few steps have a use for few.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from bench.errors import BenchError, unknown
+from bench import validate
+from bench.config import Size
+from bench.errors import unknown
 
 
 @dataclass(frozen=True)
@@ -17,11 +23,11 @@ class Recipe:
         "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
     }
 
-    epochs: int = 30
+    epochs: Size[int] = 30
     """Passes over the training images."""
-    max_steps: int = 0
+    max_steps: Size[int] = 0
     """Optimiser steps after which training ends even if passes remain; 0 = no limit."""
-    batch: int = 256
+    batch: Size[int] = 256
     """Images per step; at least 2, for BatchNorm."""
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """adamw, or sgd with Nesterov momentum 0.9."""
@@ -33,26 +39,19 @@ class Recipe:
     """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
     label_smoothing: float = 0.0
     """Share of the target spread evenly over all classes."""
-    shift: int = 2
+    shift: Size[int] = 2
     """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
     flip: bool = False
     """Mirror half of the images left to right; wrong for digits and letters."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "epochs": (self.epochs >= 1, "at least 1"),
-            "max_steps": (self.max_steps >= 0, "at least 0"),
-            "batch": (self.batch >= 2, "at least 2"),
-            "optimizer": (self.optimizer in ("adamw", "sgd"), "adamw or sgd"),
-            "lr": (self.lr > 0, "above 0"),
-            "warmup": (0 <= self.warmup <= 1, "in [0, 1]"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "shift": (self.shift >= 0, "at least 0"),
-        }
-        for name, (holds, expected) in limits.items():
-            if not holds:
-                raise BenchError(f"the training recipe's {name} must be {expected}, not {getattr(self, name)!r}")
+        validate.at_least(self, 1, "epochs")
+        validate.at_least(self, 2, "batch")
+        validate.at_least(self, 0, "max_steps", "weight_decay", "label_smoothing", "shift")
+        validate.below(self, 1, "label_smoothing")
+        validate.between(self, 0, 1, "warmup")
+        validate.positive(self, "lr")
+        validate.one_of(self, "optimizer", "adamw", "sgd")
 
     @classmethod
     def at(cls, tier: str, **overrides: Any) -> Recipe:
