@@ -5,7 +5,7 @@ Reference: Malek, Mironov, Prasad, Shilov, Tramer, "Antipodes of Label Different
 
 1. o_i = e_{y_i} + Laplace noise of scale b on each of the K coordinates; once per label.
 2. Whenever record i is seen: target_c proportional to f(x_i)_c exp(-||o_i - e_c||_1 / b), which is the probability of
-   class c given o_i, the student's own opinion, without a gradient, being the prior.
+   class c given o_i, the student's own prediction, without a gradient, being the prior.
 3. The student descends -sum over c of target_c log f(x_i)_c.
 
 `noise gaussian` draws N(0, s^2), and the exponent is -||o_i - e_c||_2^2 / (2 s^2). The undefended teacher of the run is
@@ -75,7 +75,7 @@ class Alibi(LabelPrivate):
     noise: Literal["laplace", "gaussian"] = "laplace"
     """Law of the noise on the one-hot labels."""
     uniform: float = 0.0
-    """Share of the steps, from the first on, in which the prior is uniform and not the student's opinion."""
+    """Share of the steps, from the first on, in which the prior is uniform and not the student's prediction."""
     batch: Size[int] = 128
     rate: float = 0.1
     drop: float = 0.2

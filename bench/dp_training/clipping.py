@@ -1,4 +1,4 @@
-"""Clipped sums of single records' gradients, and the Gaussian noise on them: what every DP-SGD of the bench does alike.
+"""Clipped sums of single records' gradients, and the Gaussian noise on them: what every DP-SGD of the bench shares.
 
 For one added or removed record, a Poisson sample of rate q and noise of `multiplier` z make the noisy mean one
 Poisson-sampled Gaussian of multiplier z, however many groups of parameters were clipped on their own.

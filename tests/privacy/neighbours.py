@@ -36,7 +36,7 @@ class Watched(Context):
     trace: Trace | None = None
 
     def privacy_noise(self, name: str) -> Witness:
-        """A witness in the place of the source."""
+        """A witness instead of the source."""
         assert self.trace is not None
         return Witness(self.trace, derive(self.seed, f"privacy-noise/{name}"))
 
@@ -59,7 +59,7 @@ def without(pair: Pair, missing: int = MISSING) -> Pair:
 
 
 def with_another(pair: Pair, missing: int = MISSING) -> Pair:
-    """One record in the place of another, with another label."""
+    """One record replaced by another one, with another label."""
     images, labels = pair[0].clone(), pair[1].clone()
     images[missing], labels[missing] = 255 - images[missing], (labels[missing] + 1) % CLASSES
     return images, labels
@@ -195,7 +195,7 @@ def _per_use(trace: Trace, kind: str, twice: bool) -> list[tuple[float, bool]]:
 
 @contextmanager
 def planted(target: Any, name: str, faulty: Callable[..., Any]) -> Iterator[None]:
-    """With a fault in the place of a function."""
+    """With a fault instead of a function."""
     original = getattr(target, name)
     setattr(target, name, faulty)
     try:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import plugins, registry, teachers, testing
-from bench.config import describe
+from bench.config import describe, options
 from bench.errors import BenchError
 from bench.nets import check
-from bench.teachers import EVALUATOR, Recipe, recipe_for
+from bench.teachers import EVALUATOR, Recipe, evaluator, recipe_for
 
 
 @given(st.integers(0, 400), st.integers(1, 4), st.integers(2, 50), st.integers(0, 30))
@@ -35,6 +35,15 @@ def test_tiers_are_ordered_by_effort() -> None:
     assert Recipe.at("paper") == Recipe()
 
 
+def test_a_tier_changes_sizes_alone() -> None:
+    """Of the teacher and of the evaluator: nothing but how much is trained."""
+    sizes = {option.name for option in options(Recipe) if option.size}
+    for tiers in (Recipe.tiers, evaluator._TIERS):
+        assert all(set(changed) <= sizes for changed in tiers.values())
+    same = [{name: getattr(Recipe.at(tier), name) for name in ("optimizer", "lr", "warmup")} for tier in Recipe.tiers]
+    assert all(each == same[0] for each in same)
+
+
 def test_unknown_tier() -> None:
     for make in (Recipe.at, recipe_for):
         with pytest.raises(BenchError, match=r"no tier called 'papier'\. Did you mean 'paper'"):
@@ -49,7 +58,7 @@ def test_unknown_tier() -> None:
     ],
 )
 def test_impossible_values_are_named(field: str, value: object) -> None:
-    with pytest.raises(BenchError, match=f"recipe's {field} must be"):
+    with pytest.raises(ValueError, match=f"{field} is .*; expected"):
         dataclasses.replace(Recipe(), **{field: value})
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bench import plugins
+from bench import plugins, validate
 from bench.config import Size
-from bench.errors import BenchError, unknown
+from bench.errors import unknown
 from bench.teachers.augmentation import augmented
 
 KIND = "teacher recipe"
@@ -58,20 +58,13 @@ class Recipe:
     """Mirror half of the images left to right; wrong for digits and letters."""
 
     def __post_init__(self) -> None:
-        limits = {
-            "epochs": (self.epochs >= 1, "at least 1"),
-            "max_steps": (self.max_steps >= 0, "at least 0"),
-            "batch": (self.batch >= 2, "at least 2"),
-            "optimizer": (self.optimizer in ("adamw", "sgd"), "adamw or sgd"),
-            "lr": (self.lr > 0, "above 0"),
-            "warmup": (0 <= self.warmup <= 1, "in [0, 1]"),
-            "weight_decay": (self.weight_decay >= 0, "at least 0"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "shift": (self.shift >= 0, "at least 0"),
-        }
-        for name, (holds, expected) in limits.items():
-            if not holds:
-                raise BenchError(f"the training recipe's {name} must be {expected}, not {getattr(self, name)!r}")
+        validate.at_least(self, 1, "epochs")
+        validate.at_least(self, 2, "batch")  # BatchNorm has no variance of a single image
+        validate.at_least(self, 0, "max_steps", "weight_decay", "label_smoothing", "shift")
+        validate.below(self, 1, "label_smoothing")
+        validate.between(self, 0, 1, "warmup")
+        validate.positive(self, "lr")
+        validate.one_of(self, "optimizer", "adamw", "sgd")
 
     @classmethod
     def at(cls, tier: str, **overrides: Any) -> Recipe:

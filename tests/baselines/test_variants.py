@@ -1,0 +1,149 @@
+"""What tier quick of the variant working is, which the boards were made with, and that the algorithms do not move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from bench.config import configure, departures, options, plain
+from bench.privacy import Budget
+from bench.registry import load
+from bench.testing import SHAPE, context, toy_private, toy_teacher
+
+QUICK: dict[str, dict[str, Any]] = {
+    "alibi": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
+              "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.0},
+    "dp-gan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "network": "mlp",
+               "steps": 2000, "critic_steps": 2, "batch": 512, "rate": 0.003, "rate_generator": 0.004,
+               "beta1": 0.0, "latent": 16, "width": 64, "critic_width": 64, "average": 0.98},
+    "dp-merf": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "features": 4000,
+                "bandwidth": "public", "batch": 250, "steps": 160},
+    "dp-sgd": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
+    "dp-sinkhorn": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
+                    "steps": 4000, "iterations": 5, "width": 16, "rate": 0.001, "decay": True},
+    "dp-teacher": {"batch": 1024, "steps": 600, "rate": 2.0, "decay": True, "mean": 0.0, "std": 1.0, "rounds": 40,
+                   "images_per_round": 256, "generator_steps": 3, "student_steps": 30, "rate_generator": 0.001},
+    "fedavg": {"local_epochs": 40, "local_limit": 300},
+    "feddf": {"local_epochs": 40, "local_limit": 300, "unlabelled": 10000, "steps": 1000},
+    "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
+    "gs-wgan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
+                "mode": "certified", "critics": 100, "steps": 300, "warm": 0, "rate": 0.001, "generator": "dcgan",
+                "width": 32, "critic_width": 16, "average": 0.98},
+    "label-smoothing": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
+    "lp-2st": {"epochs": 2, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
+               "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.0, "augment": False, "mixup": 0.0},
+    "no-defence": {},
+    "non-private-kd": {"rounds": 40, "images_per_round": 256, "generator_steps": 3, "student_steps": 30,
+                       "rate_generator": 0.001, "oversample": 4, "generator": "auto", "augment": True},
+    "p3gm": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "mean": "paid",
+             "scale": 0.0, "components": 10, "iterations": 5, "share": 0.5, "steps": 400, "warm": 1000},
+    "pate-gan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "steps": 150,
+                 "teacher_steps": 1, "batch": 32, "votes": "gaussian", "target_estimator": "share",
+                 "loss": "non-saturating", "explore": 1.0, "teacher_rate": 5e-05, "rate": 0.0002, "width": 256},
+    "psg": {"images_per_class": 1, "iterations": 60, "batches": 1, "batch": 4096, "rate": 0.03,
+            "optimiser": "adam", "decay": True, "replays": 30, "start": "black", "clamp": True, "width": 16,
+            "depth": 1, "norm": False},
+    "rr": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001, "weight_decay": 0.0,
+           "schedule": "cosine", "warmup": 0.0, "augment": False},
+    "rr-debiased": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
+                    "schedule": "cosine"},
+    "ts-adp": {"network": "tanh-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
+    "zcdp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "clip": 0.1, "rate": 2.0, "momentum": 0.9,
+             "decay": True, "k": 0.0905, "epochs": 10},
+}  # fmt: skip
+"""Options of (working, quick) that are not the class' own; the rows of the boards have these values."""
+ALGORITHM = {"optimiser", "optimizer", "rate", "loss", "votes", "generator", "mode", "clip", "decay"}
+
+LABELS = {"epochs": 2, "least_steps": 5, "batch": 32}
+SYNTHETIC = {"samples": 60, "passes": 2}
+PRIVATE = {"batch": 30, "steps": 4}
+FREE = {"rounds": 2, "images_per_round": 16, "student_steps": 2, "generator_steps": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "alibi": LABELS,
+    "dp-gan": SYNTHETIC | {"steps": 4, "batch": 20, "latent": 8, "width": 8, "critic_width": 8},
+    "dp-merf": SYNTHETIC | {"features": 64, "epochs": 2, "steps": 3, "batch": 16},
+    "dp-sgd": PRIVATE,
+    "dp-sinkhorn": SYNTHETIC | {"steps": 3, "batch": 8, "width": 4},
+    "dp-teacher": FREE | {"steps": 3, "batch": 40},
+    "fedavg": {"clients": 2, "local_epochs": 2, "local_batch": 16, "rounds": 2},
+    "feddf": {"clients": 2, "local_epochs": 2, "local_batch": 16, "unlabelled": 32, "steps": 3, "batch": 16},
+    "gm-dp": PRIVATE,
+    "gs-wgan": SYNTHETIC
+    | {"steps": 4, "critics": 3, "critic_steps": 1, "batch": 8, "width": 2, "critic_width": 4, "warm": 1},
+    "label-smoothing": {"epochs": 1, "max_steps": 4, "batch": 32},
+    "lp-2st": LABELS,
+    "non-private-kd": FREE,
+    "p3gm": SYNTHETIC | {"latent": 4, "hidden": 16, "iterations": 2, "steps": 3, "warm": 3, "batch": 40},
+    "pate-gan": SYNTHETIC
+    | {"teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "width": 16}
+    | {"student_width": 16, "teacher_width": 4, "latent": 8},
+    "psg": {"passes": 3, "iterations": 2, "batches": 2, "batch": 40, "width": 4, "replays": 1},
+    "rr": LABELS,
+    "rr-debiased": LABELS,
+    "ts-adp": PRIVATE,
+    "zcdp": PRIVATE,
+}
+GOLDEN: dict[str, tuple[tuple[float, ...], float | None]] = {
+    "alibi": ((-0.123393, 0.123691, -0.016811, -0.068328), 1.0),
+    "dp-gan": ((0.020864, 0.056781, 0.134406, 0.106850), 4.205808),
+    "dp-merf": ((0.014412, -0.041982, -0.002838, -0.091949), 0.725522),
+    "dp-sgd": ((-0.085748, -0.216911, -0.071801, -0.042018), 4.981870),
+    "dp-sinkhorn": ((-0.015602, 0.021737, 0.020668, 0.022542), 1.700643),
+    "dp-teacher": ((-0.091050, 0.040061, -0.029468, -0.048814), 5.840844),
+    "fedavg": ((-0.330241, -0.083533, 0.195156, 0.092174), None),
+    "feddf": ((-0.025389, 0.004115, 0.027203, 0.050625), None),
+    "gm-dp": ((-0.136644, -0.246945, -0.008983, 0.025264), 4.981870),
+    "gs-wgan": ((-0.018963, -0.007251, -0.064645, -0.077904), 25.168554),
+    "label-smoothing": ((-0.330477, -0.123048, 0.104223, 0.249750), None),
+    "lp-2st": ((-0.070560, 0.089920, 0.279712, -0.201138), 1.0),
+    "non-private-kd": ((0.010522, -0.108254, 0.071965, 0.030439), None),
+    "p3gm": ((0.107749, 0.302154, -0.252647, -0.199234), 4.141868),
+    "pate-gan": ((-0.008486, 0.024233, 0.027873, 0.052044), 57.245163),
+    "psg": ((-0.142764, 0.126971, 0.042995, -0.041529), 6.676961),
+    "rr": ((-0.097909, 0.082136, -0.139288, 0.090637), 1.0),
+    "rr-debiased": ((-0.008211, 0.062498, 0.219552, -0.159621), 1.0),
+    "ts-adp": ((-0.125257, -0.294275, -0.139104, -0.032848), 4.981870),
+    "zcdp": ((-0.698085, -4.373365, 2.490628, -1.235166), 1.437856),
+}
+"""The student's logits of one image, and the claim, with the noise of the options; of the code before it was moved."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_working_variant_at_tier_quick_is_what_the_boards_have(name: str) -> None:
+    cls = load("method", name)
+    own, quick = plain(cls()), plain(configure(cls, "quick", {}, "method"))
+    assert {option: value for option, value in quick.items() if value != own[option]} == QUICK[name]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_printed_and_working_differ_by_the_departures_alone(name: str) -> None:
+    cls = load("method", name)
+    assert configure(cls, "paper", {}, "method", "printed") == cls()
+    changed = {option: value for departure in departures(cls) for option, value in departure.sets.items()}
+    assert configure(cls, "quick", {}, "method", "working") == replace(
+        configure(cls, "quick", {}, "method", "printed"), **changed
+    )
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
+    assert not ALGORITHM & {option.name for option in options(load("method", name)) if option.size}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_algorithm_has_not_moved(name: str) -> None:
+    given = {option: str(value) for option, value in SMALL[name].items()}
+    if name == "psg":
+        given["depth"] = "1"
+    method = configure(load("method", name), "quick", given, "method")
+    torch.manual_seed(3)
+    budget = Budget(10.0) if GOLDEN[name][1] is None else Budget(None, solve="none")
+    release = method.convert(replace(toy_teacher(), private=toy_private()), "datalens", budget, context(5))
+    with torch.no_grad():
+        logits = release.student(torch.linspace(0, 1, 256).view(1, *SHAPE))[0]
+    expected, claimed = GOLDEN[name]
+    torch.testing.assert_close(logits, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+    assert (release.claim.epsilon if release.claim else None) == pytest.approx(claimed, rel=1e-4)
