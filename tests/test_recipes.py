@@ -107,7 +107,7 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 def _variant(method: str, options: dict[str, str]) -> str:
     """What `reported.variant` makes of a board's row that such a cell gives."""
     own = [f"{key.removeprefix('method.')}={value}" for key, value in options.items() if key.startswith("method.")]
-    budget = "epsilon=None" if options["epsilon"] == "none" else f"epsilon={options['epsilon']}"
+    budget = f"epsilon={options['epsilon']}"
     return reported.variant(method, " ".join([*own, budget]))
 
 
