@@ -23,7 +23,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize
 
 from bench.privacy._bounds import DROPPED_MASS, response_losses
-from bench.privacy._parts import Parts
+from bench.privacy.composition import Composition
 
 FINEST_GRID = 1e-4
 GRID_POINTS = 400_000
@@ -42,7 +42,7 @@ LARGEST_MULTIPLIER, LEAST_PROBABILITY, LEAST_EPSILON = 1e6, 1e-12, 1e-8
 """Weaker mechanisms are composed as if they were these, which cannot understate: far below the grid's step."""
 
 
-def why_not(parts: Parts, delta: float) -> str:
+def why_not(parts: Composition, delta: float) -> str:
     """Why the losses of `parts` are not composed at this delta, in words; "" if they are."""
     responses = sum(parts.response.values())
     if parts.kinds > MOST_KINDS:
@@ -63,12 +63,12 @@ def _amount(count: int) -> str:
     return f"{count:,}" if count < 10**15 else f"{float(count):.3g}"
 
 
-def rounding_error(parts: Parts) -> float:
+def rounding_error(parts: Composition) -> float:
     """Upper bound on what rounding takes from a delta."""
     return DROPPED_MASS + 1e-16 * parts.uses
 
 
-def composed_epsilon(parts: Parts, delta: float) -> float:
+def composed_epsilon(parts: Composition, delta: float) -> float:
     """Epsilon at `delta` by the privacy loss distribution of all `parts`, where `why_not` has no objection."""
     return _read_epsilon(_composed_losses(parts, parts.mu(), _reach(parts)), delta - rounding_error(parts))
 
@@ -89,7 +89,7 @@ def _read_epsilon(losses: pld.PrivacyLossDistribution, delta: float) -> float:
     return optimize.brentq(excess, low, high, xtol=1e-10) + 1e-10
 
 
-def _reach(parts: Parts) -> float:
+def _reach(parts: Composition) -> float:
     """About the largest privacy loss that can matter. Only the grid's width depends on it, not what is proved."""
     mu = parts.mu()
     reach = mu * mu / 2 + 10 * mu
@@ -101,7 +101,7 @@ def _reach(parts: Parts) -> float:
     return reach + min(parts.pure_sum, root * root / 2 + 9 * root)
 
 
-def _composed_losses(parts: Parts, mu: float, reach: float) -> pld.PrivacyLossDistribution:
+def _composed_losses(parts: Composition, mu: float, reach: float) -> pld.PrivacyLossDistribution:
     """The privacy loss distribution of everything in `parts`, in an order that depends on the parts alone."""
     groups = _response_groups(parts)
     exact = len(groups) == 1 and parts.pure and not parts.laplace
@@ -146,7 +146,7 @@ def _power(losses: pld.PrivacyLossDistribution, count: int) -> pld.PrivacyLossDi
     return total.compose(losses.self_compose(rest)) if rest else total
 
 
-def _response_groups(parts: Parts) -> dict[float, dict[int, int]]:
+def _response_groups(parts: Composition) -> dict[float, dict[int, int]]:
     """{epsilon: {choices: count}}, with epsilons equal to nine digits taken as the largest of them.
 
     A response of smaller epsilon is a post-processing of one of larger epsilon over the same choices, so this is sound.

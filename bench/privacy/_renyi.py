@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bench.privacy._parts import Parts
+from bench.privacy.composition import Composition
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ ROUNDING = 4e-15
 """Rounding error of a logarithm of a sum, relative to the exponents in it."""
 
 
-def renyi_epsilon(parts: Parts, delta: float) -> float:
+def renyi_epsilon(parts: Composition, delta: float) -> float:
     """Upper bound on epsilon at `delta`; infinite where there are too many kinds or noises beyond 10^150.
 
     Args:
@@ -59,7 +59,7 @@ def _excess(scale: float, delta: float, sampled: bool) -> Array:
     return np.concatenate([orders, WHOLE - 1, np.geomspace(1e-4, 4095, 2000)]) if sampled else orders
 
 
-def _moments(parts: Parts, excess: Array) -> Iterator[Array]:
+def _moments(parts: Composition, excess: Array) -> Iterator[Array]:
     """log E_Q (P/Q)^a of everything of a kind, at a = 1 + excess."""
     yield _gaussian(parts.mu(), excess)
     for epsilon, count in parts.laplace.items():

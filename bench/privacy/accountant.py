@@ -34,9 +34,9 @@ from typing import Any
 from bench.errors import BenchError
 from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
 from bench.privacy._losses import composed_epsilon, why_not
-from bench.privacy._parts import Parts, take_apart
 from bench.privacy._renyi import renyi_epsilon
 from bench.privacy.budget import Budget, Claim, epsilon_to_json
+from bench.privacy.composition import Composition, decompose
 from bench.privacy.ledger import Ledger
 from bench.privacy.units import Relation, Unit
 
@@ -111,7 +111,7 @@ def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise BenchError(f"delta is {delta}; expected 0 < delta < 1, such as 1e-5")
-    parts = _parts(ledger, unit)
+    parts = _composition(ledger, unit)
     relation = Relation.REPLACE_ONE if parts.replaced else Relation.ADD_OR_REMOVE_ONE
     if parts.unprovable:
         return Accounted(math.inf, delta, unit, relation, "none", note=parts.unprovable)
@@ -149,14 +149,14 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
         raise Overspent(f"epsilon accounted for unit '{budget.unit}' is {reason}, over {allowed}")
 
 
-def _parts(ledger: Ledger, unit: Unit) -> Parts:
+def _composition(ledger: Ledger, unit: Unit) -> Composition:
     entries = ledger.entries(unit)
     if not entries:
         raise EmptyLedger(f"the ledger has no entry for unit '{unit}'; write down what was used, or a NoOpDpEvent")
-    return take_apart(entries, unit_replaced=unit.relation is Relation.REPLACE_ONE)
+    return decompose(entries, unit_replaced=unit.relation is Relation.REPLACE_ONE)
 
 
-def _bounds(parts: Parts, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
+def _bounds(parts: Composition, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
     """Every (epsilon, delta, name) that holds, cheapest first; with `exact` the losses may be composed."""
     pure = parts.pure_sum
     if parts.pure:

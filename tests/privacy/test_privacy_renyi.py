@@ -10,8 +10,8 @@ from scipy.integrate import quad
 
 from bench.privacy import Ledger, randomised_response_event
 from bench.privacy._losses import composed_epsilon, why_not
-from bench.privacy._parts import take_apart
 from bench.privacy._renyi import _laplace, _response, _sampled, renyi_epsilon
+from bench.privacy.composition import decompose
 
 DELTA = 1e-5
 G, L, P = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent
@@ -21,7 +21,7 @@ def parts_of(*spent, replaced=False):
     ledger = Ledger()
     for event, count in spent:
         ledger.spend(event, count=count)
-    return take_apart(ledger.entries(), unit_replaced=replaced)
+    return decompose(ledger.entries(), unit_replaced=replaced)
 
 
 OVERLAPS = [

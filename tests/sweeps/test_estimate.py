@@ -80,6 +80,16 @@ def test_what_nobody_has_run_is_not_guessed(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(), None) == BESIDES
 
 
+def test_another_variant_is_not_alike(tmp_path: Path) -> None:
+    known = run(seed=7, attack="gmi")
+    finished(tmp_path, known, SPENT | PLAYED)
+    assert known.attack is not None
+    estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
+    assert estimate.seconds(store, replace(known, release=replace(known.release, variant="working")), None) is None
+    attacked = replace(known, attack=replace(known.attack, variant="working"))
+    assert Estimate(tmp_path).seconds(store, attacked, "inversion") is None
+
+
 def audit(recipe: dict[str, int], score: str = "loss", **release: object) -> AuditSpec:
     teacher = AuditTeacherSpec(WHERE, "resnet18", None, recipe, 0, canaries=200, coins=0)
     return AuditSpec("quick", replace(RELEASE, **release), teacher, score, 100, 0.95)  # type: ignore[arg-type]

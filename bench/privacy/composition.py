@@ -1,4 +1,4 @@
-"""A ledger taken apart into the few mechanisms that the accountant composes."""
+"""A ledger decomposed into the few mechanisms that the accountant composes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OUTSIDE = "a parameter is outside of its range"
 
 
 @dataclass
-class Parts:
+class Composition:
     """Counts of every mechanism used, equal ones merged, so that their order cannot matter.
 
     Attributes:
@@ -94,9 +94,9 @@ class Parts:
         return math.hypot(*terms)
 
 
-def take_apart(entries: Iterable[Entry], unit_replaced: bool = False) -> Parts:
+def decompose(entries: Iterable[Entry], unit_replaced: bool = False) -> Composition:
     """The mechanisms of these entries; what is not understood is named in `unprovable`, never left out."""
-    parts = Parts(unit_replaced=unit_replaced)
+    parts = Composition(unit_replaced=unit_replaced)
     for entry in entries:
         cause = _add(parts, entry.event, entry.count)
         if cause and not parts.unprovable:
@@ -105,7 +105,7 @@ def take_apart(entries: Iterable[Entry], unit_replaced: bool = False) -> Parts:
     return parts
 
 
-def _add(parts: Parts, event: dp_event.DpEvent, count: int) -> str:
+def _add(parts: Composition, event: dp_event.DpEvent, count: int) -> str:
     """Count `event` in; why nothing finite can be proved of it, or "" where it can."""
     if count > MOST_USES:
         return "more than 10^300 uses, a number beyond floating point"
@@ -138,7 +138,7 @@ def _add_noise(counts: Counter[float], multiplier: Any, count: int, key: Callabl
     return ""
 
 
-def _add_response(parts: Parts, noise: Any, choices: Any, count: int) -> str:
+def _add_response(parts: Composition, noise: Any, choices: Any, count: int) -> str:
     """epsilon = log((1 - p + p/k) / (p/k)) for replacing the true answer by another."""
     if not (_number(noise) and 0 <= noise <= 1 and _number(choices) and 1 <= choices <= MOST_CHOICES):
         return OUTSIDE
@@ -151,9 +151,9 @@ def _add_response(parts: Parts, noise: Any, choices: Any, count: int) -> str:
     return ""
 
 
-def _add_sampled(parts: Parts, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
+def _add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
     """Poisson sampling of Gaussians only; several on the same sample are one Gaussian of the summed mu squared."""
-    inner = Parts()
+    inner = Composition()
     probability = event.sampling_probability
     if not (_number(probability) and 0 <= probability <= 1):
         return OUTSIDE

@@ -1,0 +1,63 @@
+"""Recipes name variants of methods and attacks as `bench run` does; they are other runs, and other times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write_toy
+
+from bench import registry
+from bench.cli.sweep import settle
+from bench.pipeline.job import load_job
+from bench.pipeline.run_spec import run_spec
+from bench.sweeps import Cell, plan, read
+
+GRID = """
+[defaults]
+teacher = "datalens"
+dataset = "npz:{folder}/toy.npz"
+method = "dgd"
+attack = "mi-face"
+[[grid]]
+variant = ["printed", "working"]
+[[grid]]
+attack-variant = "printed"
+[[grid]]
+variant = "own"
+"""
+TWO = ("printed", "working")
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    """The cells of GRID."""
+    if not registry.variants("method", "dgd") == registry.variants("attack", "mi-face") == TWO:
+        pytest.skip("dgd or mi-face has no variants")
+    write_toy(tmp_path, 160)
+    (tmp_path / "variants.toml").write_text(GRID.format(folder=tmp_path), encoding="utf-8")
+    common = ["--tier", "smoke", "--out", str(tmp_path / "runs"), "--device", "cpu"]
+    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, settle)
+
+
+def spec(cell: Cell) -> Any:
+    settings, _ = settle(["run", *cell.arguments])
+    return run_spec(load_job(settings), cell.seed)
+
+
+def test_variants_are_options_of_a_recipe_like_any_other(cells: list[Cell]) -> None:
+    assert [cell.state for cell in cells] == ["ready", "ready", "ready", "refused"], [cell.reason for cell in cells]
+    assert "dgd has no variant 'own'" in cells[3].reason
+    assert cells[0].name.endswith("variant=printed seed=0") and "attack-variant=printed" in cells[2].name
+    found = [(one.release.variant, one.attack.variant) for one in map(spec, cells[:3])]
+    assert found == [("printed", "working"), ("working", "working"), ("working", "printed")]
+    assert len({cell.record for cell in cells[:3]}) == 3, "a run of its own each"
+    assert len({cell.after for cell in cells[:3]}) == 1, "and the same teacher and evaluator for all"
+
+
+def test_a_variant_named_in_a_recipe_is_the_default_if_it_is_the_default(cells: list[Cell]) -> None:
+    settings, _ = settle(["run", *cells[1].arguments])
+    unnamed = load_job(replace(settings, variant=None))
+    assert run_spec(unnamed, 0) == run_spec(load_job(settings), 0)
