@@ -143,7 +143,7 @@ def test_seeds_share_a_row(bench: Bench, tmp_path: Path) -> None:
     assert (
         row["seeds"] == "0 1 2"
         and float(row["accuracy_std"]) >= 0
-        and row["epsilon_accounted"] == ""
+        and row["epsilon_accounted"] == "inf"
         and row["epsilon_claimed"] == ""
     )
     accuracies = [json.loads(p.read_text())["metrics"]["accuracy"] for p in record_files(tmp_path / "runs")]
