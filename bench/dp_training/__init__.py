@@ -1,1 +1,9 @@
-"""Training on private data: DP-SGD, per-sample gradients, label privacy, private generators."""
+"""Training on private data, as the baselines share it.
+
+- DP-SGD: `dp_sgd` (Algorithm 1), of `per_sample_gradients`, `clipping` and `accounting`; `weight_average`.
+- `private_classifier`: a network trained by DP-SGD and released itself.
+- `private_gradient`: one such gradient of any network and loss, for private critics and gradient matching.
+- `synthetic_data`: a student trained on what a private generator draws, and on nothing else.
+- `label_privacy`: randomised labels and what they cost; `noisy_label_training`: training on them.
+- `records`: the private records themselves.
+"""

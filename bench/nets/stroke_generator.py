@@ -42,7 +42,7 @@ class StrokeGenerator(nn.Module):
         self.channels, self.size, width = shape
         if self.size != width:
             raise BenchError(
-                f"images of {self.size}x{width} pixels: strokes need square images; use --method.images upsample"
+                f"images of {self.size}x{width} pixels: strokes need square images; use --method.generator upsample"
             )
         self.points = points
         self.latent = 2 * points + 3
