@@ -338,8 +338,8 @@ class EnsembleMethod(Method, Protocol):
 
 
 @runtime_checkable
-class AuditableMethod(Method, Protocol):
-    """A method whose mechanism `bench audit mechanism` can play against."""
+class AuditableMethod(Protocol):
+    """What a method has besides where `bench audit mechanism` can play against its mechanism."""
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """The distinguishing game of one of its mechanisms, at the noise that the budget allows."""

@@ -66,7 +66,7 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     assert {key: found[key] for key in fresh} == fresh
 
 
-def test_metrics_that_nobody_reads_are_not_computed(toy: Path) -> None:
+def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
