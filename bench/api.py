@@ -338,8 +338,12 @@ class EnsembleMethod(Method, Protocol):
 
 
 @runtime_checkable
-class AuditableMethod(Method, Protocol):
-    """A method whose mechanism `bench audit mechanism` can play against."""
+class AuditableMethod(Protocol):
+    """What `bench audit mechanism` needs of a method: settings that can be checked, and a game to play against it."""
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """As of every method."""
+        ...
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """The distinguishing game of one of its mechanisms, at the noise that the budget allows."""

@@ -83,7 +83,7 @@ def test_students_references_are_converted_like_the_student(toy: Path, method: s
     given = job(toy, method=method, out=toy / "students")
     spec = run_spec(given, 0)
     models = ReferenceModels(given, spec.release, make_challenge(given.material), "scores")
-    assert models.seconds == {}, "nobody has asked for a model yet"
+    assert models.seconds == {}, "no model was asked for yet"
     held = models.knowledge("student")
     first, second = held.references(2, "student")
     assert torch.equal(first.members, ~second.members) and first.target.access == "scores"

@@ -59,14 +59,14 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     )
     kept = inversion_stage.make_judge(given, spec, evaluator)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
-        assert torch.equal(one.vectors, other.vectors) and torch.equal(one.labels, other.labels)
+        assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
     fresh = reference_images._of_data(given, new)
     found = reference_images.reference_metrics(given, given.attack, spec, kept)
     assert {key: found[key] for key in fresh} == fresh
 
 
-def test_metrics_that_nobody_reads_are_not_computed(toy: Path) -> None:
+def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)

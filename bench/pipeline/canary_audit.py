@@ -2,7 +2,7 @@
 
 Of m images of the attacker's part of split iid, each with a wrong label drawn once and for all, a fair coin per canary
 decides whether the teacher is trained on it. Student, undefended teacher and a null teacher that saw no canary are
-scored alike, and each must pay for its right guesses with epsilon (`bench.privacy.one_run`). The coins enter nothing
+scored equally, and each must pay for its right guesses with epsilon (`bench.privacy.one_run`). The coins enter nothing
 but the training data: canaries, labels, score, reference models and the number of guesses are fixed without them.
 """
 

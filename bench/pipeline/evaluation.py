@@ -100,7 +100,7 @@ def score(
     Args:
         target: what was attacked, on the judge's device; None for images that no target was asked about.
         victims: where the images are reconstructions of victims; the class aimed at is then the victim's.
-        wanted: metrics that somebody will read; None = all. Others may be missing.
+        wanted: metrics that will be read; None = all. Others may be missing.
     """
     if victims is not None:
         assert found.victims is not None
@@ -195,7 +195,7 @@ def _gap(seen: Labelled, judge: Judge) -> float:
 
 
 def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
-    """The private image of the class that is most alike, and the class's mean image."""
+    """The private image of the class that is most similar, and the class's mean image."""
     best = best_match(seen.images, seen.labels, judge.private.images, judge.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 

@@ -118,7 +118,7 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
 
 
 def _digest_as_written(text: bytes) -> str:
-    """The digest of the spec that stands in a canonical text, without composing it anew; "" if there is none.
+    """The digest of the spec that stands in a canonical text, without composing it again; "" if there is none.
 
     In canonical text the spec is what stands between its key and the next brace of the same depth, one space further
     to the right. No string can look so: its line breaks are escaped.

@@ -47,7 +47,7 @@ class Store:
 
     Args:
         root: the output directory; made if missing.
-        fresh: make every step anew, once, and replace what was there.
+        fresh: make every step again, once, and replace what was there.
         notify: called with a line when something unusual happens (waiting for another process, a damaged step).
 
     Raises:

@@ -18,7 +18,7 @@ from bench.storage.store import Store
 BESIDES = 10.0
 """Seconds of a run that are no step: starting, scoring, drawing."""
 Like = tuple[str, ...]
-"""What steps must share to take alike: the step's name, the data set, the tier, and who makes it."""
+"""What steps must share to take equally long: the step's name, the data set, the tier, and who makes it."""
 Named = tuple[str, str, dict[str, Any]]
 """A step: its name in records and audits, its kind in the store, its spec."""
 

@@ -2,7 +2,7 @@
 
 Either way a run is `bench run ...` in a process of its own, and an audit `bench audit release ...`, so that one that
 crashes takes no other with it. All write into one directory, where every step is made once (`bench.storage`). What
-several share, such as a teacher, is made before them by `bench prepare ...`, so that nobody waits for a lock.
+several share, such as a teacher, is made before them by `bench prepare ...`, so that no run waits for a lock.
 """
 
 from __future__ import annotations

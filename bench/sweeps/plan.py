@@ -35,7 +35,7 @@ class Cell:
             yet, for `reason`), refused (the bench knows all of them and says no, for `reason`).
         record: the directory the record or the audit lies in or will lie in; None where there will be none.
         after: what the run shares with others and is best made once before them: the same text, the same steps.
-        seconds: how long it may take after the cells before it, of a ready cell; None where nothing alike has run.
+        seconds: how long it may take after the cells before it, of a ready cell; None where nothing like it has run.
     """
 
     name: str

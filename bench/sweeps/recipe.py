@@ -1,7 +1,7 @@
 """Recipes: TOML files that name many runs, such as all cells of a paper's table.
 
     title = "DPSD, Table I: accuracy at epsilon 1 and 10"
-    paper = "dpsd"            # as in reported.csv; "" for a recipe of nobody's table
+    paper = "dpsd"            # as in reported.csv; "" for a recipe of no paper's table
     table = "Table I"
 
     [defaults]                # options that every run has unless a grid says otherwise

@@ -64,7 +64,7 @@ def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
     assert Estimate(tmp_path).seconds(store, spec, "inversion") == BESIDES + 30 + 20 + 1 + 2
 
 
-def test_the_median_of_what_is_alike(tmp_path: Path) -> None:
+def test_the_median_of_equal_steps(tmp_path: Path) -> None:
     for seed, seconds in enumerate((10.0, 20.0, 90.0)):
         finished(tmp_path, run(seed=seed), SPENT | {"release": seconds})
     finished(tmp_path, run(method="dgd"), SPENT | {"release": 1000.0})
@@ -72,7 +72,7 @@ def test_the_median_of_what_is_alike(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(seed=5), None) == BESIDES + 100 + 30 + 20
 
 
-def test_what_nobody_has_run_is_not_guessed(tmp_path: Path) -> None:
+def test_what_was_never_run_is_not_guessed(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7), SPENT)
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
     assert estimate.seconds(store, run(method="dgd"), None) is None
@@ -80,7 +80,7 @@ def test_what_nobody_has_run_is_not_guessed(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(), None) == BESIDES
 
 
-def test_another_variant_is_not_alike(tmp_path: Path) -> None:
+def test_another_variant_is_another_step(tmp_path: Path) -> None:
     known = run(seed=7, attack="gmi")
     finished(tmp_path, known, SPENT | PLAYED)
     assert known.attack is not None

@@ -1,4 +1,4 @@
-"""`bench sweep` as typed: dry runs, failures that stop nobody, interrupts, and a Ray worker that is killed."""
+"""`bench sweep` as typed: dry runs, failures that stop no other cell, interrupts, and a Ray worker that is killed."""
 
 from __future__ import annotations
 
