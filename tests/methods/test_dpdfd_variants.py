@@ -104,7 +104,7 @@ def test_the_ledger_counts_what_every_teacher_was_asked(variant: Variant) -> Non
 
 
 @VARIANTS
-def test_the_control_of_budgets_and_ensembles(variant: Variant) -> None:
+def test_an_infinite_budget_adds_no_noise_and_an_ensemble_is_asked_for(variant: Variant) -> None:
     free = convert(variant, many(), FREE, teachers="3")
     assert free.solved["sigma"] == 0
     assert all(isinstance(entry.event, NonPrivateDpEvent) for entry in free.ledger.entries(Unit.EXAMPLE))
