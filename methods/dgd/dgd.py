@@ -171,7 +171,7 @@ class Dgd:
         noise, rng = ctx.privacy_noise("dgd"), ctx.generator("dgd")
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
         with ctx.track("DGD: converting", self.generator_rounds + 2 * self.steps) as advance:
-            # III-B: the synthetic set D^, and a VAE of it
+            # III-B: the generator (Eq. 2), its synthetic set D^, and a VAE of that
             phi_g = None
             if self.images == "synthetic":
                 phi_g = self.learn_generator(teacher, rng, ctx, advance)
@@ -181,10 +181,10 @@ class Dgd:
             if plan.queries >= len(images):
                 raise BenchError(f"{plan.queries} images to query, but there are {len(images)}; ask less")
             vae = self.learn_vae(images, rng, ctx, advance)
-            # III-C: noisy labels of the few images D^_s. D^ is in random order: the first ones are a random choice
+            # III-C: noisy labels of the few images D^_s (Eq. 3); D^ has no order, so that its first images will do
             asked = images[: plan.queries]
             labels = self.label(asked, plan, teacher, noise)
-            # III-D: the student, from these and from triples of all other images, D^_u
+            # III-D: triples of all other images, D^_u (Eq. 4), and the student (Eq. 1)
             triples = self.triples(images[plan.queries :], vae, rng)
             self.learn_student(phi_s, asked, labels, triples, rng, ctx, advance)
         return Release(

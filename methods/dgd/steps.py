@@ -16,7 +16,7 @@ SHOWN = 60
 
 @torch.no_grad()
 def draw_images(phi_g: nn.Module, count: int, rng: torch.Generator) -> Tensor:
-    """D^: (count, c, h, w) images of the generator, which stays in training mode: its batches are normalised alone."""
+    """D^: (count, c, h, w) images of the generator, in training mode: a batch is normalised by its own statistics."""
     made = []
     for start in range(0, count, CHUNK):
         part = min(CHUNK, count - start)

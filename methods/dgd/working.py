@@ -173,6 +173,7 @@ class DgdWorking:
                 judge = self.judge(turn, teacher.model, phi_s)
                 if judge is not None:
                     self.learn_generator(phi_g, judge, rng, ctx, advance)
+                # All of D^ is drawn, though nothing but the queried images is used: published runs drew so
                 images = draw_images(phi_g, self.synthetic, rng)
                 count = share(plan.queries, self.rounds, turn)
                 part = replace(plan, queries=count, candidates=count)

@@ -583,9 +583,10 @@ def game(budget: Budget, classes: int = 10, **fields: Any) -> Game:
     return DpDfd(**fields).game(budget, "mnist", classes)
 
 
-@pytest.mark.parametrize("cls", BOTH)
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
-@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize(
+    ("cls", "classes", "epsilon"),
+    [*((DpDfd, classes, epsilon) for classes in (2, 10) for epsilon in (0.5, 3.0)), (DpDfdWorking, 10, 3.0)],
+)
 def test_one_hot_answers_are_what_they_claim(cls: type[Any], classes: int, epsilon: float) -> None:
     found = audit(cls().game(Budget(epsilon), "mnist", classes), PLAYS)
     assert found.claimed == epsilon == pytest.approx(found.accounted, rel=1e-3)
