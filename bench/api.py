@@ -80,6 +80,8 @@ class Teacher:
         private: (images uint8, labels) of the private split; None unless the method's `needs` names "private_data".
         ensemble: the teachers that the method's `shards` asked for, frozen; None unless its `needs` names
             "teacher_ensemble".
+        public: (n, c, h, w) uint8, unlabelled images of the private data's own distribution, which no teacher was
+            trained on and no attacker has; None unless the method's `needs` names "public_data".
     """
 
     model: nn.Module
@@ -89,12 +91,19 @@ class Teacher:
     dataset: str
     private: tuple[Tensor, Tensor] | None = None
     ensemble: Ensemble | None = None
+    public: Tensor | None = None
 
     def members(self) -> Ensemble:
         """The ensemble. Raises RuntimeError if the method did not ask for one."""
         if self.ensemble is None:
             raise RuntimeError('the method uses an ensemble; its `needs` must name "teacher_ensemble"')
         return self.ensemble
+
+    def public_images(self) -> Tensor:
+        """The public images. Raises RuntimeError if the method did not ask for them."""
+        if self.public is None:
+            raise RuntimeError('the method uses public images; its `needs` must name "public_data"')
+        return self.public
 
 
 @dataclass
@@ -303,7 +312,8 @@ class Method(Protocol):
         version: bumped when results move; part of the hash.
         reference: paper, algorithm number.
         needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
-            With "teacher_ensemble" the method has `shards(teacher_arch, dataset) -> Shards`.
+            With "teacher_ensemble" the method has `shards(teacher_arch, dataset) -> Shards`, with "public_data" it has
+            `least_public() -> int`, the fewest public images that it can do with.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
     """

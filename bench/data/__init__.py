@@ -6,7 +6,16 @@ readers are imported by `load`.
 
 from bench.data.catalog import check, load, names, slug
 from bench.data.images import ImageData, corrupted, to_float
-from bench.data.splits import Split, aux_labels, aux_part, private_domain, private_part, split, split_names
+from bench.data.splits import (
+    Split,
+    aux_labels,
+    aux_part,
+    private_domain,
+    private_part,
+    public_part,
+    split,
+    split_names,
+)
 
 __all__ = [
     "ImageData",
@@ -19,6 +28,7 @@ __all__ = [
     "names",
     "private_domain",
     "private_part",
+    "public_part",
     "slug",
     "split",
     "split_names",

@@ -31,7 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Release, Shards, Teacher
-from bench.distillation.class_moments import Gaussians, cosine_basis, gaussians, ink, light, release, stroke_basis
+from bench.distillation.class_moments import Gaussians, gaussians, noisy_moments, to_image, to_stroke_image
+from bench.distillation.data_free_basis import cosine_basis, stroke_basis
 from bench.distillation.distinguishing_games import ensemble_game
 from bench.distillation.generator_training import GLYPHS
 from bench.distillation.loop import Players, Transcription
@@ -204,8 +205,8 @@ class Sound(Transcription):
         basis = (stroke_basis(teacher.shape, d, seed) if glyphs else cosine_basis(teacher.shape, d)).to(ctx.device)
         pooled = small if self.prior_pooled == "auto" else self.prior_pooled == "yes"
         noise, weight = ctx.privacy_noise(name), 0.7 if pooled else 0.5
-        moments = release(images, labels, teacher.classes, basis, multiplier, noise, weight, pooled)
-        return Prior(gaussians(moments), ink if glyphs else light, teacher.shape)
+        moments = noisy_moments(images, labels, teacher.classes, basis, multiplier, noise, weight, pooled)
+        return Prior(gaussians(moments), to_stroke_image if glyphs else to_image, teacher.shape)
 
     def _answer(
         self,

@@ -246,7 +246,7 @@ class _Pipeline:
         private = self.canaries.inserted(m.private) if of.canaries else m.private
         given = private if "private_data" in job.method.needs else None
         members = self._members(name, spec.ensemble, replace(m, private=private))
-        shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given, members)
+        shown = Teacher(teacher.network, of.arch, m.data.shape, m.data.classes, m.data.name, given, members, m.public)
         step, network = steps.release(job.store, spec, job.method, job.settings.budget, shown, m, job.context)
         self.seconds[name] = step.seconds
         return Made(step, network)

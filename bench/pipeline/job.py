@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from bench import data, nets, progress, registry, teachers
 from bench.api import Context, Shards
@@ -74,7 +75,7 @@ class Job:
         return Context(self.device, seed, progress.track, self.store, s.noise, s.precision == "bf16", s.compile)
 
 
-Loader = Callable[[str, str, Path | None, bool], steps.Material]
+Loader = Callable[[str, str, Path | None, bool, bool], steps.Material]
 
 
 def prepare(settings: Settings, load: Loader | None = None) -> Job:
@@ -95,10 +96,13 @@ def prepare(settings: Settings, load: Loader | None = None) -> Job:
     sha = _weights_sha256(settings.teacher_weights)
     device = pick_device(settings.device)
     store = Store(settings.out, settings.fresh, progress.say)
-    material = (load or load_material)(settings.dataset, settings.split, settings.data_root, settings.download)
+    where = (settings.dataset, settings.split, settings.data_root, settings.download)
+    material = (load or load_material)(*where, "public_data" in method.needs)
     method.check(settings.budget, material.data.name, material.data.classes)
     if "teacher_ensemble" in method.needs:
         _check_shards(method.shards(settings.teacher, material.data.name), len(material.private[0]))
+    if material.public is not None:
+        _check_public(method.least_public(), len(material.public), material.data.name)
     return Job(
         settings,
         device,
@@ -119,6 +123,13 @@ def _check_shards(shards: Shards, records: int) -> None:
         nets.check(arch)
     if shards.count > records:
         raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
+
+
+def _check_public(least: int, there: int, dataset: str) -> None:
+    if least > there:
+        raise BenchError(
+            f"{least} images to query of {there} public ones of data set '{dataset}': lower --method.query_count"
+        )
 
 
 def _plugin(
@@ -160,13 +171,18 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_material(dataset: str, split: str, root: Path | None, download: bool) -> steps.Material:
-    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there."""
+def load_material(dataset: str, split: str, root: Path | None, download: bool, public: bool) -> steps.Material:
+    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there.
+
+    Args:
+        public: whether the method asks for public images.
+    """
     images = data.load(dataset, root, download)
-    shared = data.split(images, split)
+    shared = data.split(images, split, public)
     load_other = partial(data.load, root=root, download=download)
     aux, labels = data.aux_part(images, shared, load_other), data.aux_labels(images, shared)
-    return steps.Material(data.private_domain(images, shared), data.private_part(images, shared), aux, labels)
+    private, domain = data.private_part(images, shared), data.private_domain(images, shared)
+    return steps.Material(domain, private, aux, labels, data.public_part(images, shared))
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:
@@ -182,7 +198,17 @@ def run_spec(job: Job, seed: int) -> RunSpec:
     shards = shards_of(job)
     ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
     release = ReleaseSpec(
-        teacher, s.method, method.version, plain(method), s.student, budget, s.noise, seed, ensemble, job.variant
+        teacher,
+        s.method,
+        method.version,
+        plain(method),
+        s.student,
+        budget,
+        s.noise,
+        seed,
+        ensemble,
+        job.variant,
+        None if job.material.public is None else _fingerprint(job.material.public),
     )
     evaluator = EvaluatorSpec(
         replace(where, split="all"), teachers.EVALUATOR, plain(job.evaluator_recipe), EVALUATOR_SEED
@@ -220,5 +246,9 @@ def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None
     name, plugin = job.settings.attack, job.attack
     if name is None or plugin is None:
         return None
-    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
+    aux = _fingerprint(job.material.aux)
     return AttackSpec(release, aux, name, plugin.version, plugin.access, plain(plugin), seed, job.attack_variant)
+
+
+def _fingerprint(images: Tensor) -> str:
+    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16]

@@ -139,7 +139,7 @@ def _reference(
         seconds["references"] += step.seconds
     private = material.private if "private_data" in job.method.needs else None
     world = job.material.data
-    taught = Teacher(teacher, spec.arch, world.shape, world.classes, world.name, private, members)
+    taught = Teacher(teacher, spec.arch, world.shape, world.classes, world.name, private, members, material.public)
     made = replace(release, teacher=spec, ensemble=ensemble)
     step, student = steps.release(job.store, made, job.method, job.settings.budget, taught, material, job.context)
     seconds["references"] += step.seconds

@@ -98,7 +98,7 @@ def _walk(job: Job, spec: RunSpec) -> tuple[Record, Artists]:
         record.metrics |= evaluation.with_interval("ensemble_accuracy", result["correct"], result["tested"])
         record.metrics["member_accuracy"] = result["member_accuracy"]
     private = m.private if "private_data" in job.method.needs else None
-    teacher = Teacher(teacher_net, s.teacher, m.data.shape, m.data.classes, m.data.name, private, members)
+    teacher = Teacher(teacher_net, s.teacher, m.data.shape, m.data.classes, m.data.name, private, members, m.public)
     released, student_net = steps.release(job.store, spec.release, job.method, s.budget, teacher, m, job.context)
     seconds["release"] = released.seconds
     for name, step in (("teacher_accuracy", taught), ("evaluator_accuracy", judged), ("accuracy", released)):

@@ -38,13 +38,14 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Material:
-    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, and the latter's
-    labels where its classes are the private ones."""
+    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, the latter's
+    labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one."""
 
     data: ImageData
     private: tuple[Tensor, Tensor]
     aux: Tensor
     aux_labels: Tensor | None = None
+    public: Tensor | None = None
 
 
 def _new_network(arch: str, material: Material, seed: int) -> nets.Classifier:

@@ -16,6 +16,8 @@ FLAGS = {
     "holds for an adversary who does not have the seed. A release that is to protect somebody needs --noise os.",
     "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
     "the others. The next version mends it; run it again.",
+    "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
+    "for them, and a row without them had a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 KINDS = {

@@ -163,7 +163,7 @@ def test_the_students_targets_by_hand() -> None:
     counts = torch.tensor([[1.0, 2.0], [2.5, 0.5], [-1.0, 8.0]])
     parts = [np.arange(40), np.arange(40, 80), np.arange(0)]
     assert game(smoke(), parts, images, labels).targets(counts).tolist() == [1, 0, 1]
-    share = game(smoke(reading="share"), parts, images, labels).targets(counts)
+    share = game(smoke(target_estimator="share"), parts, images, labels).targets(counts)
     assert share.tolist() == pytest.approx([0.5 + 1 / 6, 0.5 - 2 / 6, 0.5 + 9 / 6])
 
 
@@ -263,8 +263,8 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("reading", "mean"),
-     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", -1)],
+    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("explore", -0.1), ("scale", math.nan),
+     ("width", 0), ("passes", -1)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):
