@@ -176,14 +176,14 @@ class PateGan(PrivateGenerator):
         ),
         Departure(
             what="public noise of a deviation of up to 1 on the images that the teachers are asked about",
-            why="the student knows the votes at the generator's few outputs and nowhere around them: even without noise on "
-            "the votes the generator turned black, and stayed so, on digits",
+            why="the student knows the votes at the generator's few outputs and nowhere around them: even without "
+            "noise on the votes the generator turned black, and stayed so, on digits",
             sets={"explore": 1.0},
         ),
         Departure(
             what="student and generator learn at 2e-4 instead of 1e-4, the teachers at 5e-5",
-            why="a short training wants a faster generator; teachers that learn faster than it are all sure at once, and "
-            "their votes then tell no image from another",
+            why="a short training wants a faster generator; teachers that learn faster than it are all sure at once, "
+            "and their votes then tell no image from another",
             sets={"rate": 2e-4, "teacher_rate": 5e-5},
         ),
         Departure(

@@ -68,8 +68,8 @@ class PateGnmax(NoisyVotes):
         MOVED_ABOUT,
         Departure(
             what="the threshold is 0.6 of the teachers, not 0.8",
-            why="T = 200 of 250 was chosen with full view of MNIST's votes, of stronger teachers; those of small shards "
-            "may agree less often, and a threshold that few images pass leaves the student without answers",
+            why="T = 200 of 250 was chosen with full view of MNIST's votes, of stronger teachers; those of small "
+            "shards may agree less often, and a threshold that few images pass leaves the student without answers",
             sets={"threshold": 0.6},
         ),
     )

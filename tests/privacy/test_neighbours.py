@@ -35,6 +35,7 @@ from bench import registry
 from bench.api import Shards
 from bench.config import configure
 from bench.distillation import class_moments
+from bench.distillation.data_free_basis import cosine_basis
 from bench.dp_training import dp_sgd
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.noise import Noise
@@ -64,6 +65,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("psg", {"batch": 20}),
     ("p3gm", {"batch": 20}),
     ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+    ("class-moments", {}),
+    ("class-moments", {"second_moments": "per-class"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -77,14 +80,14 @@ LEFT_OUT: list[tuple[str, Options]] = [
 """A record is left out of everything."""
 
 ENSEMBLES: list[tuple[str, Options]] = [
-    ("dpsd", SOUND),
-    ("dpsd", SOUND | {"aggregate": "votes"}),
-    ("dpdfd", SOUND | {"aggregate": "votes", "prior": "moments"}),
+    ("class-moments", {"teachers": 6, "teacher_steps": 2}),
+    ("class-moments", {"teachers": 6, "teacher_steps": 2, "second_moments": "per-class", "query_count": 40}),
     ("dpdfd", SOUND),
     ("dgd", {"discriminator": "none", "teachers": 6}),
     ("dgd", {"discriminator": "none", "teachers": 6, "aggregation": "gaussian"}),
     ("pate", {"images": "strokes", "teachers": 6}),
-    ("pate-gnmax", {"images": "moments", "teachers": 6}),
+    ("pate", {"teachers": 6}),
+    ("pate-gnmax", {"teachers": 6}),
     ("fed-dpsd", {"clients": 3}),
     ("fed-dpsd", {"clients": 3, "mode": "label"}),
 ]
@@ -154,9 +157,9 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_class_moments(pooled: bool) -> None:
-    trace, basis = Trace(MISSING), class_moments.cosine_basis((1, 16, 16), 12)
+    trace, basis = Trace(MISSING), cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
-        class_moments.release(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
+        class_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
         trace.again()
     (step,) = trace.steps
     assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
