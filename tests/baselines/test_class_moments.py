@@ -283,7 +283,10 @@ def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases:
     release = convert(of=toy(private=private), moments_share=0.3)
     squares = mu_squared(release.ledger)
     assert squares[1] / sum(squares) == pytest.approx(0.3)
-    assert [1 / call["multiplier"] ** 2 for call in releases] == [pytest.approx(squares[1]), pytest.approx(sum(squares))]
+    assert [1 / call["multiplier"] ** 2 for call in releases] == [
+        pytest.approx(squares[1]),
+        pytest.approx(sum(squares)),
+    ]
     assert all(call["images"] is private[0] and call["labels"] is private[1] for call in releases)
     convert(of=toy(private=toy_private(seed=9, n=44)))
     assert torch.equal(releases[0]["basis"], releases[2]["basis"])

@@ -28,7 +28,7 @@ LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])
 
 
 def smoke(**given: str) -> PateGan:
-    return configure(PateGan, "smoke", given, "method")
+    return configure(PateGan, "smoke", given, "method", "printed")
 
 
 def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Round:
@@ -269,6 +269,16 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):
         PateGan(**{name: value})
+
+
+def test_the_variants_are_what_the_tiers_were() -> None:
+    """Until variants, tier quick set all of this."""
+    sizes = {"steps": 150, "teacher_steps": 1, "batch": 32, "width": 256}
+    ours = {"rate": 2e-4, "teacher_rate": 5e-5, "votes": "gaussian", "target_estimator": "share",
+            "loss": "non-saturating", "explore": 1.0}  # fmt: skip
+    quick = configure(PateGan, "quick", {}, "method")
+    assert {name: getattr(quick, name) for name in sizes | ours} == sizes | ours
+    assert configure(PateGan, "paper", {}, "method", "printed") == PateGan()
 
 
 def test_more_teachers_than_records_are_refused() -> None:
