@@ -121,7 +121,7 @@ class Perceptrons(nn.Module):
         self.offset = nn.Parameter(torch.zeros(count, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(k, m, inputs), or (m, inputs) for all alike, to (k, m) logits of being real."""
+        """(k, m, inputs), or (m, inputs) for all of them, to (k, m) logits of being real."""
         return ((x @ self.first + self.bias).relu() @ self.last + self.offset).squeeze(2)
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """Who gets which training record: the teacher (private), the attacker (aux, without labels) or everybody (public).
 
-The test set belongs to nobody here: no function of this file reads it.
+The test set belongs to no one here: no function of this file reads it.
 """
 
 from __future__ import annotations

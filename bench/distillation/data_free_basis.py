@@ -32,7 +32,7 @@ def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
 
 
 def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
-    """(c h w, d or a little more): cosines of the lowest frequencies, in every channel alike; no data."""
+    """(c h w, d or a little more): cosines of the lowest frequencies, the same in every channel; no data."""
     channels, h, w = shape
     rows, columns = _cosines(h), _cosines(w)
     order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]

@@ -318,7 +318,7 @@ def test_options_run_and_move_the_student(given: dict[str, str]) -> None:
     assert changed.isfinite().all() and not torch.equal(plain, changed)
 
 
-def test_a_threshold_nobody_reaches_fails_with_a_way_out() -> None:
+def test_a_threshold_that_no_vote_reaches_fails_with_a_way_out() -> None:
     with pytest.raises(RunFailed, match="threshold"):
         convert(PateGnmax, FREE, threshold="1.5")
 

@@ -124,7 +124,8 @@ def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path)
 def test_every_shipped_solved_parameter_has_been_judged() -> None:
     """Names in dictionaries that are called, or given as, `solved`, or are keywords of `released`."""
     names: set[str] = set()
-    for path in [*(ROOT / "methods").glob("*.py"), *(ROOT / "baselines").glob("*.py")]:
+    rooms = ("methods", "baselines", "bench/distillation", "bench/dp_training")
+    for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "solved":
                 names |= strings(node.value)

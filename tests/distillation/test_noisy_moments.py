@@ -47,7 +47,7 @@ def made(images: Tensor, labels: Tensor, u: Tensor, multiplier: float = 0.0, see
 
 
 def isometric(moments: Moments) -> Tensor:
-    """All that is released, in coordinates in which the noise is alike in all directions: (a first, b second), with
+    """All that is released, in coordinates in which the noise is equal in all directions: (a first, b second), with
     both halves of a symmetric matrix, whose Euclidean length counts off-diagonal entries twice."""
     parts = (math.sqrt(moments.weight) * moments.first, math.sqrt(1 - moments.weight) * moments.second)
     return torch.cat([part.double().flatten() for part in parts])

@@ -227,6 +227,21 @@ def test_found_codes_drawn_by_a_records_place() -> None:
     assert violations(trace, first.ledger, twice=True)
 
 
+def test_found_moments_of_images_that_keep_their_length() -> None:
+    honest = class_moments._sums
+
+    def of_their_own_length(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> Any:
+        lengths = images.double().flatten(1).norm(dim=1) / 255
+        first, second = honest(images, labels, classes, basis, pooled)
+        return first * lengths.mean(), second * lengths.square().mean()
+
+    with planted(class_moments, "_sums", of_their_own_length):
+        trace, first, _ = two_runs(
+            method("class-moments", {}), OWN, held(records()), held(with_another(records())), absent=False
+        )
+    assert violations(trace, first.ledger, twice=True)
+
+
 def test_found_critics_that_share_a_stream() -> None:
     shared = torch.Generator()
 
