@@ -83,6 +83,8 @@ class Teacher:
         private: (images uint8, labels) of the private split; None unless the method's `needs` names "private_data".
         ensemble: the teachers that the method's `shards` asked for, frozen; None unless its `needs` names
             "teacher_ensemble".
+        public: (n, c, h, w) uint8, unlabelled images of the private data's own distribution, which no teacher was
+            trained on and no attacker has; None unless the method's `needs` names "public_data".
     """
 
     model: nn.Module
@@ -92,12 +94,19 @@ class Teacher:
     dataset: str
     private: tuple[Tensor, Tensor] | None = None
     ensemble: Ensemble | None = None
+    public: Tensor | None = None
 
     def members(self) -> Ensemble:
         """The ensemble. Raises RuntimeError if the method did not ask for one."""
         if self.ensemble is None:
             raise RuntimeError('the method uses an ensemble; its `needs` must name "teacher_ensemble"')
         return self.ensemble
+
+    def public_images(self) -> Tensor:
+        """The public images. Raises RuntimeError if the method did not ask for them."""
+        if self.public is None:
+            raise RuntimeError('the method uses public images; its `needs` must name "public_data"')
+        return self.public
 
 
 @dataclass
@@ -306,7 +315,7 @@ class Method(Protocol):
         version: bumped when results move; part of the hash.
         reference: paper, algorithm number.
         needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
-            With "teacher_ensemble" the method is an `EnsembleMethod`.
+            With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a `PublicDataMethod`.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
     """
@@ -334,6 +343,15 @@ class EnsembleMethod(Method, Protocol):
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
         """The ensemble that it asks for at its settings; `teacher_arch` is the network of the teacher."""
+        ...
+
+
+@runtime_checkable
+class PublicDataMethod(Method, Protocol):
+    """A method that can ask for public images: it is given some where its `needs` name "public_data"."""
+
+    def least_public(self) -> int:
+        """The fewest public images that it can do with at its settings."""
         ...
 
 

@@ -263,10 +263,12 @@ class MethodContract(PluginContract):
     uses_randomness: ClassVar[bool] = True
 
     def teacher(self) -> Teacher:
-        """The toy teacher with what the method needs besides: private images, an untrained ensemble."""
+        """The toy teacher with what the method needs besides: private or public images, an untrained ensemble."""
         method, toy = self.smoke(), toy_teacher()
         if "private_data" in method.needs:
             toy = dataclasses.replace(toy, private=toy_private())
+        if "public_data" in method.needs:
+            toy = dataclasses.replace(toy, public=toy_private(seed=1)[0])
         if "teacher_ensemble" in method.needs:
             shards = method.shards(toy.arch, toy.dataset)
             members = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))

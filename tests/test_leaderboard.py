@@ -175,6 +175,14 @@ def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     assert leaderboard.flags(other) == ["other-unit"]
 
 
+def test_rows_of_methods_with_public_images_say_so() -> None:
+    with_it = record(0, 0.5, accounted=10.0)
+    with_it.spec["release"]["public"] = "0123456789abcdef"
+    assert leaderboard.flags(with_it) == ["public-data"]
+    with_it.spec["release"]["public"] = None
+    assert leaderboard.flags(with_it) == []
+
+
 def member_record(seen: float, **changes: Any) -> Record:
     """A membership attack's record."""
     found = record(0, 0.5, **changes)

@@ -26,13 +26,14 @@ RECIPE = ROOT / "recipes" / "audits.toml"
 BOARDS = {"digits", "mnist"}
 
 
-def material(dataset: str, split: str, root: Path | None, download: bool) -> Material:
+def material(dataset: str, split: str, root: Path | None, download: bool, public: bool) -> Material:
     """Digits, which every machine has; blank images instead of MNIST's."""
     if dataset == "digits":
-        return load_material(dataset, split, root, download)
+        return load_material(dataset, split, root, download, public)
     blank, labels = torch.zeros(3000, 1, 28, 28, dtype=torch.uint8), torch.arange(3000) % 10
     names = tuple(map(str, range(10)))
-    return Material(ImageData(dataset, blank, labels, blank, labels, names), (blank, labels), blank)
+    images = ImageData(dataset, blank, labels, blank, labels, names)
+    return Material(images, (blank, labels), blank, public=blank if public else None)
 
 
 def known_by(release: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +129,7 @@ def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
     cells = read(RECIPE).cells
     assert {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher.epochs")) for cell in cells} == {
         ("digits", "200", ""),
+        ("digits", "100", ""),
         ("mnist", "1000", "10"),
     }
 
@@ -136,4 +138,4 @@ def test_no_audit_is_refused(data_root: Path, tmp_path: Path) -> None:
     common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
     planned = plan(read(RECIPE), common, [], tmp_path, settle)
     assert [f"{cell.name}: {cell.reason}" for cell in planned if cell.state != "ready"] == []
-    assert len({cell.after for cell in planned}) == 2, "the audits of a data set share their teachers"
+    assert len({cell.after for cell in planned}) == 3, "audits with the same canaries share their teachers"

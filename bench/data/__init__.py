@@ -7,7 +7,16 @@ readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, 
 from bench.data.catalog import check, dataset, facts, load, names, root_folder, slug
 from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData, corrupted, to_float
-from bench.data.splits import Split, aux_labels, aux_part, private_domain, private_part, split, split_names
+from bench.data.splits import (
+    Split,
+    aux_labels,
+    aux_part,
+    private_domain,
+    private_part,
+    public_part,
+    split,
+    split_names,
+)
 
 __all__ = [
     "Dataset",
@@ -24,6 +33,7 @@ __all__ = [
     "names",
     "private_domain",
     "private_part",
+    "public_part",
     "root_folder",
     "slug",
     "split",

@@ -1,12 +1,12 @@
-"""Who gets which training record: the teacher (private) or the attacker (aux, without labels).
+"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everybody (public).
 
-The test set belongs to nobody here: no function of this file reads it.
+The test set belongs to no one here: no function of this file reads it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ _SPLITS = {
 }
 _OTHER = {"mnist": "fmnist", "fmnist": "mnist"}
 _AUX_SHARE = 6
+_PUBLIC_SHARE = 2
+"""Of the attacker's part of iid, half is public where a method asks for public images."""
 _LUMA = (0.299, 0.587, 0.114)
 
 
@@ -36,12 +38,15 @@ class Split:
         private: (n,) int64, ascending: the teacher's records.
         aux: (m,) int64, ascending, disjoint from `private`: the attacker's records; empty if `aux_dataset` is set.
         aux_dataset: name of the data set the attacker's images come from instead, or None.
+        public: (p,) int64, ascending, disjoint from both: images that a method may use without labels; None where no
+            method asked for any.
     """
 
     name: str
     private: LongTensor
     aux: LongTensor
     aux_dataset: str | None = None
+    public: LongTensor | None = None
 
 
 def split_names() -> dict[str, str]:
@@ -49,15 +54,20 @@ def split_names() -> dict[str, str]:
     return dict(_SPLITS)
 
 
-def split(data: ImageData, name: str) -> Split:
+def split(data: ImageData, name: str, public: bool = False) -> Split:
     """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
     disjoint-high: the other way round.
 
+    Args:
+        public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
+            iid's aux records, in the order of the same hash, the first half is then the attacker's, the other one
+            public; private records are the same as without. No other split has such images.
+
     Raises:
-        BenchError: unknown split, or one that this data set cannot have.
+        BenchError: unknown split, one that this data set cannot have, or one without public images.
         RuntimeError: the parts overlap or leave the training set (a defect of this file).
     """
     import torch
@@ -76,7 +86,10 @@ def split(data: ImageData, name: str) -> Split:
         is_aux = is_low if name == "disjoint-high" else ~is_low
         _require_two_classes(data, is_aux, name)
     private = torch.arange(total) if other else (~is_aux).nonzero().flatten()
-    result = Split(name, private, is_aux.nonzero().flatten(), other)  # type: ignore[arg-type]
+    apart = _public(data.name, name, is_aux) if public else None
+    if apart is not None:
+        is_aux[apart] = False
+    result = Split(name, private, is_aux.nonzero().flatten(), other, apart)  # type: ignore[arg-type]
     _verify(result, total)
     return result
 
@@ -105,6 +118,11 @@ def private_domain(data: ImageData, split: Split) -> ImageData:
         test[test >= 0],
         names,
     )
+
+
+def public_part(data: ImageData, split: Split) -> Tensor | None:
+    """The public images, without labels: (p, c, h, w) uint8; None where no method asked for any."""
+    return None if split.public is None else data.train_images[split.public]
 
 
 def _renumbered(data: ImageData, split: Split) -> Tensor:
@@ -147,10 +165,30 @@ def _hashed(name: str, total: int) -> Tensor:
 
     if total < _AUX_SHARE:
         raise BenchError(f"split 'iid' needs {_AUX_SHARE} or more training images; data set '{name}' has {total}")
-    order = sorted(range(total), key=lambda index: hashlib.sha256(f"{name}:{index}".encode()).digest())
     is_aux = torch.zeros(total, dtype=torch.bool)
-    is_aux[order[: total // _AUX_SHARE]] = True
+    is_aux[_by_hash(name, range(total))[: total // _AUX_SHARE]] = True
     return is_aux
+
+
+def _by_hash(name: str, indices: Iterable[int]) -> list[int]:
+    """Indices in the order of the sha256 of "<name>:<index>"."""
+    return sorted(indices, key=lambda index: hashlib.sha256(f"{name}:{index}".encode()).digest())
+
+
+def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
+    """(p,) ascending: the half of the aux records whose hashes are largest."""
+    import torch
+
+    if of != "iid":
+        raise BenchError(
+            f"split '{of}' has no public images of the private records' distribution; use iid, or a setting of the "
+            "method that needs none"
+        )
+    order = _by_hash(name, is_aux.nonzero().flatten().tolist())
+    count = len(order) // _PUBLIC_SHARE
+    if count == 0:
+        raise BenchError(f"split 'iid' of data set '{name}' keeps {len(order)} images from the teachers; expected 2")
+    return torch.tensor(sorted(order[-count:]))  # type: ignore[return-value]
 
 
 def _other(name: str) -> str:
@@ -171,13 +209,17 @@ def _require_two_classes(data: ImageData, is_aux: Tensor, name: str) -> None:
 
 
 def _verify(result: Split, total: int) -> None:
-    for part, indices in (("private", result.private), ("aux", result.aux)):
+    import torch
+
+    parts = {"private": result.private, "aux": result.aux}
+    parts |= {} if result.public is None else {"public": result.public}
+    for part, indices in parts.items():
         if len(indices) and (int(indices[0]) < 0 or int(indices[-1]) >= total):
             raise RuntimeError(f"split '{result.name}': {part} indices leave the range 0 to {total - 1}")
         if bool((indices.diff() <= 0).any()):
             raise RuntimeError(f"split '{result.name}': {part} indices are not ascending")
-    if set(result.private.tolist()) & set(result.aux.tolist()):
-        raise RuntimeError(f"split '{result.name}': private and aux overlap")
+    if len(torch.cat(list(parts.values())).unique()) < sum(map(len, parts.values())):
+        raise RuntimeError(f"split '{result.name}': {', '.join(parts)} overlap")
     if not len(result.private) or (result.aux_dataset is None) != bool(len(result.aux)):
         raise RuntimeError(f"split '{result.name}': {len(result.private)} private, {len(result.aux)} aux images")
 

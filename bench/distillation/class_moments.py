@@ -20,11 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.nets.stroke_generator import StrokeGenerator
 from bench.privacy.noise import Noise, Source
 
 SENSITIVITY = 1.0
-STROKES, POINTS = 4000, (4, 5, 6, 8)
+"""How far one record left out moves the release, as `coordinates` has it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Moments:
     basis: Tensor
 
 
-def release(
+def noisy_moments(
     images: Tensor,
     labels: Tensor,
     classes: int,
@@ -71,23 +70,46 @@ def release(
         pooled: one second moment of all records, for small data sets.
     """
     d, std = basis.shape[1], multiplier * SENSITIVITY
-    wide = basis.double()
+    first, second = _sums(images, labels, classes, basis, pooled)
+    noisy = Noise.of(source).gaussian(coordinates(first, second, weight), std)
+    # Off-diagonal entries get noise / (b sqrt(2)): as the two of them are one coordinate, it is drawn once.
+    row, column, scale = _upper(d, weight, basis.device)
+    first = noisy[: classes * d].view(classes, d) / math.sqrt(weight)
+    second[:, row, column] = noisy[classes * d :].view(len(second), -1) / scale
+    second[:, column, row] = second[:, row, column]
+    return Moments(first.float(), second.float(), std, weight, len(images), basis)
+
+
+def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:
+    """The released sums as one vector, in which a record of unit vector u stands as (a u, b u u^T), of length 1.
+
+    Args:
+        first: (classes, d).
+        second: (k, d, d), symmetric; an entry off the diagonal, which stands twice in u u^T, counts sqrt(2) times.
+        weight: a^2.
+    """
+    row, column, scale = _upper(first.shape[1], weight, first.device)
+    return torch.cat([math.sqrt(weight) * first.flatten(), (scale * second[:, row, column]).flatten()])
+
+
+def _upper(d: int, weight: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows and columns of the entries on and above the diagonal, and what each is multiplied by: b, or b sqrt(2)."""
+    row, column = torch.triu_indices(d, d, device=device)
+    twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
+    return row, column, math.sqrt(1 - weight) * twice
+
+
+def _sums(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> tuple[Tensor, Tensor]:
+    """float64 sums of U^T u, (classes, d), and of U^T u u^T U, (classes, d, d) or, if pooled, (1, d, d)."""
+    d, wide = basis.shape[1], basis.double()
     first, second = wide.new_zeros(classes, d), wide.new_zeros(1 if pooled else classes, d, d)
     for part, of in zip(images.split(4096), labels.split(4096), strict=True):
+        # The scale is the record's own: a maximum over all records would be a use of private data beside the release.
         u = F.normalize(part.to(basis.device).double().flatten(1), dim=1) @ wide
         member = F.one_hot(of, classes).to(u)
         first += member.T @ u
         second += _sums_of_squares(u, member[:, :1].new_ones(len(u), 1) if pooled else member)
-    # One vector, which a record moves by a (a u, b u u^T) of norm 1: entries off the diagonal stand twice in u u^T.
-    a, b = math.sqrt(weight), math.sqrt(1 - weight)
-    row, column = torch.triu_indices(d, d, device=basis.device)
-    twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
-    sums = torch.cat([a * first.flatten(), (b * twice * second[:, row, column]).flatten()])
-    noisy = Noise.of(source).gaussian(sums, std)
-    first = noisy[: classes * d].view(classes, d) / a
-    second[:, row, column] = noisy[classes * d :].view(len(second), -1) / (b * twice)
-    second[:, column, row] = second[:, row, column]
-    return Moments(first.float(), second.float(), std, weight, len(images), basis)
+    return first, second
 
 
 def _sums_of_squares(u: Tensor, member: Tensor) -> Tensor:
@@ -123,24 +145,35 @@ def gaussians(released: Moments) -> Gaussians:
     what the noise added to them.
     """
     classes, d = released.first.shape
-    on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
-    if len(released.second) == 1:
-        size = released.records / classes
-        means = _shrunk_means(released.first / size, (on_first / size) ** 2 * d)
-        own = released.second / released.records - means.T @ means / classes
-        covariance, entry = own, torch.full((1,), on_second / released.records / 2**0.5, device=own.device)
-    else:
-        traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
-        size = released.records * traces / traces.sum()
-        means = released.first / size[:, None]
-        own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
-        pooled = (own * size[:, None, None]).sum(0) / size.sum()
-        variance = (on_second / size).square() / 2
-        trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
-        covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
-        entry = (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
+    estimate = _pooled if len(released.second) == 1 else _per_class
+    means, covariance, entry = estimate(released)
     factors = _without_noise(covariance, 2 * d**0.5 * entry)
     return Gaussians(means, factors.expand(classes, d, d), released.basis)
+
+
+def _pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (classes, d), the covariance (1, d, d) within classes, and the noise's deviation on its entries (1,)."""
+    classes, d = released.first.shape
+    on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
+    size = released.records / classes
+    means = _shrunk_means(released.first / size, (on_first / size) ** 2 * d)
+    covariance = released.second / released.records - means.T @ means / classes
+    return means, covariance, torch.full((1,), on_second / released.records / 2**0.5, device=covariance.device)
+
+
+def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
+    """Means (classes, d), covariances (classes, d, d), and the noise's deviation on their entries (classes,)."""
+    classes, on_second = len(released.first), released.noise / (1 - released.weight) ** 0.5
+    # A unit vector's u u^T has trace 1, so that noisy traces count the classes without a query of their own.
+    traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
+    size = released.records * traces / traces.sum()
+    means = released.first / size[:, None]
+    own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
+    pooled = (own * size[:, None, None]).sum(0) / size.sum()
+    variance = (on_second / size).square() / 2
+    trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
+    covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
+    return means, covariance, (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
 
 
 def _shrunk_means(means: Tensor, noise: float) -> Tensor:
@@ -159,44 +192,13 @@ def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
     return vectors * spread[:, None, :]
 
 
-def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
-    """(c h w, d): principal directions of random pen strokes, one or two to an image; no data."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        drawn = []
-        for points in POINTS:
-            pen = StrokeGenerator(shape, points)
-            drawn.append(pen(torch.randn(STROKES // len(POINTS), pen.latent)))
-        one = torch.cat(drawn)
-        other = one[torch.randperm(len(one))] * (torch.rand(len(one), 1, 1, 1) < 0.5)
-        flat = torch.maximum(one, other).flatten(1)
-    _, vectors = torch.linalg.eigh(flat.T @ flat / len(flat))
-    return vectors[:, -d:].flip(1).contiguous()
-
-
-def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
-    """(c h w, d or a little more): cosines of the lowest frequencies, in every channel alike; no data."""
-    channels, h, w = shape
-    rows, columns = _cosines(h), _cosines(w)
-    order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]
-    planes = torch.stack([torch.outer(rows[i], columns[j]).flatten() for _, i, j in order], 1)
-    return torch.block_diag(*[planes] * channels).contiguous()
-
-
-def _cosines(size: int) -> Tensor:
-    """(size, size): orthonormal cosines (DCT-II), by frequency."""
-    at = (torch.arange(size) + 0.5) * math.pi / size
-    waves = torch.cos(torch.arange(size)[:, None] * at)
-    return waves / waves.norm(dim=1, keepdim=True)
-
-
-def ink(projections: Tensor) -> Tensor:
+def to_stroke_image(projections: Tensor) -> Tensor:
     """Projections to images of pen strokes: each scaled to its own brightest ink, dim ground cut off; in [0, 1]."""
     bright = projections.flatten(1).quantile(0.97, dim=1).clamp_min(1e-3)[:, None, None, None]
     return ((projections / bright - 0.15) / 0.7).clamp(0, 1)
 
 
-def light(projections: Tensor) -> Tensor:
+def to_image(projections: Tensor) -> Tensor:
     """Projections to images in [0, 1]: each scaled to its own brightest pixels."""
     bright = projections.flatten(1).quantile(0.99, dim=1).clamp_min(1e-3)[:, None, None, None]
     return (projections / bright).clamp(0, 1)

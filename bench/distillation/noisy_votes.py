@@ -195,8 +195,8 @@ def vote_game(plan: VotePlan, claimed: float, delta: float) -> Game:
     even = torch.tensor([float(plan.teachers - plan.teachers // 2), float(plan.teachers // 2)])
     moved = even + torch.tensor([-1.0, 1.0])
 
-    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
-        votes = (moved if world else even).expand(n, -1)
+    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+        votes = (moved if hypothesis else even).expand(n, -1)
         counts = at.counts(votes, generator)
         if at.threshold > 0:
             answered = at.confident(votes, generator)[:, None]

@@ -35,11 +35,6 @@ def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
     return float((renyi - math.log(delta) / (orders - 1)).min())
 
 
-def gaussian_renyi(squares: float, orders: Values) -> Values:
-    """(k,) alpha / (2 z^2) of Gaussians, `squares` being the sum of 1 / z^2 over their noise multipliers z."""
-    return orders * squares / 2
-
-
 def laplace_renyi(scale: float, orders: Values) -> Values:
     """(k,) of one query with Laplace noise of `scale` b on every count, which is e0 = 2 / b differentially private.
 
@@ -61,14 +56,13 @@ def gaussian_claim(squares: float, delta: float) -> float:
     return squares / 2 + 2 * math.sqrt(-squares / 2 * math.log(delta))
 
 
-def laplace_claim(queries: int, scale: float, squares: float, delta: float) -> float:
-    """Epsilon of noisy arg-maxes by the moments accountant (2017, section 3), and of Gaussians beside them.
+def laplace_claim(queries: int, scale: float, delta: float) -> float:
+    """Epsilon of noisy arg-maxes by the moments accountant (2017, section 3).
 
-    >>> [round(laplace_claim(queries, 20.0, 0.0, 1e-5), 2) for queries in (100, 1000)]
+    >>> [round(laplace_claim(queries, 20.0, 1e-5), 2) for queries in (100, 1000)]
     [5.3, 20.76]
     """
-    total = queries * laplace_renyi(scale, WHOLE_ORDERS) + gaussian_renyi(squares, WHOLE_ORDERS)
-    return epsilon_of(total, WHOLE_ORDERS, delta)
+    return epsilon_of(queries * laplace_renyi(scale, WHOLE_ORDERS), WHOLE_ORDERS, delta)
 
 
 def log_wrong_laplace(votes: Values, scale: float) -> Values:

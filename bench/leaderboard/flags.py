@@ -23,9 +23,11 @@ def flags(record: Record) -> list[str]:
     `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
-    `account-mended`: the accounted epsilon of this version was not true, and that of the next one is.
+    `account-mended`: the accounted epsilon of this version was not true, and that of the next one is; `public-data`:
+    the method had unlabelled public images of the private data's own distribution, which no epsilon charges for.
     """
-    return _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+    public = ["public-data"] if record.spec["release"].get("public") else []
+    return public + _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bench import data, nets, progress, registry, teachers
-from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, Shards
+from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, Shards
 from bench.config import Variant, configure
 from bench.errors import BenchError
 from bench.pipeline.material import Material, load_material
@@ -51,7 +51,7 @@ class Job:
         return self.method.shards(self.settings.teacher, self.material.data.name)
 
 
-Loader = Callable[[str, str, Path | None, bool], Material]
+Loader = Callable[[str, str, Path | None, bool, bool], Material]
 
 
 def load_job(settings: Settings, load: Loader = load_material) -> Job:
@@ -72,10 +72,11 @@ def load_job(settings: Settings, load: Loader = load_material) -> Job:
     recipe = teachers.make_recipe(s.tier, dict(s.teacher_options))
     sha, device = _weights_sha256(s.teacher_weights), pick_device(s.device)
     store, evaluator_recipe = Store(s.out, s.fresh, progress.say), teachers.recipe_for(s.tier)
-    material = load(s.dataset, s.split, s.data_root, s.download)
+    material = load(s.dataset, s.split, s.data_root, s.download, "public_data" in method.needs)
     method.check(s.budget, material.data.name, material.data.classes)
     job = Job(s, device, store, method, variant, attack, attack_variant, recipe, evaluator_recipe, sha, material)
     _check_shards(job.shards(), len(material.private[0]))
+    _check_public(job)
     return job
 
 
@@ -86,6 +87,18 @@ def _check_shards(shards: Shards | None, records: int) -> None:
         nets.check(arch)
     if shards.count > records:
         raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
+
+
+def _check_public(job: Job) -> None:
+    public, name = job.material.public, job.material.data.name
+    if public is None:
+        return
+    if not isinstance(job.method, PublicDataMethod):
+        raise TypeError(f'{job.settings.method} needs "public_data" and lacks `least_public()`')
+    if (least := job.method.least_public()) > len(public):
+        raise BenchError(
+            f"{least} images to query of {len(public)} public ones of data set '{name}': lower --method.query_count"
+        )
 
 
 def _plugin(

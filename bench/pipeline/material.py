@@ -18,22 +18,28 @@ SEED = 2020
 
 @dataclass(frozen=True)
 class Material:
-    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, and the latter's
-    labels where its classes are the private ones."""
+    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, the latter's
+    labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one."""
 
     data: ImageData
     private: tuple[Tensor, Tensor]
     aux: Tensor
     aux_labels: Tensor | None = None
+    public: Tensor | None = None
 
 
-def load_material(dataset: str, split: str, root: Path | None, download: bool) -> Material:
-    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there."""
+def load_material(dataset: str, split: str, root: Path | None, download: bool, public: bool) -> Material:
+    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there.
+
+    Args:
+        public: whether the method asks for public images.
+    """
     images = data.load(dataset, root, download)
-    shared = data.split(images, split)
+    shared = data.split(images, split, public)
     load_other = partial(data.load, root=root, download=download)
     aux, labels = data.aux_part(images, shared, load_other), data.aux_labels(images, shared)
-    return Material(data.private_domain(images, shared), data.private_part(images, shared), aux, labels)
+    private, domain = data.private_part(images, shared), data.private_domain(images, shared)
+    return Material(domain, private, aux, labels, data.public_part(images, shared))
 
 
 def quantised(images: Tensor) -> Tensor:

@@ -57,7 +57,8 @@ def _shown(job: Job, spec: ReleaseSpec, teacher: nets.Classifier, ensemble: Trai
     m = job.material
     private = m.private if "private_data" in job.method.needs else None
     members = None if ensemble is None else ensemble.network
-    return Teacher(teacher, spec.teacher.arch, m.data.shape, m.data.classes, m.data.name, private, members)
+    world = (m.data.shape, m.data.classes, m.data.name)
+    return Teacher(teacher, spec.teacher.arch, *world, private, members, m.public)
 
 
 def _result(job: Job, made: Release) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import asdict, replace
 from typing import Any
 
+from torch import Tensor
+
 from bench import teachers
 from bench.config import Variant, configure, plain
 from bench.pipeline.job import Job
@@ -29,6 +31,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         *(teacher, s.method, method.version, plain(method), s.student, s.budget.to_json(), s.noise, seed),
         ensemble=ensemble,
         variant=job.variant,
+        public=None if job.material.public is None else _fingerprint(job.material.public),
     )
     everything = replace(where, split="all")
     evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, job.evaluator_recipe.settings(), EVALUATOR_SEED)
@@ -39,8 +42,12 @@ def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None
     name, attack = job.settings.attack, job.attack
     if name is None or attack is None:
         return None
-    aux = hashlib.sha256(job.material.aux.numpy().tobytes()).hexdigest()[:16]
+    aux = _fingerprint(job.material.aux)
     return AttackSpec(release, aux, name, attack.version, attack.access, plain(attack), seed, job.attack_variant)
+
+
+def _fingerprint(images: Tensor) -> str:
+    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16]
 
 
 def changed_options(job: Job) -> Changed:

@@ -18,6 +18,8 @@ FLAGS = {
     "the others. The next version mends it; run it again.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation are not over seeds alone.",
+    "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
+    "for them, and a row without them had a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 KINDS = {

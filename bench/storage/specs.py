@@ -104,7 +104,8 @@ class EnsembleSpec:
 
 @dataclass(frozen=True)
 class ReleaseSpec:
-    """A teacher converted by a variant of a method within a budget, through an ensemble if it asks for one."""
+    """A teacher converted by a variant of a method within a budget, through an ensemble if it asks for one, and with
+    the public images of fingerprint `public` if it asks for those."""
 
     teacher: TeacherSpec
     method: str
@@ -116,6 +117,7 @@ class ReleaseSpec:
     seed: int
     ensemble: EnsembleSpec | None = None
     variant: str = "printed"
+    public: str | None = None
     kind: str = "release"
 
 

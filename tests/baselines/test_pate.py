@@ -19,7 +19,7 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation import pate, vote_bounds
-from bench.distillation.pate import DIAGNOSTIC, NoisyVotes, votes_squares
+from bench.distillation.pate import DIAGNOSTIC, NoisyVotes
 from bench.distillation.vote_bounds import (
     FEW_WHOLE_ORDERS,
     ORDERS,
@@ -62,10 +62,14 @@ def smoke(cls: type[Any], **given: str) -> Any:
     return configure(cls, "smoke", given, "method")
 
 
-def toy(count: int = 3, private: bool = True) -> Teacher:
+PUBLIC = toy_private(seed=1)[0]
+
+
+def toy(count: int = 3, **held: Any) -> Teacher:
+    """Three teachers and 80 public images, or what else is held."""
     made = SpyEnsemble.build(["shard-cnn"], count, SHAPE, CLASSES, range(count)).eval().requires_grad_(False)
-    parts: dict[str, Any] = {"ensemble": made, "model": Untouchable()}
-    return replace(toy_teacher(), private=toy_private() if private else None, **parts)
+    parts: dict[str, Any] = {"ensemble": made, "model": Untouchable()} | (held or {"public": PUBLIC})
+    return replace(toy_teacher(), **parts)
 
 
 def convert(cls: type[Any], budget: Budget | None = None, of: Teacher | None = None, **given: str) -> Release:
@@ -78,19 +82,19 @@ def asked(of: Teacher) -> int:
 
 
 def paper(cls: type[Any], **given: str) -> Any:
-    return configure(cls, "paper", given, "method")
+    return configure(cls, "paper", given, "method", "printed")
 
 
 @pytest.mark.parametrize(("queries", "golden"), [(100, 5.30), (1000, 20.76)])
 def test_the_claim_of_laplace_votes(queries: int, golden: float) -> None:
     """e0 = 1/10; slope s = n e0^2 / 2; s (l + 1) + log(1e5) / l, at l = 5 for 100 queries and 2 for 1000."""
-    method = paper(Pate, queries=str(queries))
+    method = paper(Pate, query_count=str(queries))
     claim = method.claim(method.plan(FIELDS, "mnist"), 1e-5)
     slope, order = queries * 0.01 / 2, 5 if queries == 100 else 2
     assert (
         claim.epsilon == pytest.approx(slope * (order + 1) + math.log(1e5) / order) == pytest.approx(golden, abs=0.005)
     )
-    assert claim.unit == Unit.EXAMPLE and "not charged" in claim.source
+    assert claim.unit == Unit.EXAMPLE and claim.source == method.theorem, "public images need no excuse"
 
 
 @pytest.mark.parametrize(("answers", "golden"), [(286, 3.17), (640, 4.78)])
@@ -105,7 +109,7 @@ def test_the_claim_of_gaussian_votes(answers: int, golden: float) -> None:
     ("queries", "target", "scale"), [(100, 1, 98), (100, 10, 11.4), (500, 1, 219), (500, 10, 25.5), (1000, 10, 36)]
 )
 def test_the_scale_that_laplace_votes_need(queries: int, target: float, scale: float) -> None:
-    plan = paper(Pate, queries=str(queries)).plan(Budget(target), "mnist")
+    plan = paper(Pate, query_count=str(queries)).plan(Budget(target), "mnist")
     assert plan.aggregation.scale == pytest.approx(scale, rel=0.01)
 
 
@@ -115,26 +119,26 @@ def test_the_scale_that_laplace_votes_need(queries: int, target: float, scale: f
 )
 def test_the_sigma_that_gaussian_votes_need(account: Any, target: float, sigma: float) -> None:
     """100 queries of plain GNMax: by the paper's conversion, and exactly (sigma = sqrt(200) / mu)."""
-    method = paper(PateGnmax, threshold="0", queries="100", answers="0", images="strokes")
+    method = paper(PateGnmax, threshold="0", query_count="100", answers="0")
     plan = method.plan(Budget(target, account=account), "mnist")
     assert plan.aggregation.scale == pytest.approx(sigma, rel=0.02)
 
 
-def test_the_claim_is_no_smaller_than_what_is_proved_and_takes_in_the_moments() -> None:
+def test_the_claim_is_no_smaller_than_what_is_proved_and_images_cost_nothing() -> None:
     for cls in (Pate, PateGnmax):
         method = smoke(cls)
         plan = method.plan(FIELDS, "toy")
         claimed, bare = method.claim(plan, 1e-5), replace(method, images="strokes").claim(plan, 1e-5)
-        assert claimed.epsilon > bare.epsilon and "class moments" in claimed.source
+        assert claimed == bare and method.ledger(plan).to_json() == plan.ledger().to_json()
         assert claimed.epsilon >= epsilon(method.ledger(plan), Unit.EXAMPLE, 1e-5).epsilon
 
 
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
-@pytest.mark.parametrize("images", ["moments", "strokes"])
+@pytest.mark.parametrize("images", ["public", "strokes"])
 @BOTH
 def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, account: Any) -> None:
     budget = Budget(3.0, account=account)
-    release = convert(cls, budget, images=images, queries="4", **({"answers": "3"} if cls is PateGnmax else {}))
+    release = convert(cls, budget, images=images, query_count="4", **({"answers": "3"} if cls is PateGnmax else {}))
     check_budget(release.ledger, release.claim, budget)
     assert release.claim is not None
     spent = release.claim.epsilon
@@ -144,40 +148,28 @@ def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, account
 
 
 def test_the_ledger_of_laplace_votes() -> None:
-    """12 answers at scale 20, one vote of which moves: L1 sensitivity 2. Moments: half of rho, 1 / z^2 = 12 / 100."""
-    method = smoke(Pate, scale="20")
-    votes, moments = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
+    """12 answers at scale 20, one vote of which moves: L1 sensitivity 2."""
+    method = smoke(Pate, scale="20", query_count="12")
+    (votes,) = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
     assert (votes.event, votes.count) == (LaplaceDpEvent(10.0), 12)
-    assert moments.count == 1 and moments.event.noise_multiplier == pytest.approx(1 / math.sqrt(12 * 0.1**2))
 
 
 def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
-    """16 images at sigma_1 = 15, 8 answers at sigma_2 = 4: mu^2 = 16 / 225 + 8 * 2 / 16, twice with moments."""
-    method = smoke(PateGnmax, scale="4")
+    """16 images at sigma_1 = 15, 8 answers at sigma_2 = 4: mu^2 = 16 / 225 + 8 * 2 / 16."""
+    method = smoke(PateGnmax, scale="4", query_count="16", answers="8")
     ledger = method.ledger(method.plan(FIELDS, "toy"))
-    answers, threshold, moments = ledger.entries(Unit.EXAMPLE)
+    answers, threshold = ledger.entries(Unit.EXAMPLE)
     assert (answers.event, answers.count) == (GaussianDpEvent(4 / math.sqrt(2)), 8)
     assert (threshold.event, threshold.count) == (GaussianDpEvent(15.0), 16)
-    squares = 16 / 225 + 8 * 2 / 16
-    assert moments.event.noise_multiplier == pytest.approx(squares**-0.5)
-    mu, found = math.sqrt(2 * squares), epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
+    mu, found = math.sqrt(16 / 225 + 8 * 2 / 16), epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
     delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.8])
-@BOTH
-def test_the_moments_take_their_share_of_rho(cls: type[Any], share: float) -> None:
-    method = smoke(cls, images_share=str(share))
-    plan = method.plan(Budget(2.0), "toy")
-    moments = method.moments_multiplier(plan) ** -2
-    assert moments / (moments + votes_squares(plan)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"answers": "1"}])
 def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> None:
     of = toy()
-    release = convert(PateGnmax, of=of, **given)
+    release = convert(PateGnmax, of=of, **({"query_count": "16", "answers": "8"} | given))
     entries = {e.why.split(" of ")[0]: e.count for e in release.ledger.entries(Unit.EXAMPLE)}
     threshold = entries.get("the noisy largest count, against the threshold")
     assert asked(of) == release.solved["queries"] == (threshold or entries["noisy votes"]) == 16
@@ -186,42 +178,31 @@ def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> N
 
 def test_laplace_votes_are_asked_exactly_as_often_as_charged() -> None:
     of = toy()
-    release = convert(Pate, of=of, queries="17")
+    release = convert(Pate, of=of, query_count="17")
     assert asked(of) == 17 == release.ledger.entries(Unit.EXAMPLE)[0].count == release.solved["answered"]
 
 
 @BOTH
-def test_noise_of_the_moments_and_of_the_votes_is_what_the_ledger_says(
-    cls: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[float] = []
+def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[float] = []
-
-    def moments(*given: Any) -> Any:
-        drawn.append(given[4])
-        return released(*given)
 
     def votes(plan: Any, *given: Any) -> Any:
         counted.append(plan.aggregation.scale)
         return ask(plan, *given)
 
-    released, ask = pate.release, pate.ask
-    monkeypatch.setattr(pate, "release", moments)
+    ask = pate.ask
     monkeypatch.setattr(pate, "ask", votes)
     release = convert(cls)
     entry = release.ledger.entries(Unit.EXAMPLE)
-    assert drawn[0] == entry[-1].event.noise_multiplier == release.solved["moments_multiplier"]
     noise = entry[0].event.noise_multiplier * 2 if cls is Pate else entry[0].event.noise_multiplier * math.sqrt(2)
     assert counted == [pytest.approx(noise)] and release.solved["scale"] == counted[0]
-    squares = drawn[0] ** -2 / 0.5
-    assert drawn[1:] == [pytest.approx(squares**-0.5)], "the control spends all of the budget on the moments"
 
 
 @pytest.mark.parametrize("images", ["strokes", "generated"])
 @BOTH
 def test_data_free_images_touch_no_record(cls: type[Any], images: str) -> None:
     assert smoke(cls, images=images).needs == {"teacher_ensemble"}
-    release = convert(cls, of=toy(private=False), images=images)
+    release = convert(cls, of=toy(private=None), images=images)
     assert all(e.event != NonPrivateDpEvent() for e in release.ledger.entries()) and release.control is None
     shown = release.synthetic
     assert shown is not None and 0 <= shown.min() < shown.max() <= 1 and shown.std() > 0.05
@@ -229,30 +210,54 @@ def test_data_free_images_touch_no_record(cls: type[Any], images: str) -> None:
 
 @BOTH
 def test_private_images_are_unprotected_and_said_to_be(cls: type[Any]) -> None:
-    assert cls().images == "private" and cls().needs == {"teacher_ensemble", "private_data"}
-    release = convert(cls, images="private")
+    assert smoke(cls, images="private").needs == {"teacher_ensemble", "private_data"}
+    release = convert(cls, of=toy(private=toy_private()), images="private")
     assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon <= 10 and "not charged" in release.claim.source
     assert release.synthetic is None and release.control is None
 
 
-def test_private_images_are_asked_about_once_each() -> None:
+def rows(images: Tensor) -> set[bytes]:
+    return {(image * 255).round().to(torch.uint8).numpy().tobytes() for image in images}
+
+
+@BOTH
+def test_public_images_are_the_papers_and_the_default(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The teachers are asked about public images, the student learns from nothing else, and no image is asked twice."""
+    assert cls().images == "public" and cls().needs == {"teacher_ensemble", "public_data"}
+    learnt: list[Tensor] = []
+    learn = NoisyVotes._learn
+
+    def spy(self: Any, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Any) -> Any:
+        learnt.extend([asked, rest])
+        return learn(self, student, teacher, asked, targets, rest, ctx)
+
+    monkeypatch.setattr(NoisyVotes, "_learn", spy)
+    release = convert(cls, FREE, **({"answers": "0", "threshold": "0"} if cls is PateGnmax else {}))
+    answered, rest = map(rows, learnt)
+    queries = smoke(cls).query_count
+    assert (len(answered), len(rest)) == (queries, 16) and not answered & rest
+    assert answered | rest < rows(PUBLIC / 255)
+    assert release.synthetic is None and release.control is None, "neither made here nor to be compared with"
+
+
+def test_too_few_public_images_are_refused_and_few_further_ones_are_not() -> None:
+    assert smoke(Pate).least_public() == 4 and smoke(Pate, images="strokes").least_public() == 0
+    assert smoke(PateGnmax, answers="2").least_public() == 8, "every image that is put to the threshold"
+    with pytest.raises(BenchError, match="81 images to query of 80 public ones; lower"):
+        convert(Pate, FIELDS, query_count="81")
+    assert convert(Pate, FIELDS, query_count="80").solved["queries"] == 80
+    with pytest.raises(RuntimeError, match="public_data"):
+        convert(Pate, of=toy(private=toy_private()))
+
+
+def test_images_are_asked_about_once_each() -> None:
     rng = torch.Generator().manual_seed(0)
-    of = toy()
-    images = pate._some_private(of, 10, 70, rng)
+    images = pate._some(PUBLIC, "private", 10, 70, rng)
     assert images.shape == (70, *SHAPE) and images.dtype == torch.float32 and images.max() <= 1
     assert len(images.flatten(1).unique(dim=0)) == 70
-    with pytest.raises(BenchError, match="81 images to query of 80"):
-        pate._some_private(of, 81, 90, rng)
-
-
-def test_images_of_moments_look_like_their_class_without_noise() -> None:
-    """Each toy class is bright in a corner of its own."""
-    method = smoke(Pate, images_dimension="100")
-    prior = method._prior(toy(), 0.0, torch.Generator().manual_seed(0), context())
-    images, classes = prior.draw(80, torch.Generator().manual_seed(1))
-    corners = images.unflatten(2, (2, 8)).unflatten(4, (2, 8)).mean((1, 3, 5)).flatten(1)
-    assert (corners.argmax(1) == classes).float().mean() > 0.9
+    with pytest.raises(BenchError, match="81 images to query of 80 private ones"):
+        pate._some(PUBLIC, "private", 81, 90, rng)
 
 
 @BOTH
@@ -289,7 +294,7 @@ class Fixed(nn.Module):
 
 def test_own_answers_count_only_where_the_student_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of means 0, 1, 1 under logits (4 m, 0): p = 1/2, s, s = sigmoid(4); mean of 0, -log s, -log s."""
-    monkeypatch.setattr(pate, "jitter", lambda images, rng: images)
+    monkeypatch.setattr(pate, "random_affine", lambda images, rng: images)
     images = torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE), torch.ones(SHAPE)])
     net, s = Fixed(4.0), 1 / (1 + math.exp(-4))
     loss = smoke(Pate, sure="0.9")._own_answers(net, net, images, torch.Generator())
@@ -303,16 +308,17 @@ def test_own_answers_count_only_where_the_student_is_sure(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "given",
-    [{"unlabelled": "0"}, {"unlabelled_weight": "0", "augment": "true"}, {"reading": "posterior"}, {"sure": "0"}],
+    [{"unlabelled": "0"}, {"unlabelled_weight": "0", "augment": "false"}, {"target_estimator": "posterior"},
+     {"sure": "0"}],
     ids=lambda given: "-".join(given),
-)
+)  # fmt: skip
 def test_options_run_and_move_the_student(given: dict[str, str]) -> None:
     x = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
     plain, changed = convert(Pate).student(x), convert(Pate, **given).student(x)
     assert changed.isfinite().all() and not torch.equal(plain, changed)
 
 
-def test_a_threshold_nobody_reaches_fails_with_a_way_out() -> None:
+def test_a_threshold_that_no_vote_reaches_fails_with_a_way_out() -> None:
     with pytest.raises(RunFailed, match="threshold"):
         convert(PateGnmax, FREE, threshold="1.5")
 
@@ -326,7 +332,7 @@ def test_zero_teachers_means_as_many_as_the_data_set_bears(name: str) -> None:
 @pytest.mark.parametrize(
     ("given", "budget", "says"),
     [
-        ({"images": "private"}, Budget(3.0, account="accounted"), "images moments"),
+        ({"images": "private"}, Budget(3.0, account="accounted"), "images public"),
         ({}, Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
         ({}, Budget(0.001, solve="steps"), "does not allow a single use"),
         ({}, Budget(3.0, unit=Unit.QUERY, account="accounted", solve="steps"), "solve sigma"),
@@ -344,13 +350,12 @@ def test_impossible_budgets_are_refused_in_one_line(
 @pytest.mark.parametrize(
     ("cls", "given"),
     [
-        (Pate, {"queries": "0"}),
+        (Pate, {"query_count": "0"}),
         (Pate, {"scale": "-1"}),
-        (Pate, {"images_share": "1"}),
         (Pate, {"sure": "1.1"}),
         (Pate, {"batch": "1"}),
         (Pate, {"teachers": "-1"}),
-        (Pate, {"reading": "posterior", "diagnostic": "true"}),
+        (Pate, {"target_estimator": "posterior", "diagnostic": "true"}),
         (PateGnmax, {"answers": "17"}),
         (PateGnmax, {"threshold_noise": "0"}),
         (PateGnmax, {"threshold": "-0.1"}),
@@ -364,12 +369,12 @@ def test_impossible_fields_are_refused_in_one_line(cls: type[Any], given: dict[s
 
 def test_missing_records_are_a_defect_and_said() -> None:
     with pytest.raises(RuntimeError, match="private_data"):
-        convert(Pate, of=toy(private=False))
+        convert(Pate, images="private")
 
 
 @BOTH
 def test_an_audit_does_not_refute_one_query_and_refutes_a_third_of_it(cls: type[Any]) -> None:
-    game = smoke(cls, images="strokes", queries="8", **({"answers": "8"} if cls is PateGnmax else {})).game(
+    game = smoke(cls, query_count="8", **({"answers": "8"} if cls is PateGnmax else {})).game(
         Budget(30.0), "toy", CLASSES
     )
     assert audit(game, 60_000).verdict == "not refuted"
@@ -450,7 +455,7 @@ def test_the_thresholds_bound_holds(largest: float, sigma: float) -> None:
 
 
 def test_a_bound_from_a_larger_lead_than_there_is_would_be_wrong() -> None:
-    """What the tests above would notice: with q of a lead of 16 in the place of 7 the true divergence is larger."""
+    """What the tests above would notice: with q of a lead of 16 instead of 7 the true divergence is larger."""
     orders, votes = FEW_WHOLE_ORDERS[:40], np.array([9.0, 2.0, 2.0])
     false = np.array([[18.0, 2.0, 2.0]])
     law = worst_neighbour(votes, stats.laplace(scale=1.5), orders)
@@ -475,13 +480,24 @@ def test_bounds_of_hopeless_and_of_unanimous_votes(scale: float) -> None:
 
 @BOTH
 def test_the_diagnostic_is_asked_for_and_changes_nothing_else(cls: type[Any]) -> None:
-    plain, asked_for = convert(cls), convert(cls, diagnostic="true")
+    plain, asked_for = (convert(cls, FIELDS, diagnostic=flag) for flag in ("false", "true"))
     assert DIAGNOSTIC == "data_dependent_epsilon_diagnostic" and DIAGNOSTIC not in plain.solved
     rest = {name: value for name, value in asked_for.solved.items() if name != DIAGNOSTIC}
     assert rest == plain.solved and asked_for.claim == plain.claim
     assert asked_for.ledger.to_json() == plain.ledger.to_json()
-    assert 0 < asked_for.solved[DIAGNOSTIC] <= plain.claim.epsilon * (1 + 1e-3)  # type: ignore[union-attr]
+    coarser = math.log(1e5) / len(FEW_WHOLE_ORDERS)  # the claim is the least over more orders
+    assert 0 < asked_for.solved[DIAGNOSTIC] <= plain.claim.epsilon + coarser  # type: ignore[union-attr]
     assert DIAGNOSTIC not in convert(cls, FREE, diagnostic="true").solved
+
+
+def test_the_variants_are_what_the_tiers_were_but_for_the_images() -> None:
+    """Until version 1, tier quick also set `augment` and the threshold, and its images came from class moments."""
+    quick = {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64}
+    assert configure(Pate, "quick", {}, "method") == Pate(**quick, augment=True)
+    fewer = {"query_count": 100, "answers": 50}
+    assert configure(PateGnmax, "quick", {}, "method") == PateGnmax(**quick, **fewer, augment=True, threshold=0.6)
+    for cls in (Pate, PateGnmax):
+        assert paper(cls) == cls() and not cls().augment
 
 
 @BOTH
@@ -490,5 +506,5 @@ def test_the_papers_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> 
     method = paper(cls)
     plan = method.plan(FIELDS, "mnist")
     votes = np.tile([240.0, 10.0, *[0.0] * 8], (plan.candidates, 1))
-    found = method.formula_of_votes(plan, votes, votes[: plan.queries], 0.0, 1e-5)
+    found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
     assert found < 0.6 * method.claim(plan, 1e-5).epsilon

@@ -103,6 +103,41 @@ def test_disjoint_needs_two_private_classes(classes: int, name: str) -> None:
     assert name in message
 
 
+@pytest.mark.parametrize("total", [12, 61, 200])
+def test_a_public_part_is_half_of_the_attackers_and_takes_nothing_else(total: int) -> None:
+    """The teachers' records stay, the attacker keeps the smaller hashes, and the test set (all 255) is nobody's."""
+    of = make("toy", total)
+    without, found = data.split(of, "iid"), data.split(of, "iid", public=True)
+    assert without.public is None and data.public_part(of, without) is None
+    assert found.private.tolist() == without.private.tolist()
+    assert found.public is not None
+    attackers, public = found.aux.tolist(), found.public.tolist()
+    assert sorted(attackers + public) == without.aux.tolist() and public == sorted(public)
+    assert len(public) == len(without.aux) // 2
+    keys = {index: hashlib.sha256(f"toy:{index}".encode()).hexdigest() for index in range(total)}
+    assert max(keys[i] for i in attackers) < min(keys[i] for i in public)
+    images = data.public_part(of, found)
+    assert images is not None and images[:, 0, 0, 0].tolist() == public
+    assert data.aux_part(of, found, never)[:, 0, 0, 0].tolist() == attackers
+    assert data.aux_labels(of, found).tolist() == of.train_labels[found.aux].tolist()  # type: ignore[union-attr]
+
+
+def test_the_public_part_of_digits_is_golden() -> None:
+    found = data.split(data.load("digits"), "iid", public=True)
+    assert found.public is not None and (len(found.private), len(found.aux), len(found.public)) == (1199, 120, 119)
+    digest = hashlib.sha256(",".join(map(str, found.public.tolist())).encode()).hexdigest()
+    assert digest[:16] == "70376e88871187bd"
+
+
+@pytest.mark.parametrize("name", ["full", "disjoint-low", "disjoint-high"])
+def test_other_splits_have_no_public_images_of_the_private_distribution(name: str) -> None:
+    with pytest.raises(BenchError, match=f"split '{name}' has no public images") as caught:
+        data.split(make("mnist"), name, public=True)
+    assert "use iid" in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(BenchError, match="expected 2"):
+        data.split(make(total=11), "iid", public=True)
+
+
 def test_iid_needs_six_images() -> None:
     assert "6 or more" in refusal(make(total=5), "iid")
     assert len(data.split(make(total=6), "iid").aux) == 1
@@ -207,6 +242,8 @@ def test_a_wrong_split_is_a_defect(private: list[int], aux: list[int], other: st
 
     with pytest.raises(RuntimeError, match=says):
         splits._verify(data.Split("iid", indices(private), indices(aux), other), 10)
+    with pytest.raises(RuntimeError, match="private, aux, public overlap"):
+        splits._verify(data.Split("iid", indices([0, 2]), indices([1]), None, indices([2])), 10)
     splits._verify(data.Split("iid", indices([0, 2]), indices([1, 9]), None), 10)
 
 

@@ -121,8 +121,8 @@ def two_runs(
 
 
 def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
-    """The toy teacher with these records behind it, or with these teachers."""
-    return replace(toy_teacher(), private=private, ensemble=ensemble)
+    """The toy teacher with these records behind it, or with these teachers, and public images beside them."""
+    return replace(toy_teacher(), private=private, ensemble=ensemble, public=toy_private(1)[0])
 
 
 def reaches(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> Iterator[tuple[str, float, int]]:

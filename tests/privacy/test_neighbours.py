@@ -35,6 +35,7 @@ from bench import registry
 from bench.api import Shards
 from bench.config import Variant, configure
 from bench.distillation import class_moments
+from bench.distillation.data_free_basis import cosine_basis
 from bench.dp_training import dp_sgd
 from bench.privacy import Budget, Ledger, Unit, accountant
 from bench.privacy.noise import Noise
@@ -67,6 +68,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
     ("p3gm", {"batch": 20}),
     ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+    ("class-moments", {}),
+    ("class-moments", {"second_moments": "per-class"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -82,6 +85,8 @@ LEFT_OUT: list[tuple[str, Options]] = [
 """A record is left out of everything."""
 
 ENSEMBLES: list[Case] = [
+    ("class-moments", {"teachers": 6, "teacher_steps": 2}),
+    ("class-moments", {"teachers": 6, "teacher_steps": 2, "second_moments": "per-class", "query_count": 40}),
     ("dpdfd", {"teachers": 6}, "printed"),
     ("dpdfd", {"teachers": 6, "bound": "clip"}, "printed"),
     ("dpdfd", {"teachers": 6, "teacher_nets": "shard-cnn"}),
@@ -89,7 +94,8 @@ ENSEMBLES: list[Case] = [
     ("dgd", {"discriminator": "none", "teachers": 6}),
     ("dgd", {"discriminator": "none", "teachers": 6, "aggregation": "gaussian"}),
     ("pate", {"images": "strokes", "teachers": 6}),
-    ("pate-gnmax", {"images": "moments", "teachers": 6}),
+    ("pate", {"teachers": 6}),
+    ("pate-gnmax", {"teachers": 6}),
     *[
         ("fed-dpsd", {"clients": 3, **given}, variant)
         for given in ({}, {"noise_by": "client"}, {"mode": "label"})
@@ -193,9 +199,9 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_class_moments(pooled: bool) -> None:
-    trace, basis = Trace(MISSING), class_moments.cosine_basis((1, 16, 16), 12)
+    trace, basis = Trace(MISSING), cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
-        class_moments.release(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
+        class_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
         trace.again()
     (step,) = trace.steps
     assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
@@ -259,6 +265,21 @@ def test_found_codes_drawn_by_a_records_place() -> None:
     with planted(p3gm.PhasedVae, "clipped_sum", redrawn):
         trace, first, _ = two_runs(
             method("p3gm", {"batch": 30}), OWN, held(records()), held(with_another(records())), absent=False
+        )
+    assert violations(trace, first.ledger, twice=True)
+
+
+def test_found_moments_of_images_that_keep_their_length() -> None:
+    honest = class_moments._sums
+
+    def of_their_own_length(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> Any:
+        lengths = images.double().flatten(1).norm(dim=1) / 255
+        first, second = honest(images, labels, classes, basis, pooled)
+        return first * lengths.mean(), second * lengths.square().mean()
+
+    with planted(class_moments, "_sums", of_their_own_length):
+        trace, first, _ = two_runs(
+            method("class-moments", {}), OWN, held(records()), held(with_another(records())), absent=False
         )
     assert violations(trace, first.ledger, twice=True)
 

@@ -16,13 +16,12 @@ from bench.distillation.class_moments import (
     Gaussians,
     Moments,
     _without_noise,
-    cosine_basis,
     gaussians,
-    ink,
-    light,
-    release,
-    stroke_basis,
+    noisy_moments,
+    to_image,
+    to_stroke_image,
 )
+from bench.distillation.data_free_basis import cosine_basis, stroke_basis
 
 SHAPE, PIXELS, CLASSES = (1, 3, 4), 12, 3
 BOTH = pytest.mark.parametrize(("weight", "pooled"), [(0.5, False), (0.7, True), (0.2, False)])
@@ -44,11 +43,11 @@ def records(n: int, seed: int = 0, classes: int = CLASSES) -> tuple[Tensor, Tens
 
 def made(images: Tensor, labels: Tensor, u: Tensor, multiplier: float = 0.0, seed: int = 0, **how: float) -> Moments:
     rng = torch.Generator().manual_seed(seed)
-    return release(images, labels, CLASSES, u, multiplier, rng, **how)  # type: ignore[arg-type]
+    return noisy_moments(images, labels, CLASSES, u, multiplier, rng, **how)  # type: ignore[arg-type]
 
 
 def isometric(moments: Moments) -> Tensor:
-    """All that is released, in coordinates in which the noise is alike in all directions: (a first, b second), with
+    """All that is released, in coordinates in which the noise is equal in all directions: (a first, b second), with
     both halves of a symmetric matrix, whose Euclidean length counts off-diagonal entries twice."""
     parts = (math.sqrt(moments.weight) * moments.first, math.sqrt(1 - moments.weight) * moments.second)
     return torch.cat([part.double().flatten() for part in parts])
@@ -368,14 +367,14 @@ def test_cosines_come_in_the_order_of_their_frequency() -> None:
     assert float(planes[1].std(0).max()) < 1e-6 or float(planes[1].std(1).max()) < 1e-6
 
 
-@pytest.mark.parametrize("develop", [ink, light])
-def test_developed_images_are_in_range_and_keep_the_order_of_brightness(develop: object) -> None:
+@pytest.mark.parametrize("decode", [to_stroke_image, to_image])
+def test_decoded_images_are_in_range_and_keep_the_order_of_brightness(decode: object) -> None:
     projections = torch.randn(64, 2, 7, 7, generator=torch.Generator().manual_seed(0)) * 0.1
     projections[0], projections[1] = -1.0, 0.0
-    made = develop(projections)  # type: ignore[operator]
+    made = decode(projections)  # type: ignore[operator]
     assert made.shape == projections.shape and made.isfinite().all()
     assert float(made.min()) == 0 and float(made.max()) == 1
     assert (made[:2] == 0).all()
     order = projections[5].flatten().argsort()
     assert (made[5].flatten()[order].diff() >= 0).all()
-    assert torch.allclose(develop(projections * 3)[2:], made[2:], atol=1e-5), "of no particular scale"  # type: ignore[operator]
+    assert torch.allclose(decode(projections * 3)[2:], made[2:], atol=1e-5), "of no particular scale"  # type: ignore[operator]

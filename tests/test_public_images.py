@@ -1,0 +1,121 @@
+"""Public images in a run: whose they are, what a spec says of them, what is refused, and what the row says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import write_toy
+from torch import Tensor
+
+from baselines.pate import Pate
+from bench import leaderboard
+from bench.api import Teacher
+from bench.errors import BenchError
+from bench.pipeline import canary_audit, membership_challenge, run
+from bench.pipeline.canary_audit import CanaryGame
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("toy"), 240)
+
+
+def job(toy: Path, method: str = "pate", **changes: Any) -> run.Job:
+    settings = run.Settings(
+        method=method, attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
+    )
+    return run.prepare(replace(settings, **{"out": toy / "runs", **changes}))
+
+
+def rows_of(images: Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in images}
+
+
+def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) -> None:
+    """And only a method that asks for public images takes any from the attacker."""
+    with_it, without = job(toy).material, job(toy, "no-defence").material
+    assert with_it.public is not None and without.public is None
+    parts = [with_it.public, with_it.private[0], with_it.aux, with_it.data.test_images]
+    assert [len(part) for part in parts] == [20, 200, 20, 40]
+    assert len(set().union(*map(rows_of, parts))) == 280
+    assert torch.equal(with_it.private[0], without.private[0])
+    assert rows_of(with_it.public) | rows_of(with_it.aux) == rows_of(without.aux)
+    assert with_it.aux_labels is not None and len(with_it.aux_labels) == 20
+
+
+def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Teacher] = []
+    honest = Pate.convert
+
+    def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
+        seen.append(teacher)
+        return honest(self, teacher, *rest)
+
+    monkeypatch.setattr(Pate, "convert", convert)
+    given = job(toy, out=toy / "seen")
+    record = run.run(given, 0).record
+    (teacher,) = seen
+    assert teacher.private is None and teacher.public is given.material.public
+    assert "public-data" in leaderboard.flags(record)
+    assert "public-data" not in leaderboard.flags(run.run(job(toy, "no-defence", out=toy / "seen"), 0).record)
+
+
+def test_the_spec_names_the_public_images_and_the_attackers_fewer_ones(toy: Path) -> None:
+    asking, other = (run.run_spec(job(toy, method), 0) for method in ("pate", "no-defence"))
+    assert asking.release.public is not None and other.release.public is None
+    assert asking.attack is not None and other.attack is not None and asking.attack.aux != other.attack.aux
+    assert asking.release.teacher == other.release.teacher, "the teacher is the same, trained once"
+    strokes = run.run_spec(job(toy, method_options=(("images", "strokes"),)), 0)
+    assert strokes.release.public is None and strokes.attack is not None and strokes.attack.aux == other.attack.aux
+
+
+def test_reference_students_are_converted_with_the_same_public_images(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Tensor | None] = []
+    honest = Pate.convert
+
+    def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
+        seen.append(teacher.public)
+        return honest(self, teacher, *rest)
+
+    monkeypatch.setattr(Pate, "convert", convert)
+    given = job(toy, out=toy / "references")
+    asked = membership_challenge.assemble(given.material)
+    held = membership_challenge.evidence(given, run.run_spec(given, 0).release, asked, "student", {})
+    held.references(2, "student")
+    assert len(seen) == 2 and all(images is given.material.public for images in seen)
+    assert not rows_of(asked.images) & rows_of(given.material.public)  # type: ignore[arg-type]
+
+
+def test_canaries_come_from_what_the_attacker_keeps(toy: Path) -> None:
+    given = job(toy, attack=None)
+    drawn = canary_audit.draw(given, CanaryGame(20), 0)
+    assert rows_of(drawn.images) == rows_of(given.material.aux)
+    assert torch.equal(drawn.images, canary_audit.draw(job(toy, "no-defence", attack=None), CanaryGame(20), 0).images)
+    with pytest.raises(BenchError, match=r"--canaries 21: .* has 20 images"):
+        canary_audit.check(given, CanaryGame(21))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"split": "disjoint-low"}, "split 'disjoint-low' has no public images"),
+        ({"method_options": (("query_count", "21"),)}, "21 images to query of 20 public ones"),
+    ],
+)
+def test_what_cannot_be_asked_about_is_refused_before_anything_is_trained(
+    toy: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        job(toy, out=toy / "refused", **changes)
+    assert "\n" not in str(caught.value) and not (toy / "refused" / "steps").exists()
+
+
+def test_images_of_no_data_need_no_split(toy: Path) -> None:
+    given = job(toy, split="disjoint-low", method_options=(("images", "strokes"),))
+    assert given.material.public is None
