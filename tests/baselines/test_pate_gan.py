@@ -28,7 +28,7 @@ LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])
 
 
 def smoke(**given: str) -> PateGan:
-    return configure(PateGan, "smoke", given, "method", "printed")
+    return configure(PateGan, "smoke", given, "method")
 
 
 def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Round:
@@ -163,7 +163,7 @@ def test_the_students_targets_by_hand() -> None:
     counts = torch.tensor([[1.0, 2.0], [2.5, 0.5], [-1.0, 8.0]])
     parts = [np.arange(40), np.arange(40, 80), np.arange(0)]
     assert game(smoke(), parts, images, labels).targets(counts).tolist() == [1, 0, 1]
-    share = game(smoke(target_estimator="share"), parts, images, labels).targets(counts)
+    share = game(smoke(reading="share"), parts, images, labels).targets(counts)
     assert share.tolist() == pytest.approx([0.5 + 1 / 6, 0.5 - 2 / 6, 0.5 + 9 / 6])
 
 
@@ -263,22 +263,12 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("explore", -0.1), ("scale", math.nan),
-     ("width", 0), ("passes", -1)],
+    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("reading", "mean"),
+     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", -1)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):
         PateGan(**{name: value})
-
-
-def test_the_variants_are_what_the_tiers_were() -> None:
-    """Until variants, tier quick set all of this."""
-    sizes = {"steps": 150, "teacher_steps": 1, "batch": 32, "width": 256}
-    ours = {"rate": 2e-4, "teacher_rate": 5e-5, "votes": "gaussian", "target_estimator": "share",
-            "loss": "non-saturating", "explore": 1.0}  # fmt: skip
-    quick = configure(PateGan, "quick", {}, "method")
-    assert {name: getattr(quick, name) for name in sizes | ours} == sizes | ours
-    assert configure(PateGan, "paper", {}, "method", "printed") == PateGan()
 
 
 def test_more_teachers_than_records_are_refused() -> None:

@@ -19,7 +19,7 @@ SEED = 73104295
 KINDS: dict[str, list[str]] = {
     "dpsd data": ["dpsd", "--attack", "gmi"],
     "dpsd label": ["dpsd", "--method.mode", "label"],
-    "class-moments": ["class-moments", "--teachers", "3", "--account", "accounted", "--epsilon", "8"],
+    "class-moments": ["class-moments", "--method.teachers", "3", "--account", "accounted", "--epsilon", "8"],
     "dp-sgd": ["dp-sgd", "--epsilon", "none"],
     "pate-gnmax": ["pate-gnmax", "--method.threshold", "0.3", "--method.diagnostic", "--epsilon", "2000"],
     "rr": ["rr", "--unit", "label", "--epsilon", "1"],

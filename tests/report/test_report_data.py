@@ -54,7 +54,7 @@ def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> N
         "--attack gmi",
         "--attack gmi --attack.iterations 7 --attack.keep_best --seeds 3",
         "--method.mode label --method.k 2 --method.augment false --epsilon 1",
-        "--method class-moments --teachers 4 --account accounted --epsilon 8 --unit example --delta 1e-6",
+        "--method class-moments --method.teachers 4 --account accounted --epsilon 8 --unit example --delta 1e-6",
         "--epsilon inf --noise os --student resnet18",
         "--epsilon none --method.sigma 3.5",
         "--solve steps --epsilon 0.30000000000000004 --method.sigma 50",
