@@ -273,16 +273,6 @@ def test_bad_values_are_refused(name: str, value: Any) -> None:
         PateGan(**{name: value})
 
 
-def test_the_variants_are_what_the_tiers_were() -> None:
-    """Until variants, tier quick set all of this."""
-    sizes = {"steps": 150, "teacher_steps": 1, "batch": 32, "width": 256}
-    ours = {"rate": 2e-4, "teacher_rate": 5e-5, "votes": "gaussian", "target_estimator": "share",
-            "loss": "non-saturating", "explore": 1.0}  # fmt: skip
-    quick = configure(PateGan, "quick", {}, "method")
-    assert {name: getattr(quick, name) for name in sizes | ours} == sizes | ours
-    assert configure(PateGan, "paper", {}, "method", "printed") == PateGan()
-
-
 def test_more_teachers_than_records_are_refused() -> None:
     images, labels = toy_private(n=8)
     with pytest.raises(BenchError, match="9 teachers for 8 private records"):
