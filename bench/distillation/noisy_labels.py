@@ -222,7 +222,7 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
 def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> None:
     if mechanism.teachers and budget.account == "claimed":
         raise BenchError(
-            f"--account claimed --teachers {mechanism.teachers}: the paper states no theorem for many teachers; "
+            f"--account claimed --method.teachers {mechanism.teachers}: the paper states no theorem for many teachers; "
             "add --account accounted"
         )
     if budget.account == "accounted":

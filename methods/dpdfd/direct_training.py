@@ -33,7 +33,7 @@ def check(budget: Budget) -> None:
     if budget.account == "accounted":
         raise BenchError(
             "--account accounted --method.data private: nothing can be proved of direct training; "
-            "use --account claimed, or --method.data synthetic with --teachers N"
+            "use --account claimed, or --method.data synthetic with --method.teachers N"
         )
     if budget.unit != Unit.EXAMPLE:
         raise BenchError(

@@ -136,7 +136,7 @@ class WorkingDpdfd:
         at_least(self, 0, "sigma", "generator_steps", "teachers")
         positive(self, "norm_bound", "gamma_s")
         if self.data == "private" and self.teachers:
-            raise ValueError("data private trains without teachers; leave out --teachers")
+            raise ValueError("data private trains without teachers; leave out --method.teachers")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -98,12 +98,12 @@ def test_no_theorem_no_claim(epsilon_: float, solve_: Any) -> None:
     with pytest.raises(BenchError) as refused:
         calibrate(SUMS, PARAMETERS, Budget(epsilon_, account="claimed", solve=solve_))
     said = str(refused.value)
-    assert "\n" not in said and "--teachers 50" in said and "--account claimed" in said and "accounted" in said
+    assert "\n" not in said and "--method.teachers 50" in said and "--account claimed" in said and "accounted" in said
 
 
 @BOTH
 def test_a_claimed_budget_is_refused_before_anything_is_trained(method: Any) -> None:
-    with pytest.raises(BenchError, match="--teachers 7"):
+    with pytest.raises(BenchError, match="--method.teachers 7"):
         method(teachers=7).check(Budget(10.0), "mnist", 10)
     method(teachers=7).check(Budget(10.0, account="accounted"), "mnist", 10)
 
