@@ -14,9 +14,8 @@ NOT_RANDOM = {"no-defence"}
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
     """One test class per variant of each plug-in of a kind, attacks by their goal."""
     made = []
-    for name, variant in (
-        (name, variant) for name in registry.entries(kind) for variant in registry.variants(kind, name)
-    ):
+    both = [(each, variant) for each in registry.entries(kind) for variant in registry.variants(kind, each)]
+    for name, variant in both:
         plugin = registry.load(kind, name, variant)
         if kind == "attack" and (plugin.goal == "membership") != (contract is testing.MembershipContract):
             continue
