@@ -12,6 +12,7 @@ from conftest import ROOT
 
 from bench import registry
 from bench.cli.sweep import settle
+from bench.config import Variant, configure
 from bench.leaderboard import reported
 from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import RecipeCell
@@ -154,6 +155,17 @@ def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]
 @pytest.mark.slow
 def test_nothing_in_a_recipe_is_refused(dry_run: Callable[..., list[Cell]]) -> None:
     assert check(dry_run(on_mnist())) > 200
+
+
+@pytest.mark.parametrize("method", ["dpsd", "dpdfd", "fed-dpsd"])
+@pytest.mark.parametrize("variant", ["printed", "working"])
+def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant: Variant) -> None:
+    plugin, seen = registry.load("method", method, variant), 0
+    for cell in (cell for path in OF_PAPERS for cell in read(path).cells if cell.get("method") == method):
+        given = {key.removeprefix("method."): value for key, value in cell.options if key.startswith("method.")}
+        configure(plugin, "quick", given, "method", variant)
+        seen += bool(given)
+    assert seen
 
 
 def test_a_slip_would_be_seen(dry_run: Callable[..., list[Cell]]) -> None:

@@ -7,14 +7,9 @@ from torch import Tensor, nn
 
 
 class Answers:
-    """Answered batches, kept to be used again: post-processing, which costs no privacy.
+    """Answered batches, kept to be used again: post-processing, which costs no privacy."""
 
-    Args:
-        keep: whether anything will be used again; otherwise batches are only counted.
-    """
-
-    def __init__(self, keep: bool = True) -> None:
-        self.keep = keep
+    def __init__(self) -> None:
         self.images: list[Tensor] = []
         self.targets: list[Tensor] = []
         self.batches = 0
@@ -23,8 +18,6 @@ class Answers:
     def add(self, images: Tensor, targets: Tensor) -> None:
         """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
         self.batches += 1
-        if not self.keep:
-            return
         self.images.append(images.detach())
         self.targets.append(targets.detach())
 

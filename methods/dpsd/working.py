@@ -77,6 +77,7 @@ class WorkingDpsd:
         Departure(
             "Adam with 2e-3 for the student, falling to 0 along a cosine, and 1e-3 for the generator",
             "with the printed 0.1 and 0.01 most units die at once and the student becomes a constant",
+            worth="alone none: MNIST, label mode without noise, one seed, the printed loop with 1e-3 for both: 9.7 %",
         ),
         Departure(
             "weights 5 and 0.02 of Eq. 8's second and third term, 1 in the paper; 30 generator steps per update",
@@ -85,6 +86,7 @@ class WorkingDpsd:
         Departure(
             "new vectors z for every batch, not one batch trained with the generator",
             "a trained batch asks about the same images again",
+            worth="alone none: MNIST, label mode without noise, one seed, the printed loop with rates 1e-3: 9.7 %",
         ),
         Departure(
             "four times as many images are generated, and those kept are balanced over the student's classes",
@@ -94,6 +96,8 @@ class WorkingDpsd:
             "a generator of pen strokes on digits and mnist",
             "what an untrained upsampling network makes is one class to the teacher, and says nothing of the others; "
             "strokes are a person's knowledge of what digits are",
+            worth="MNIST, label mode without noise, one seed, the printed loop with rates 1e-3 and new vectors: 9.7 %; "
+            "with strokes and the weights above 32.8 % (51,200 images asked, 38,400 without)",
         ),
         Departure(
             "label mode: all c classes are candidates until the first update",
