@@ -21,7 +21,8 @@ its accuracy alone stands in the record, which is for the laboratory.
 
 Differs from the paper: there is no paper. The moments' release and the reading of votes are this project's. Shards and
 votes are PATE's (Papernot et al. 2017, 2018); images from a noisy release, as in DP-MERF (Harder et al. 2021). On the
-digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test set); the rest was chosen on the attacker's labelled part, which is not accounted.
+digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test set); the rest was chosen on
+the attacker's labelled part, which is not accounted.
 """
 
 from __future__ import annotations
