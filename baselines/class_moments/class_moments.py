@@ -4,7 +4,7 @@
    without data (`bench/distillation/class_moments.py`).
 2. Draw images from a Gaussian around every class: post-processing.
 3. Votes, with `teachers` n > 0. Private records are shared out to n teachers by the hash of their own pixels; every
-   teacher votes on the first `query_count` images, and each vote count gets noise N(0, sigma^2).
+   teacher votes on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
 4. A target per image. Queried: the posterior mean of its class, given the noisy counts and the class that it was drawn
    for, which is e^prior_logit times as likely beforehand as any other. Not queried: that prior alone.
 5. The student learns from all images and targets by cross-entropy, each moved about a little whenever it is drawn.
@@ -15,14 +15,14 @@ the default: without teachers.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
 sqrt(2): both are Gaussian mechanisms in the ledger, `moments_share` of mu^2 = sum of 1 / multiplier^2 being the
-moments'. Neighbours leave one record out; the number of records is public. Nobody states a theorem: there is no claim,
-and the budget is held against the accounted epsilon. The control is not in the ledger, as it is not released: its
-accuracy alone stands in the record, which is for the laboratory.
+moments'. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is no
+claim, and the budget is held against the accounted epsilon. The control is not in the ledger, as it is not released:
+its accuracy alone stands in the record, which is for the laboratory.
 
 Differs from the paper: there is no paper. The moments' release and the reading of votes are this project's. Shards and
 votes are PATE's (Papernot et al. 2017, 2018); images from a noisy release, as in DP-MERF (Harder et al. 2021). On the
-digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried with sight of the test accuracy (tuned on the
-test set); the rest was chosen on the attacker's labelled part, which is not accounted.
+digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test set); the rest was chosen on
+the attacker's labelled part, which is not accounted.
 """
 
 from __future__ import annotations
@@ -179,17 +179,21 @@ class ClassMoments:
     def _with_votes(self, teacher: Teacher, student: str, spending: Spending, ctx: Context) -> tuple[nn.Module, Tensor]:
         """The student, and some images of what it learnt from."""
         ensemble, noise = teacher.members(), ctx.privacy_noise("ensemble")
+        # 1, 2: the only look at private images; all that is drawn from here on is post-processing
         source = self.class_images(teacher, spending.moments_multiplier, ctx.privacy_noise("moments"), ctx)
         phi, rng = self._untrained(teacher, student, ctx), ctx.generator("transcription")
+        # 4: images that no one is asked about have their class alone
         images, targets = [], []
         if (unqueried := self.images - spending.queries) > 0:
             drawn, drawn_for = source.draw(unqueried, rng)
             images, targets = [drawn], [self.targets(drawn_for, teacher.classes)]
+        # 3, 4: the teachers vote on the others, each image once, which is what the ledger counts
         for start in range(0, spending.queries, CHUNK):
             drawn, drawn_for = source.draw(min(CHUNK, spending.queries - start), rng)
             counts = self.answers(drawn, ensemble, spending, noise)
             images.append(drawn)
             targets.append(self.targets(drawn_for, teacher.classes, self.evidence(counts, spending)))
+        # 5
         self._learn(phi, torch.cat(images), torch.cat(targets), rng, f"{len(ensemble)} teachers: converting", ctx)
         return phi.eval(), source.draw(SHOWN, rng)[0]
 

@@ -508,3 +508,37 @@ def test_the_papers_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> 
     votes = np.tile([240.0, 10.0, *[0.0] * 8], (plan.candidates, 1))
     found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
     assert found < 0.6 * method.claim(plan, 1e-5).epsilon
+
+
+GOLDEN: list[Any] = [
+    (Pate, "printed", "strokes", {"scale": 4.498113352967674}, 8.893768454719526, 7.999674368963196,
+     [[0.0156368, 0.6358707, 0.0725104, -0.1601128], [0.2518874, 0.3696991, 0.2139836, -0.3993086]]),
+    (PateGnmax, "working", "private", {"scale": 3.1952803759994803, "threshold_scale": 11.982301409998051},
+     7.99984067809311, math.inf,
+     [[1.1573278, -1.2705559, -0.2711231, -0.1422350], [1.0827701, -1.9268242, 0.1623490, 0.2969910]]),
+]  # fmt: skip
+"""Of version 1, tiers paper and quick: noise, claim, accounted epsilon and two rows of the student's logits."""
+
+
+@pytest.mark.parametrize(("cls", "variant", "images", "solved", "claimed", "proved", "logits"), GOLDEN)
+def test_but_for_the_images_it_is_what_it_was(
+    cls: type[Any],
+    variant: Any,
+    images: str,
+    solved: dict[str, float],
+    claimed: float,
+    proved: float,
+    logits: list[list[float]],
+) -> None:
+    given = {"images": images, "query_count": "20", "unlabelled": "30", "steps": "30", "teachers": "3", "batch": "16",
+             "teacher_net": "shard-cnn"} | ({"answers": "10"} if cls is PateGnmax else {})  # fmt: skip
+    method = configure(cls, "paper" if variant == "printed" else "quick", given, "method", variant)
+    account: Any = "claimed" if images == "private" else "accounted"
+    of = toy(private=toy_private())  # leaves torch seeded
+    release = method.convert(of, "datalens", Budget(8.0, account=account), replace(context(), seed=3))
+    assert {name: release.solved[name] for name in solved} == pytest.approx(solved, rel=1e-9)
+    assert release.claim is not None and release.claim.epsilon == pytest.approx(claimed, rel=1e-6)
+    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(proved, rel=1e-6)
+    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.allclose(release.student.eval()(x), torch.tensor(logits), atol=1e-4)
