@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from dp_accounting import PoissonSampledDpEvent
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
-from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.dp_training.accounting import MOST_STEPS
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as account
 
@@ -60,8 +60,10 @@ class SinkhornParameters:
 
     def _events(self, multiplier: float, count: int, why: str) -> Ledger:
         ledger = Ledger()
-        event = gaussian_event(multiplier)
-        ledger.spend(PoissonSampledDpEvent(self.sampling, event) if multiplier > 0 else event, count=count, why=why)
+        if multiplier == 0:
+            ledger.spend(NonPrivateDpEvent(), why=f"{why}; without noise")
+        else:
+            ledger.spend(PoissonSampledDpEvent(self.sampling, GaussianDpEvent(multiplier)), count=count, why=why)
         return ledger
 
 

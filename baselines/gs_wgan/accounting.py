@@ -22,10 +22,11 @@ from typing import Literal
 
 import numpy as np
 import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
-from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.dp_training.accounting import MOST_STEPS
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import epsilon as account
 
@@ -101,8 +102,11 @@ class GsWganParameters:
     def ledger(self) -> Ledger:
         """The uses of the most used critic; without noise, nothing that can be proved."""
         ledger = Ledger()
-        why = "gradients of the one critic that saw the record, all images"
-        ledger.spend(gaussian_event(self.multiplier), count=self.uses, why=why)
+        if self.sigma == 0:
+            ledger.spend(NonPrivateDpEvent(), why="a critic's gradients without noise")
+        else:
+            why = "gradients of the one critic that saw the record, all images"
+            ledger.spend(GaussianDpEvent(self.multiplier), count=self.uses, why=why)
         return ledger
 
     def claim(self, delta: float) -> Claim:

@@ -40,8 +40,8 @@ QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
 """For two CPU cores, with `FALLING_RATE`."""
 FALLING_RATE = Departure(
     what="a learning rate of 2 that falls linearly to 0, instead of the published constant one",
-    why="tier quick takes 600 steps where 4,680 are published; chosen for dp-teacher with tanh-cnn, by accuracy on the "
-    "attacker's part of digits and MNIST, which is neither private nor the test set",
+    why="tier quick takes 600 steps where thousands are published; chosen for dp-teacher with tanh-cnn, by accuracy on "
+    "the attacker's part of digits and MNIST, which is neither private nor the test set",
     sets={"rate": 2.0, "decay": True},
 )
 

@@ -141,7 +141,7 @@ def test_one_record_more_changes_the_release_and_the_seed_does() -> None:
         {"average": "0.9"},
         {"gradients": "func"},
         {"decay": "true"},
-        {"images": "strokes"},
+        {"generator": "strokes"},
     ],
     ids=lambda given: "-".join(given),
 )

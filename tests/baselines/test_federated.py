@@ -238,7 +238,7 @@ def divergence(w: State, images: Tensor, answers: Tensor) -> float:
 
 
 def test_distillation_brings_the_average_nearer_to_the_ensemble() -> None:
-    given = {"local_epochs": "5", "local_lr": "0.02", "unlabelled": "64", "images": "noise"}
+    given = {"local_epochs": "5", "local_lr": "0.02", "unlabelled": "64", "generator": "noise"}
     _, before, after, u, answers = distilled(steps="40", batch="32", lr="0.001", **given)
     assert divergence(after, u, answers) < divergence(before, u, answers) / 5
 
