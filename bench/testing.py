@@ -72,11 +72,20 @@ def context(seed: int = 0) -> Context:
     return Context(torch.device("cpu"), seed, silent, MemoryArtifacts())
 
 
-def toy_teacher(seed: int = 0) -> Teacher:
+def toy_teacher(seed: int = 0, arch: str = "datalens") -> Teacher:
     """An untrained small network instead of a teacher."""
     torch.manual_seed(seed)
-    model = nets.build("datalens", SHAPE, CLASSES).eval().requires_grad_(False)
-    return Teacher(model, "datalens", SHAPE, CLASSES, "toy")
+    model = nets.build(arch, SHAPE, CLASSES).eval().requires_grad_(False)
+    return Teacher(model, arch, SHAPE, CLASSES, "toy")
+
+
+def sure_network() -> nn.Module:
+    """The toy teacher's network with large logits, so that its probabilities differ from image to image."""
+    model = toy_teacher().model
+    with torch.no_grad():
+        for parameter in list(model.parameters())[-2:]:
+            parameter.mul_(50)
+    return model
 
 
 def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
@@ -260,11 +269,13 @@ class MethodContract(PluginContract):
     """What the runner relies on in a method."""
 
     budget: ClassVar[Budget] = Budget(10.0)
+    teacher_arch: ClassVar[str] = "datalens"
+    """Network of the toy teacher; another one for methods that read what this one has not, such as BatchNorm."""
     uses_randomness: ClassVar[bool] = True
 
     def teacher(self) -> Teacher:
         """The toy teacher with what the method needs besides: private or public images, an untrained ensemble."""
-        method, toy = self.smoke(), toy_teacher()
+        method, toy = self.smoke(), toy_teacher(arch=self.teacher_arch)
         if "private_data" in method.needs:
             toy = dataclasses.replace(toy, private=toy_private())
         if "public_data" in method.needs:
@@ -381,7 +392,7 @@ class MembershipContract(PluginContract):
     def infer(self, seed: int = 0) -> tuple[Tensor, Target]:
         """The scores of 40 toy suspects."""
         torch.manual_seed(seed)
-        target = Target(toy_teacher().model, self.plugin.access, SHAPE, CLASSES)
+        target = Target(sure_network(), self.plugin.access, SHAPE, CLASSES)
         found = self.smoke().infer(target, toy_knowledge(self.plugin.access), context(seed))
         return found.scores, target
 

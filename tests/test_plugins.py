@@ -9,6 +9,7 @@ import pytest
 from bench import registry, testing
 
 NOT_RANDOM = {"no-defence"}
+READS_BATCH_NORM = {"dp-dfd"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
@@ -22,6 +23,7 @@ def contracts(kind: str, contract: type[Any]) -> list[Any]:
                 continue
             members: dict[str, Any] = {"plugin": plugin, "variant": variant}
             members |= {"uses_randomness": False} if name in NOT_RANDOM else {}
+            members |= {"teacher_arch": "evaluator-cnn"} if name in READS_BATCH_NORM else {}
             label = name if len(known) == 1 else f"{name}-{variant}"
             made.append(pytest.param(type(f"Test_{label}", (contract,), members)(), id=label))
     return made

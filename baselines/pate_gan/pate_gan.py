@@ -197,7 +197,7 @@ class PateGan(PrivateGenerator):
             return math.inf
         if self.votes == "gaussian":
             return gaussian_claim(plan.queries * 2 / scale**2, delta)
-        return laplace_claim(plan.queries, scale, 0.0, delta)
+        return laplace_claim(plan.queries, scale, delta)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> Game:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""

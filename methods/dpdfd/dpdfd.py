@@ -3,7 +3,7 @@
 Liu, Wang, Ge, "Model Conversion via Differentially Private Data-Free Distillation", IJCAI 2023, Algorithm 1. Teacher
 phi_t, student phi_s, generator phi_g; B batch, T iterations, C norm bound, n teachers.
 
-Section 4.4 has two variants. Many teachers (option `teachers`): line 9 becomes, for every image, the noisy mean of the n
+Section 4.4 has two variants. Many teachers (`teachers`): line 9 becomes, for every image, the noisy mean of the n
 teachers' normalised gradients (`ensemble.py`). Direct training (`data private`): D is a batch of private images, L_T
 the cross-entropy to their labels, and there is no generator (`direct_training.py`).
 

@@ -103,7 +103,7 @@ def test_no_theorem_no_claim(epsilon_: float, solve_: Any) -> None:
 
 @BOTH
 def test_a_claimed_budget_is_refused_before_anything_is_trained(method: Any) -> None:
-    with pytest.raises(BenchError, match="--method.teachers 7"):
+    with pytest.raises(BenchError, match=r"--method\.teachers 7"):
         method(teachers=7).check(Budget(10.0), "mnist", 10)
     method(teachers=7).check(Budget(10.0, account="accounted"), "mnist", 10)
 
