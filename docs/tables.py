@@ -1,6 +1,6 @@
-"""The tables of results in README.md and docs/, from leaderboards/ and from nothing else.
+"""The tables of results in docs/, from leaderboards/ and from nothing else.
 
-    python docs/tables.py            # writes them anew
+    python docs/tables.py            # writes them again
     python docs/tables.py --check    # fails if one of them is not what the boards and records say
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
@@ -54,30 +54,26 @@ NONE = given(epsilon="inf", solve="none")
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the README's table: its label, a method, and the options on each board; None where it is not run."""
+    """A row of the tables of results: its label, a method, and its options; one that did not run on a data set is left
+    out there."""
 
     label: str
     method: str
-    digits: Changed | None = field(default_factory=dict)
-    mnist: Changed | None = field(default_factory=dict)
-
-
-def _sound(epsilon: float, digits: int | None, mnist: int | None) -> tuple[Changed | None, Changed | None]:
-    """Options with so many teachers on each board."""
-    made = [None if n is None else given(teachers=n, epsilon=epsilon, **SOUND) for n in (digits, mnist)]
-    return made[0], made[1]
+    options: Changed = field(default_factory=dict)
 
 
 LINES = (
     Line("no-defence", "no-defence"),
-    Line("dpsd, 40 / 50 teachers, `--epsilon 8 --account accounted`", "dpsd", *_sound(8.0, 40, 50)),
-    Line("dpsd, 40 teachers, `--epsilon 2 --account accounted`", "dpsd", *_sound(2.0, 40, None)),
-    Line("dpsd, 50 teachers, `--epsilon 1 --account accounted`", "dpsd", *_sound(1.0, None, 50)),
+    *(
+        Line(f"class-moments, {n} teachers, `--epsilon {e:g}`", "class-moments", given(teachers=n, epsilon=e, **SOUND))
+        for n, e in ((40, 8.0), (40, 2.0), (50, 8.0), (50, 1.0))
+    ),
+    *(Line(f"class-moments, `--epsilon {e:g}`", "class-moments", given(epsilon=e, **SOUND)) for e in (8.0, 2.0, 1.0)),
     Line("dp-dfd", "dp-dfd"),
-    Line("dpsd, label mode", "dpsd", given(mode="label"), given(mode="label")),
+    Line("dpsd, label mode", "dpsd", given(mode="label")),
     Line("dpdfd", "dpdfd"),
     Line("fed-dpsd", "fed-dpsd"),
-    Line("fed-dpsd, label mode", "fed-dpsd", given(mode="label"), given(mode="label")),
+    Line("fed-dpsd, label mode", "fed-dpsd", given(mode="label")),
     Line("dpsd (the default)", "dpsd"),
     Line("dgd", "dgd"),
     *(
@@ -86,11 +82,11 @@ LINES = (
     ),
     Line("dp-sinkhorn", "dp-sinkhorn"),
     *(
-        Line(f"{name}, `--account accounted`", name, given(**SOUND), given(**SOUND))
+        Line(f"{name}, `--account accounted`", name, given(**SOUND))
         for name in ("gs-wgan", "pate", "pate-gnmax", "pate-gan")
     ),
-    *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
-    *(Line(name, name, NONE, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
+    *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
+    *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
 )
 Row = dict[str, str]
 
@@ -174,33 +170,27 @@ def accounted(row: Row) -> str:
     )
 
 
-def attacked(name: str, method: str, options: Changed | None) -> str:
+def attacked(name: str, method: str, options: Changed) -> list[str]:
     """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
     chosen = release(name, method, options)
     rows = {row["attack"]: row for row in of(name, method, options, None if chosen is None else chosen["variant"])}
     values = []
     for attack in ATTACKS:
         row = rows.get(attack)
-        share = f"{100 * float(row['attack_accuracy']):.0f}" if row is not None and row["attack_accuracy"] else "-"
+        share = f"{100 * float(row['attack_accuracy']):.0f}" if row is not None and row["attack_accuracy"] else ""
         values.append(f"({share})" if row is not None and row["power"] == "inconclusive" else share)
-    return " / ".join(values) if set(values) != {"-"} else ""
+    return values
 
 
-def results() -> str:
-    """The README's table."""
+def results(name: str) -> str:
+    """The most telling releases on a data set."""
     rows = []
     for line in LINES:
-        digits, mnist = release("digits", line.method, line.digits), release("mnist", line.method, line.mnist)
-        known = digits or mnist
-        if known is None:
-            raise SystemExit(f"no row of the boards is '{line.label}'")
-        rows.append([
-            line.label, accuracy(digits), accuracy(mnist), claimed(known), accounted(known),
-            attacked("digits", line.method, line.digits), attacked("mnist", line.method, line.mnist),
-        ])  # fmt: skip
-    trio = " / ".join(ATTACKS)
-    heads = ["method, options", "digits", "MNIST", "claimed", "proved, per private record", f"digits: {trio}"]
-    return table([*heads, f"MNIST: {trio}"], rows)
+        row = release(name, line.method, line.options)
+        if row is not None:
+            cells = [accuracy(row), claimed(row), accounted(row)]
+            rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
+    return table(["method, options", "variant", "accuracy", "claimed", "proved, per private record", *ATTACKS], rows)
 
 
 def measured(folder: str, name: str) -> str:
@@ -228,7 +218,7 @@ def typed(options: Changed) -> str:
     for group, held in options.items():
         for name, value in sorted(held.items(), key=lambda item: BUDGET.index(item[0]) if group == "budget" else 0):
             if (name, value) != ("solve", "none"):
-                flag = name if group == "budget" or name == "teachers" else f"{group}.{name}"
+                flag = name if group == "budget" else f"{group}.{name}"
                 text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
                 words.append(f"--{flag} {text}")
     return "`" + " ".join(words) + "`" if words else ""
@@ -356,7 +346,7 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "results": results,
+    **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist")},
     **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
@@ -364,11 +354,11 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
 }
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("methods", "baselines", "attacks", "audits")))
+PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("results", "methods", "baselines", "attacks", "audits"))
 
 
 def rewritten(page: Path) -> str:
-    """A page with its tables made anew."""
+    """A page with its tables made again."""
     return PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page.read_text(encoding="utf-8"))
 
 

@@ -320,6 +320,18 @@ def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
 
 
+def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(record(0, 0.5), tmp_path / "records")
+    old = tmp_path / "records" / "0123456789abcdef" / "record.json"
+    old.parent.mkdir()
+    old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
+    path = leaderboard.refresh(tmp_path, "digits")
+    with path.open(newline="") as stream:
+        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
+    said = capsys.readouterr().err
+    assert "1 records or audits" in said and str(old) in said
+
+
 def leaderboard_hash(item: Record) -> str:
     from bench.storage.specs import digest
 

@@ -11,10 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from bench import progress
 from bench.errors import BenchError
 from bench.leaderboard.audit_bounds import by_release, note
 from bench.leaderboard.board_csv import Line, lines, to_csv
@@ -24,6 +25,7 @@ from bench.leaderboard.rows import Rows
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
+Kept = TypeVar("Kept", Record, Audit)
 PART = 4_000
 """Records that one process reads before it hands over what their rows need."""
 
@@ -41,21 +43,41 @@ def read_audits(paths: Iterable[Path]) -> list[Audit]:
 def refresh(out: Path, name: str) -> Path:
     """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes.
 
-    A record whose release has been audited is given the bound first, as `privacy.audited`.
+    A record whose release has been audited is given the bound first, as `privacy.audited`. Records and audits that
+    cannot be read, damaged ones and those of an older version of the bench, are left out, and the user is told.
     """
     path = out / "leaderboards" / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        audits = [a for a in read_audits(out.glob(f"audits/[!.]*/{AUDIT}")) if dataset(a) == name]
+        unreadable: list[Path] = []
+        audits = [a for _, a in _readable(Audit.read, out.glob(f"audits/[!.]*/{AUDIT}"), unreadable)]
+        audits = [a for a in audits if dataset(a) == name]
         rows, released = Rows(audits), by_release(audits)
-        for place in out.glob(f"records/[!.]*/{RECORD}"):
-            record = Record.read(place)
+        for place, record in _readable(Record.read, out.glob(f"records/[!.]*/{RECORD}"), unreadable):
             if dataset(record) == name:
                 note(record, released, place)
                 rows.add(record)
         heads = keys(rows.filled)
         write_atomically(path, to_csv(lines(rows.rows(), heads), heads))
+    if unreadable:
+        progress.say(
+            f"left out of the board: {len(unreadable)} records or audits that are damaged or of an older version, "
+            f"such as {unreadable[0]}; run them again, or remove them"
+        )
     return path
+
+
+def _readable(
+    read: Callable[[Path], Kept], paths: Iterable[Path], unreadable: list[Path]
+) -> Iterator[tuple[Path, Kept]]:
+    """What can be read of some files, with its place; the others are noted."""
+    for path in paths:
+        try:
+            kept = read(path)
+        except ValueError:
+            unreadable.append(path)
+            continue
+        yield path, kept
 
 
 def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
