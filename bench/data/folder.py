@@ -1,4 +1,4 @@
-"""Trees of image files, one folder per class: the user's own (`imagefolder:PATH`) and CIFAR-10 unpacked to files."""
+"""Trees of image files, one folder per class: the user's own (`imagefolder:PATH`), and published sets unpacked to files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from bench.data.images import ImageData
-from bench.data.sets.cifar10 import CLASSES as CIFAR10_CLASSES
 from bench.errors import BenchError
 
-_CIFAR10_SIDE = 32
+_UNPACKED_SIDE = 32
 _BAD_IMAGE = (OSError, EOFError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError)
 
 Classes = dict[str, list[Path]]
@@ -56,26 +55,25 @@ def load_folder(path: Path, size: int, name: str) -> ImageData:
     )
 
 
-def load_cifar10_tree(tree: Path) -> ImageData:
-    """CIFAR-10 as image files, tree/{train,test}/<class>/*: (3, 32, 32), named "cifar10-jpeg".
+def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...]) -> ImageData:
+    """A published set of colour images, (3, 32, 32), unpacked to files: tree/{train,test}/<class>/*.
 
     Pixels depend on the JPEG decoder, so the fingerprint may differ between machines.
 
     Raises:
-        BenchError: other classes than CIFAR-10's ten, an empty class, or a file that is not a 32x32 image.
+        BenchError: other classes than `class_names`, an empty class, or a file that is not a 32x32 image.
     """
-    name = "cifar10-jpeg"
     parts: dict[str, tuple[Tensor, Tensor]] = {}
     for part in ("train", "test"):
         classes = _scan(tree / part, name)
-        if tuple(classes) != CIFAR10_CLASSES or not all(classes.values()):
+        if tuple(classes) != class_names or not all(classes.values()):
             raise BenchError(
-                f"data set '{name}': expected images in each of {', '.join(CIFAR10_CLASSES)} under {tree / part}; "
+                f"data set '{name}': expected images in each of {', '.join(class_names)} under {tree / part}; "
                 f"unpack the whole archive again"
             )
-        images, labels = _read_all(classes, CIFAR10_CLASSES, None, name)
+        images, labels = _read_all(classes, class_names, None, name)
         parts[part] = images.expand(-1, 3, -1, -1).contiguous(), labels
-    return ImageData(name, *parts["train"], *parts["test"], class_names=CIFAR10_CLASSES)
+    return ImageData(name, *parts["train"], *parts["test"], class_names=class_names)
 
 
 def _test_folder(path: Path, name: str) -> Path:
@@ -150,7 +148,7 @@ def _read_all(classes: Classes, order: tuple[str, ...], size: int | None, name: 
 
 
 def _read(file: Path, size: int | None, name: str) -> np.ndarray:
-    """(h, w) of a grey file, else (h, w, 3); size None insists on CIFAR-10's own."""
+    """(h, w) of a grey file, else (h, w, 3); size None insists on that of unpacked sets."""
     if not os.path.isfile(file):
         raise BenchError(f"data set '{name}': {file} is no regular file; remove it")
     try:
@@ -165,7 +163,7 @@ def _read(file: Path, size: int | None, name: str) -> np.ndarray:
         ) from error
     if size is not None:
         image = _square(image, size)
-    elif image.size != (_CIFAR10_SIDE, _CIFAR10_SIDE):
+    elif image.size != (_UNPACKED_SIDE, _UNPACKED_SIDE):
         raise BenchError(f"data set '{name}': {file} is {image.width}x{image.height}, expected 32x32; unpack it again")
     return np.asarray(image, dtype=np.uint8)
 

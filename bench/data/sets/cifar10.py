@@ -34,9 +34,9 @@ class Cifar10(Dataset):
             BenchError: missing files, or a batch whose md5 is not the published one.
         """
         if not download and self._is_unpacked(root):
-            from bench.data.folder import load_cifar10_tree
+            from bench.data.folder import load_unpacked
 
-            return load_cifar10_tree(root / "cifar10")
+            return load_unpacked(root / "cifar10", "cifar10-jpeg", CLASSES)
         from bench.data.torchvision_files import load_batches
 
         return load_batches("cifar10", "CIFAR10", self, root, download)
