@@ -1,4 +1,4 @@
-"""Trees of image files, one folder per class: the user's own (`imagefolder:PATH`), and published sets unpacked to files."""
+"""Trees of image files, one folder per class: the user's own (`imagefolder:PATH`) and published sets unpacked."""
 
 from __future__ import annotations
 
