@@ -15,8 +15,13 @@ from baselines.pate import Pate
 from bench import leaderboard
 from bench.api import Teacher
 from bench.errors import BenchError
-from bench.pipeline import canary_audit, membership_challenge, run
-from bench.pipeline.canary_audit import CanaryGame
+from bench.pipeline import canary_game, run
+from bench.pipeline.canary_game import CanaryGame
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.membership_challenge import make_challenge
+from bench.pipeline.reference_models import ReferenceModels
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +29,11 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
-def job(toy: Path, method: str = "pate", **changes: Any) -> run.Job:
-    settings = run.Settings(
+def job(toy: Path, method: str = "pate", **changes: Any) -> Job:
+    settings = Settings(
         method=method, attack="loss-threshold", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke"
     )
-    return run.prepare(replace(settings, **{"out": toy / "runs", **changes}))
+    return load_job(replace(settings, **{"out": toy / "runs", **changes}))
 
 
 def rows_of(images: Tensor) -> set[bytes]:
@@ -65,11 +70,11 @@ def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: p
 
 
 def test_the_spec_names_the_public_images_and_the_attackers_fewer_ones(toy: Path) -> None:
-    asking, other = (run.run_spec(job(toy, method), 0) for method in ("pate", "no-defence"))
+    asking, other = (run_spec(job(toy, method), 0) for method in ("pate", "no-defence"))
     assert asking.release.public is not None and other.release.public is None
     assert asking.attack is not None and other.attack is not None and asking.attack.aux != other.attack.aux
     assert asking.release.teacher == other.release.teacher, "the teacher is the same, trained once"
-    strokes = run.run_spec(job(toy, method_options=(("images", "strokes"),)), 0)
+    strokes = run_spec(job(toy, method_options=(("images", "strokes"),)), 0)
     assert strokes.release.public is None and strokes.attack is not None and strokes.attack.aux == other.attack.aux
 
 
@@ -85,20 +90,20 @@ def test_reference_students_are_converted_with_the_same_public_images(
 
     monkeypatch.setattr(Pate, "convert", convert)
     given = job(toy, out=toy / "references")
-    asked = membership_challenge.assemble(given.material)
-    held = membership_challenge.evidence(given, run.run_spec(given, 0).release, asked, "student", {})
-    held.references(2, "student")
+    asked = make_challenge(given.material)
+    models = ReferenceModels(given, run_spec(given, 0).release, asked, "scores")
+    models.knowledge("student").references(2, "student")
     assert len(seen) == 2 and all(images is given.material.public for images in seen)
     assert not rows_of(asked.images) & rows_of(given.material.public)  # type: ignore[arg-type]
 
 
 def test_canaries_come_from_what_the_attacker_keeps(toy: Path) -> None:
     given = job(toy, attack=None)
-    drawn = canary_audit.draw(given, CanaryGame(20), 0)
+    drawn = canary_game.draw(given, CanaryGame(20), 0)
     assert rows_of(drawn.images) == rows_of(given.material.aux)
-    assert torch.equal(drawn.images, canary_audit.draw(job(toy, "no-defence", attack=None), CanaryGame(20), 0).images)
+    assert torch.equal(drawn.images, canary_game.draw(job(toy, "no-defence", attack=None), CanaryGame(20), 0).images)
     with pytest.raises(BenchError, match=r"--canaries 21: .* has 20 images"):
-        canary_audit.check(given, CanaryGame(21))
+        canary_game.check(given, CanaryGame(21))
 
 
 @pytest.mark.parametrize(

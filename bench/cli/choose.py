@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument(
-        "--boards", type=Path, default=Path("leaderboards"), metavar="DIR", help="the boards (default leaderboards)"
+        "--boards", type=Path, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
     )
 
 
@@ -50,10 +50,11 @@ def execute(given: argparse.Namespace) -> int:
     from bench.leaderboard import reported
     from bench.leaderboard.selection import Constraints, choose
 
-    rows = reported.boards(given.boards)
+    folder = reported.boards_folder(given.boards)
+    rows = reported.boards(folder)
     known = sorted({row["dataset"] for row in rows})
     if given.dataset is not None and given.dataset not in known:
-        raise BenchError(f"--dataset {given.dataset}: no such board in {given.boards}; it has {', '.join(known)}")
+        raise BenchError(f"--dataset {given.dataset}: no such board in {folder}; it has {', '.join(known)}")
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy)
     _show(choose([row for row in rows if given.dataset in (None, row["dataset"])], limits), limits)
     return 0

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="only this data set of the table")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--boards", type=Path, default=Path("leaderboards"), metavar="DIR", help="the boards (default leaderboards)"
+        "--boards", type=Path, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
     )
     where.add_argument("--out", type=Path, metavar="DIR", help="the boards of your own runs in this directory")
     parser.add_argument("--csv", action="store_true", help="write the comparison as CSV to stdout")
@@ -56,7 +56,7 @@ def execute(given: argparse.Namespace) -> int:
                 f"--dataset {given.dataset}: not in {given.paper} {given.table}, which has {', '.join(present)}"
             )
         entries = [entry for entry in entries if entry.dataset == given.dataset]
-    folder = given.boards if given.out is None else given.out / "leaderboards"
+    folder = reported.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
     lines = reported.compare(entries, _of_tier(reported.boards(folder), given.tier), _exists)
     if given.csv:
         _write(lines)

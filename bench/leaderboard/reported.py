@@ -381,6 +381,12 @@ def _plainness(row: Row) -> tuple[int, int, str, str]:
     return number, -len(seeds), str(row.get("options")), str(row.get("runs"))
 
 
+def boards_folder(given: Path | None) -> Path:
+    """The folder of boards that is meant: the one given, else `leaderboards` here, else that of the installation."""
+    here = Path("leaderboards")
+    return given or (here if here.is_dir() else FILE.parent)
+
+
 def boards(folder: Path) -> list[dict[str, str]]:
     """The rows of all boards in a folder, as text, each with its "dataset".
 

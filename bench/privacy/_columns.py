@@ -31,7 +31,7 @@ BEST_OF_A_KIND = 2
 
 @dataclass(frozen=True)
 class Marginal:
-    """AttackerKnowledge of one number for world 1: the logarithm of how much more often world 1 shows it.
+    """Evidence of one number for world 1: the logarithm of how much more often world 1 shows it.
 
     Attributes:
         atoms, atom_ratio: values that repeat, ascending, and the evidence of each.

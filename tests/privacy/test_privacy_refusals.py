@@ -46,7 +46,7 @@ def test_a_response_that_hardly_ever_flips(plugin, budget: Budget) -> None:
 
 
 def test_a_huge_budget_for_records_is_spent_on_responses_that_can_be_drawn() -> None:
-    plan = method("dpsd", mode="label").plan(Budget(1e7, account="accounted"), "toy", CLASSES)
+    plan = method("dpsd", mode="label").parameters(Budget(1e7, account="accounted"), "toy", CLASSES)
     assert 22.1 < plan.answer_epsilon < 22.2
 
 
