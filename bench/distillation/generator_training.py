@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bench import data
 from bench.api import Advance
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
@@ -22,17 +23,16 @@ from bench.nets.initialise import xavier
 from bench.nets.stroke_generator import StrokeGenerator
 
 ImageLoss = Callable[[Tensor], Tensor]
-GLYPHS = ("digits", "mnist")
-"""Data sets of light pen strokes on a dark ground, for which `StrokeGenerator` is a prior."""
 
 
 def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
-    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes on `GLYPHS` alone.
+    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes where the data
+    set is of glyphs, for which they are a prior.
 
     Raises:
         BenchError: an image size it cannot make.
     """
-    if not (kind == "strokes" or (kind == "auto" and dataset in GLYPHS)):
+    if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).is_glyphs)):
         return xavier(UpsampleGenerator(shape, latent, width))
     generator = StrokeGenerator(shape)
     xavier(generator).start_at_identity()

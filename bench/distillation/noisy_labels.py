@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 
+from bench import data
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
@@ -21,12 +22,11 @@ from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
-PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
 
 
 def paper_k(dataset: str, classes: int) -> int:
     """k of DPSD's section IV-A for a data set, at most c."""
-    return min(PAPER_K.get(dataset, 3), classes)
+    return min(data.facts(dataset).candidates, classes)
 
 
 def check_candidates(k: int, dataset: str, classes: int) -> int:

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
-from bench import nets
+from bench import data, nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
@@ -41,7 +41,7 @@ from bench.privacy.accountant import epsilon as accounted_epsilon
 from bench.privacy.audit import Game
 from bench.validate import at_least, between, positive
 
-SHARDS, LARGE = {"digits": 48}, 250
+PAPER_TEACHERS = 250
 CHUNK, SHOWN = 256, 60
 DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
 """Name of the data-dependent epsilon among the solved parameters; a function of the votes, itself private."""
@@ -143,7 +143,7 @@ class NoisyVotes(ABC):
         self.plan(budget, dataset)
 
     def _k(self, dataset: str) -> int:
-        return self.teachers or SHARDS.get(dataset, LARGE)
+        return self.teachers or data.facts(dataset).teachers or PAPER_TEACHERS
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
         """The queries and, from the budget, the noise on the votes (or the number of queries)."""

@@ -16,6 +16,7 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
+from bench import data
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
 from bench.privacy.accountant import epsilon as accounted_epsilon
@@ -24,8 +25,6 @@ from bench.privacy.claims import dpsd_theorem2
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 
-PAPER_AMOUNT = {"mnist": 50_000, "fmnist": 120_000, "cifar10": 220_000, "cifar100": 500_000}
-OTHER_AMOUNT = 120_000
 MOST_STAGES = 1_000_000
 TRIAL_PLAYS = 40_000
 Respond = Callable[[Tensor, Tensor, float, Source], Tensor]
@@ -70,7 +69,7 @@ def settings(
     Raises:
         BenchError: fewer images than stages.
     """
-    amount = amount or PAPER_AMOUNT.get(dataset, OTHER_AMOUNT)
+    amount = amount or data.facts(dataset).dp_dfd_images
     if amount < stages:
         raise BenchError(f"--method.amount {amount}: expected at least one image for each of the {stages} stages")
     return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon)
