@@ -60,7 +60,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as account
+from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
 
 Neighbours = Literal["add-or-remove", "replace"]
@@ -184,7 +184,7 @@ class DpMerf(PrivateGenerator):
         return self.length or paper or public
 
     def calibrate(self, budget: Budget) -> NoisyMeanEmbedding:
-        """The release with the sigma that `budget` allows. Raises BenchError where none does."""
+        """The release with sigma calibrated to `budget`. Raises BenchError where none meets it."""
         fields = NoisyMeanEmbedding(self.sigma, self.neighbours)
         return noise_or_steps(fields, budget, lambda release: release.cost(budget), "sigma", 1)
 

@@ -1,6 +1,6 @@
 """The tables of results in README.md and docs/, from leaderboards/ and from nothing else.
 
-    python docs/tables.py            # writes them anew
+    python docs/tables.py            # writes them again
     python docs/tables.py --check    # fails if one of them is not what the boards and records say
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
@@ -368,7 +368,7 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("method
 
 
 def rewritten(page: Path) -> str:
-    """A page with its tables made anew."""
+    """A page with its tables made again."""
     return PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page.read_text(encoding="utf-8"))
 
 

@@ -46,7 +46,7 @@ from bench.distillation.data_free_basis import cosine_basis, stroke_basis
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import noisy_counts
 from bench.privacy.noise import Source
 from bench.validate import at_least, inside, positive
@@ -145,7 +145,7 @@ class ClassMoments:
         fields = Spending(self.teachers, self.query_count, self.sigma, self.moments_share, self.multiplier)
         return calibrated(fields, budget)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The votes on one image or, without teachers, the moments: what an audit plays."""
         spending = self.spending(budget)
         if self.teachers:

@@ -18,7 +18,7 @@ class DatasetFacts:
     Attributes:
         shape: (c, h, w) of an image; None = only reading tells.
         class_names: one per class, in the order of the labels; () = only reading tells.
-        is_public: whether anybody can have it, its test part too: a bundle then names it, and says its accuracy.
+        is_public: whether anyone can have it, its test part too: a bundle then names it, and says its accuracy.
         is_glyphs: pen strokes on a dark ground, such as digits and letters: a generator may draw strokes.
         other: the data set that an attacker has in split `full`; None = there is no such split.
         candidates: k, the classes that randomised response answers within (DPSD, section IV-A; DPDFD). The papers have

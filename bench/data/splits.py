@@ -1,4 +1,4 @@
-"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everybody (public).
+"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everyone (public).
 
 The test set belongs to no one here: no function of this file reads it.
 """

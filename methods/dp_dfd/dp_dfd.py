@@ -57,7 +57,7 @@ from bench.distillation.generator_training import BatchStatistics, make_generato
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.replay import Answers
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import selective_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -148,7 +148,7 @@ class DpDfd:
                 y = self.label(x, phi_s.eval(), phi_t, plan, noise)
                 answered = answered if self.follow == "text" else Answers()
                 answered.add(x, y)
-                # 2d: the student on the answers (Eq. 3), and the generator on the student's opinion of its images
+                # 2d: the student on the answers (Eq. 3), and the generator on the student's logits
                 phi_s.train()
                 for _ in range(self.student_steps):
                     images, targets = answered.sample(self.batch, rng)
@@ -186,9 +186,9 @@ class DpDfd:
         loss, silent = partial(self.generator_loss, phi_s, None), lambda _: None
         pretrain(phi_g, phi_s, self.finetune_steps, self.batch, self.lr, loss, rng, silent, precision=ctx.precision)
 
-    def generator_loss(self, judge: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
-        """L_g of Eq. 2; `statistics` watches the judge and gives N, None leaves the term out."""
-        logits = judge(x).float()
+    def generator_loss(self, discriminator: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
+        """L_g of Eq. 2; `statistics` watches the discriminator and gives N, None leaves the term out."""
+        logits = discriminator(x).float()
         entropy = balance_loss(logits, per_sample=self.follow == "equations")
         loss = self.ce_weight * confidence_loss(logits) + self.alpha * entropy
         return loss if statistics is None else loss + self.beta * statistics.distance()
@@ -233,7 +233,7 @@ class DpDfd:
         """epsilon-LabelDP of one answer, as the paper says of soft answers too."""
         return response_claim(plan)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""
         plan = self.plan(budget, dataset, classes)
         answer = partial(respond, soft=self.answers == "soft")

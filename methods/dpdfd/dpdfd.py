@@ -59,7 +59,7 @@ from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_shared_mean, normalise_rows
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -260,7 +260,7 @@ class Dpdfd:
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         return AnnotationMechanism("data", self.batch, classes, per_row=False, theorem=THEOREM, teachers=self.teachers)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer, by the two teachers that are furthest apart: what an audit plays."""
         if self.data == "private":
             raise BenchError(

@@ -61,7 +61,7 @@ from bench.distillation.updates import descend, train_without_dropout
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import (
     clip_rows,
     gaussian_rows,
@@ -241,7 +241,7 @@ class Dpsd:
             teacher_trains_generator=self.discriminator == "teacher",
         )
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
         if self.mode == "label":

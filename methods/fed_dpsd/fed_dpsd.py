@@ -55,7 +55,7 @@ from bench.nets import Ensemble
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -206,7 +206,7 @@ class FedDpsd:
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         return AnnotationMechanism(self.mode, self.batch, classes, clients=self.clients)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
         parameters = self.parameters(budget, dataset, classes)
         mechanism = replace(self._mechanism(classes), clients=1)
