@@ -188,7 +188,10 @@ BUILT_IN = (
         "Structural similarity to the victim's image or, for attacks on classes, to the most similar private image.",
         better="down",
     ),
-    Metric("ssim_gap", "SSIM gap", "How much more similar reconstructions are to private victims than to unseen ones.", better="down"),
+    Metric(
+        "ssim_gap", "SSIM gap", "How much more similar reconstructions are to private victims than to unseen ones.",
+        better="down",
+    ),
     Metric(
         "ssim_class_mean", "SSIM to class mean", "Structural similarity to the mean private image of the class.",
         averaged=False,

@@ -182,7 +182,7 @@ def test_the_norm_term_takes_maps_over_batch_and_places_and_moves_the_images() -
     assert float(distance) == pytest.approx(3 + (5 - 1)), "mean 3, variance 5 against 0 and 1"
     distance.backward()
     assert images.grad is not None and images.grad.abs().sum() > 0
-    assert model.num_batches_tracked == 0, "the judge's own statistics stay"
+    assert model.num_batches_tracked == 0, "the discriminator's own statistics stay"
 
 
 def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refused() -> None:
