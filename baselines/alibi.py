@@ -51,9 +51,9 @@ from bench.dp_training.noisy_label_training import (
 )
 from bench.dp_training.records import private_records
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, smallest
-from bench.privacy.accountant import epsilon as account
-from bench.privacy.audit import Game
+from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, calibrate_noise
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise, Source
 
 SOURCES = {
@@ -103,7 +103,7 @@ class Alibi(LabelPrivate):
         claim = self._claim(ledger, epsilon, budget.delta)
         return released(model, student, ledger, claim, claim.epsilon, scale=scale)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One label's noisy one-hot vector, the label being one of two classes: what an audit plays."""
         epsilon = self.epsilon_of(budget)
         scale = self._scale(epsilon, budget.delta)
@@ -122,7 +122,7 @@ class Alibi(LabelPrivate):
         if self.noise == "laplace":
             return 2 / epsilon
         try:
-            return smallest(
+            return calibrate_noise(
                 lambda s: account(self._ledger(s), Unit.LABEL, delta).epsilon, epsilon, 0.1, 10.0, rtol=1e-5
             )
         except Unreachable as error:

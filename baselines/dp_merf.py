@@ -43,7 +43,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench import validate
+from bench import data, validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
@@ -60,11 +60,9 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as account
+from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
 
-BANDWIDTHS = {"mnist": 105.0, "fmnist": 127.0}
-"""l of the authors' code."""
 Neighbours = Literal["add-or-remove", "replace"]
 REACH = {"add-or-remove": 1.0, "replace": 2.0}
 """Delta, how far one record moves the sum of embeddings of norm 1."""
@@ -182,10 +180,11 @@ class DpMerf(PrivateGenerator):
     def length_for(self, dataset: str, shape: tuple[int, int, int]) -> float:
         """l."""
         public = math.prod(shape) / 6
-        return self.length or (BANDWIDTHS.get(dataset, public) if self.bandwidth == "paper" else public)
+        paper = data.facts(dataset).mmd_bandwidth if self.bandwidth == "paper" else None
+        return self.length or paper or public
 
     def calibrate(self, budget: Budget) -> NoisyMeanEmbedding:
-        """The release with the sigma that `budget` allows. Raises BenchError where none does."""
+        """The release with sigma calibrated to `budget`. Raises BenchError where none meets it."""
         fields = NoisyMeanEmbedding(self.sigma, self.neighbours)
         return noise_or_steps(fields, budget, lambda release: release.cost(budget), "sigma", 1)
 

@@ -62,7 +62,7 @@ from bench.dp_training.records import private_records
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import selective_response
 from bench.privacy.noise import Source
 
@@ -149,7 +149,7 @@ class Lp2st(LabelPrivate):
             mixups = [self.mixup, self.mixup]
         return self.share or share, self.temperature or temperature, *mixups
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One label's answer where half of the classes are candidates; a label may be one of them or none."""
         epsilon, half = self.epsilon_of(budget), max(2, classes // 2)
         prior = (torch.arange(classes) < half).double() / half

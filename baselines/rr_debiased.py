@@ -36,7 +36,7 @@ from bench.dp_training.label_privacy import label_claim, label_game, label_ledge
 from bench.dp_training.noisy_label_training import ADAM, QUICK, SMOKE, LabelPrivate, RowLoss
 from bench.dp_training.records import private_records
 from bench.privacy import Budget
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 
 SOURCE = "randomised response over K classes (Ghazi et al. 2024, RR-debiased)"
 WHY = "randomised response on the label of a private record"
@@ -71,7 +71,7 @@ class RrDebiased(LabelPrivate):
         ledger = label_ledger(response_event(epsilon, teacher.classes), WHY)
         return released(model, student, ledger, label_claim(epsilon, SOURCE), epsilon)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One label's answer, the label being one of two classes: what an audit plays."""
         epsilon = self.epsilon_of(budget)
 

@@ -24,7 +24,7 @@ from bench.privacy.noise import Noise
 from bench.seeds import derive
 
 if TYPE_CHECKING:
-    from bench.privacy.audit import Game
+    from bench.privacy.audit import DistinguishingGame
 
 Access = Literal["label", "scores", "weights"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
@@ -179,7 +179,7 @@ class Target:
 
     Args:
         model: in eval mode, frozen.
-        victims: (m, c, h, w) images that somebody else puts to the model; an attack may be shown the answers to them
+        victims: (m, c, h, w) images that another user puts to the model; an attack may be shown the answers to them
             (`victim_scores`), or the images corrupted (`corrupted_victims`), never the images.
     """
 
@@ -210,7 +210,7 @@ class Target:
         """(m, classes) softmax probabilities that the victims' images are answered with; not the attacker's queries.
 
         Raises:
-            AccessDenied: access `label`, or a target that nobody else uses.
+            AccessDenied: access `label`, or a target that no one else uses.
         """
         self.__require("scores")
         if self.__victims is None:
@@ -222,7 +222,7 @@ class Target:
         """(m, c, h, w) the victims' images, corrupted (`bench.data.corrupted`): given to attacks that assume as much.
 
         Raises:
-            AccessDenied: a target that nobody else uses.
+            AccessDenied: a target that no one else uses.
         """
         if self.__victims is None:
             raise AccessDenied("the target has no victims; the attack's `observes` must be True")
@@ -363,8 +363,8 @@ class AuditableMethod(Protocol):
         """As of every method."""
         ...
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
-        """The distinguishing game of one of its mechanisms, at the noise that the budget allows."""
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """The distinguishing game of one of its mechanisms, at the noise calibrated to the budget."""
         ...
 
 

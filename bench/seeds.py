@@ -1,4 +1,4 @@
-"""Seeds derived from named parts, so that adding a plug-in moves nobody else's randomness. Imports nothing of ours."""
+"""Seeds derived from named parts, so that adding a plug-in moves no other's randomness. Imports nothing of ours."""
 
 from __future__ import annotations
 

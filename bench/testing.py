@@ -306,7 +306,7 @@ class MethodContract(PluginContract):
         assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
 
     def test_ledger_accounts_for_one_example(self) -> None:
-        found = accountant.epsilon(self.convert().ledger, Unit.EXAMPLE, self.budget.delta)
+        found = accountant.account(self.convert().ledger, Unit.EXAMPLE, self.budget.delta)
         assert found.epsilon > 0, "a release of a private teacher cannot be free"
 
     def test_same_seed_same_release_and_other_seed_another(self) -> None:

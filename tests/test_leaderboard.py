@@ -384,4 +384,4 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
     old.privacy.pop("noise_version")
     assert "float32-noise" in leaderboard.flags(old)
     nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": "inf"}}})
-    assert nothing == [], "where nothing is proved, noise matters to nobody"
+    assert nothing == [], "where nothing is proved, noise matters to no one"

@@ -54,11 +54,11 @@ def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) 
 
 def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Teacher] = []
-    honest = Pate.convert
+    original = Pate.convert
 
     def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
         seen.append(teacher)
-        return honest(self, teacher, *rest)
+        return original(self, teacher, *rest)
 
     monkeypatch.setattr(Pate, "convert", convert)
     given = job(toy, out=toy / "seen")
@@ -82,11 +82,11 @@ def test_reference_students_are_converted_with_the_same_public_images(
     toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Tensor | None] = []
-    honest = Pate.convert
+    original = Pate.convert
 
     def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
         seen.append(teacher.public)
-        return honest(self, teacher, *rest)
+        return original(self, teacher, *rest)
 
     monkeypatch.setattr(Pate, "convert", convert)
     given = job(toy, out=toy / "references")

@@ -127,7 +127,7 @@ def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
 
 
 def on_mnist() -> list[RecipeCell]:
-    """Each different cell of all recipes once, with MNIST in the place of its data set."""
+    """Each different cell of all recipes once, with MNIST instead of its data set."""
     cells: dict[Any, RecipeCell] = {}
     for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
         options = dict(cell.options) | {"dataset": "mnist"}

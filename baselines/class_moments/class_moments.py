@@ -37,17 +37,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
-from bench import nets
+from bench import data, nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Size
 from bench.data.affine import random_affine
 from bench.distillation.class_moments import Gaussians, gaussians, noisy_moments, to_image, to_stroke_image
 from bench.distillation.data_free_basis import cosine_basis, stroke_basis
-from bench.distillation.generator_training import GLYPHS
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import noisy_counts
 from bench.privacy.noise import Source
 from bench.validate import at_least, inside, positive
@@ -146,7 +145,7 @@ class ClassMoments:
         fields = Spending(self.teachers, self.query_count, self.sigma, self.moments_share, self.multiplier)
         return calibrated(fields, budget)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The votes on one image or, without teachers, the moments: what an audit plays."""
         spending = self.spending(budget)
         if self.teachers:
@@ -222,7 +221,7 @@ class ClassMoments:
         if teacher.private is None:
             raise RuntimeError('the moments need the private images: `needs` must name "private_data"')
         images, labels = teacher.private
-        few, glyphs = len(images) < SMALL * teacher.classes, teacher.dataset in GLYPHS
+        few, glyphs = len(images) < SMALL * teacher.classes, data.facts(teacher.dataset).is_glyphs
         pooled = few if self.second_moments == "auto" else self.second_moments == "pooled"
         d = min(self.dimension or (32 if few else 80), math.prod(teacher.shape))
         seed = ctx.generator("basis").initial_seed()

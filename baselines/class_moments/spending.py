@@ -1,4 +1,4 @@
-"""What class moments and votes take from the private data: the ledger, what a budget allows, and what an audit plays.
+"""What class moments and votes take from the private data: the ledger, calibration, and what an audit plays.
 
 A private record adds a vector of length 1 to the sums of moments, and moves one teacher's vote on every queried image,
 two counts by 1 each. Both are Gaussian mechanisms, so that the epsilon of a release is that of one Gaussian with
@@ -19,9 +19,9 @@ from torch import Tensor
 
 from bench.distillation.class_moments import SENSITIVITY, coordinates
 from bench.errors import BenchError
-from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, smallest
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game, Play
+from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, Play
 from bench.privacy.counts import noisy_counts
 from bench.privacy.noise import Noise
 
@@ -78,7 +78,7 @@ class Spending:
 
     def epsilon(self, unit: Unit, delta: float) -> float:
         """What the accountant proves."""
-        return accounted_epsilon(self.ledger(), unit, delta).epsilon
+        return account(self.ledger(), unit, delta).epsilon
 
     def with_noise(self, noise: float) -> Spending:
         """Another noise: of the votes, which the moments' follows, or without teachers of the moments."""
@@ -90,7 +90,7 @@ def _gaussian(multiplier: float) -> GaussianDpEvent | NonPrivateDpEvent:
 
 
 def calibrated(fields: Spending, budget: Budget) -> Spending:
-    """`fields` with the noise, or the number of queries, that a budget allows.
+    """Calibration: `fields` with the noise, or the number of queries, that just meets a budget.
 
     There is no paper and no claim: whatever --account says, the budget is held against the accounted epsilon.
 
@@ -117,13 +117,13 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
         if budget.solve == "steps":
             count = largest_count(lambda n: cost(replace(fields, queries=n)), budget.epsilon, MOST_QUERIES)
             return replace(fields, queries=count)
-        found = smallest(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
+        found = calibrate_noise(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
         return fields.with_noise(found)
     except Unreachable as error:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
 
 
-def vote_game(spending: Spending, classes: int, delta: float) -> Game:
+def vote_game(spending: Spending, classes: int, delta: float) -> DistinguishingGame:
     """One image's noisy counts: the teachers agree but for one, who votes for another class in either hypothesis."""
     votes = torch.zeros(2, classes)
     votes[0, 0] = votes[1, 1] = 1.0
@@ -138,7 +138,7 @@ def vote_game(spending: Spending, classes: int, delta: float) -> Game:
     return _game(play, ledger, delta, describe)
 
 
-def moments_game(spending: Spending, weight: float, delta: float) -> Game:
+def moments_game(spending: Spending, weight: float, delta: float) -> DistinguishingGame:
     """The noisy sums without any record, and with one whose unit vector lies along the first basis direction."""
     first, second = torch.zeros(2, 1, 2, dtype=torch.float64), torch.zeros(2, 1, 2, 2, dtype=torch.float64)
     first[1, 0, 0] = second[1, 0, 0, 0] = 1.0
@@ -152,6 +152,6 @@ def moments_game(spending: Spending, weight: float, delta: float) -> Game:
     return _game(play, spending.ledger(), delta, describe)
 
 
-def _game(play: Play, ledger: Ledger, delta: float, describe: str) -> Game:
-    proved = accounted_epsilon(ledger, Unit.EXAMPLE, delta)
-    return Game(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+def _game(play: Play, ledger: Ledger, delta: float, describe: str) -> DistinguishingGame:
+    proved = account(ledger, Unit.EXAMPLE, delta)
+    return DistinguishingGame(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)

@@ -11,7 +11,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEv
 
 from bench.dp_training.accounting import MOST_STEPS
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as account
+from bench.privacy.accountant import account
 
 Clipping = Literal["batch", "image"]
 CODE = "DP-Sinkhorn (Cao et al. 2021), released code: the whole batch clipped"
@@ -69,5 +69,5 @@ class SinkhornParameters:
 
 @lru_cache(maxsize=64)
 def calibrate(parameters: SinkhornParameters, budget: Budget) -> SinkhornParameters:
-    """`parameters` with sigma, or the steps, that `budget` allows. Raises BenchError if there are none."""
+    """`parameters` with sigma, or the steps, calibrated to `budget`. Raises BenchError if none meets it."""
     return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)

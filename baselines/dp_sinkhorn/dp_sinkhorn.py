@@ -20,7 +20,7 @@ Privacy. One record more in the batch may change the whole transport plan, hence
 batch` bounds the norm of all n gradients together by C: whatever the batch, they move by at most 2 C, and given the
 other records of the batch the release is N(g, s^2) or, with probability q, N(g', s^2) with ||g - g'|| <= 2 C and
 s = 2 C sigma. A step is thus a Poisson-sampled Gaussian of multiplier s / (2 C) = sigma; T of them are claim and
-ledger alike. `clipping image` is the paper's text: each image's gradient is clipped to C, so that together they
+ledger as well. `clipping image` is the paper's text: each image's gradient is clipped to C, so that together they
 move by 2 C sqrt(n), and the ledger has multiplier sigma / sqrt(n). The claim counts as the paper does to reach epsilon
 10 with its 160,000 steps and sigma = 1.5: n T Poisson-sampled Gaussians of multiplier sigma, as if each image had a
 sample of its own. They share one, and the claim is marked as disputed. N is taken as public; the choice of settings is

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from bench.dp_training.accounting import MOST_STEPS
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as account
+from bench.privacy.accountant import account
 
 HIGHEST_ORDER = 512
 SOURCE = "GS-WGAN's published accounting (Chen et al. 2020): T B subsampled Gaussians at rate 1/K"

@@ -11,8 +11,8 @@ from scipy import special
 
 from bench.dp_training.accounting import MOST_STEPS, gaussian_event
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, noise_or_steps, smallest
-from bench.privacy.accountant import epsilon as account
+from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, calibrate_noise, noise_or_steps
+from bench.privacy.accountant import account
 
 ORDERS = np.arange(2, 513)
 
@@ -55,10 +55,10 @@ class P3gmParameters:
         """
         assert budget.epsilon is not None
         first = replace(self, steps=0)
-        factor = smallest(lambda by: first.scaled(by).cost(budget), share * budget.epsilon, 0.25, 2.0)
+        factor = calibrate_noise(lambda by: first.scaled(by).cost(budget), share * budget.epsilon, 0.25, 2.0)
         scaled = self.scaled(factor)
         width = 1e-3 if budget.account == "claimed" else 5e-3
-        sigma = smallest(lambda z: replace(scaled, gradients=z).cost(budget), budget.epsilon, 0.5, 2.0, width)
+        sigma = calibrate_noise(lambda z: replace(scaled, gradients=z).cost(budget), budget.epsilon, 0.5, 2.0, width)
         return replace(scaled, gradients=sigma)
 
     def ledger(self) -> Ledger:
@@ -114,7 +114,7 @@ class P3gmParameters:
 
 
 def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmParameters:
-    """`parameters` with the noises, or T, that `budget` allows; `share` is the first phase's of epsilon.
+    """`parameters` with the noises, or T, calibrated to `budget`; `share` is the first phase's of epsilon.
 
     Raises:
         BenchError: the budget cannot be met.

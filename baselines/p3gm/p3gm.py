@@ -172,7 +172,7 @@ class P3gm(PrivateGenerator):
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), parameters.solved(), decoder)
 
     def calibrate(self, records: int, budget: Budget) -> P3gmParameters:
-        """What `budget` allows for n records. Raises BenchError where that is nothing."""
+        """Calibration to `budget` for n records. Raises BenchError where nothing meets it."""
         fields = P3gmParameters(
             mean=self.noise_mean if self.mean == "paid" else None,
             components=self.noise_components,

@@ -60,7 +60,7 @@ from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.data.partition import by_hash
-from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, solve, vote_game
+from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
 from bench.distillation.vote_bounds import gaussian_claim, laplace_claim
 from bench.dp_training.synthetic_data import (
     QUICK,
@@ -73,8 +73,8 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit
-from bench.privacy.accountant import epsilon as account
-from bench.privacy.audit import Game
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 
 SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
 
@@ -172,7 +172,7 @@ class PateGan(PrivateGenerator):
         """All queries of a run, whole rounds of them, and their noise, within the budget."""
         each = self.batch * self.student_steps
         asked = self.steps * each
-        made = solve(
+        made = calibrate(
             VotePlan(Aggregation(self.votes, self.scale), asked, asked, self.teachers),
             partial(self._cost, budget=budget),
             budget,
@@ -199,7 +199,7 @@ class PateGan(PrivateGenerator):
             return gaussian_claim(plan.queries * 2 / scale**2, delta)
         return laplace_claim(plan.queries, scale, delta)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
         plan = self.calibrate(budget)
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)

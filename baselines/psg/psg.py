@@ -43,7 +43,7 @@ from torch import Tensor
 
 from baselines.psg.gradient_matching import Released, gradient_distance, reinitialise, train_on_set
 from baselines.psg.synthetic_set import fit_set
-from bench import nets, validate
+from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
@@ -60,7 +60,6 @@ SOURCE = "PSG (Chen et al. 2022), Algorithm 1, by the bench's accountant"
 CHOSEN = "chosen by accuracy on the attacker's part of MNIST, which is neither private nor the test set"
 LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 50: (50, 10)}
 """Images per class to the paper's (outer, inner)."""
-AUGMENTED = ("mnist", "fmnist", "digits")
 PASSES = {True: 1000, False: 300}
 """With moved images or plain ones, to the paper's passes of the student over the set."""
 MOST_KEPT = 500_000_000
@@ -298,7 +297,7 @@ class Psg:
         return self.outer or outer, self.inner or inner
 
     def _augments(self, teacher: Teacher) -> bool:
-        return self.augment == "always" or (self.augment == "auto" and teacher.dataset in AUGMENTED)
+        return self.augment == "always" or (self.augment == "auto" and data.facts(teacher.dataset).augments_psg)
 
     def _check_memory(self, network: ConvNet, parameters: DpSgdParameters) -> None:
         kept = 2 * parameters.steps * sum(p.numel() for p in network.parameters())

@@ -54,7 +54,7 @@ def account(found: Found) -> dict[str, Any]:
 def recompute(ledger: Ledger, delta: float) -> dict[str, Accounted]:
     """What the installed accountant proves from a ledger, for each of its units."""
     units = sorted({entry.unit for entry in ledger.entries()})
-    return {str(unit): accountant.epsilon(ledger, unit, delta) for unit in units}
+    return {str(unit): accountant.account(ledger, unit, delta) for unit in units}
 
 
 def _claimed(claim: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ def _of_noise(privacy: dict[str, Any]) -> list[str]:
         *found,
         "The noise was drawn from a seed (`--noise seeded`): every epsilon below holds only for an adversary who does "
         "not know the seed. The seed is not in this bundle, but seeds are small numbers, easily tried one by one. A "
-        "release that is to protect somebody needs `--noise os`.",
+        "release that is to protect someone needs `--noise os`.",
     ]
 
 

@@ -70,7 +70,7 @@ def _privacy(privacy: dict[str, Any]) -> str:
     words = [f"- {line}" for unit, found in sorted(privacy["accounted"].items()) for line in [_in_words(unit, found)]]
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
-        "method's paper says at these settings, and nobody verifies it here."
+        "method's paper says at these settings, and no one verifies it here."
     )
     return "\n".join(["## Privacy", "", *rows, "", *words, "", note])
 
@@ -209,7 +209,7 @@ def _files(extras: list[str], model: dict[str, Any]) -> str:
     said = {
         "student.safetensors": "weights and buffers of the bare network",
         "student.pt2": "the same with its normalisation, as a program of torch.export; a program is code: run it only "
-        "from somebody you trust",
+        "from someone you trust",
         "generator.safetensors": "weights and buffers of the generator that the method releases too",
         "synthetic": "images that the method releases too",
         "privacy.json": "the numbers above in full, and the ledger",

@@ -37,7 +37,7 @@ class Verified:
         files: how many the manifest names.
         answered: the shape of the student's answer to two images.
         notes: what the installed accountant, of another version, sees differently; all of it in the user's favour.
-        warnings: what a reader must know, derived anew from the account.
+        warnings: what a reader must know, derived again from the account.
     """
 
     privacy: dict[str, Any]
@@ -129,7 +129,7 @@ def _compare(unit: str, privacy: dict[str, Any], ours: Accounted) -> list[str]:
     theirs = epsilon_from_json(printed["epsilon"])
     if printed["unit"] != unit or printed["relation"] != ours.relation:
         raise Failed(f"unit {unit}: printed for {printed['unit']}, {printed['relation']}; proved {ours.relation}")
-    if _alike(theirs, ours.epsilon) and _alike(printed["delta"], ours.delta):
+    if _close(theirs, ours.epsilon) and _close(printed["delta"], ours.delta):
         return []
     both = (
         f"unit {unit}: epsilon {theirs:.8g} at delta {printed['delta']:g} is printed, the ledger gives "
@@ -143,7 +143,7 @@ def _compare(unit: str, privacy: dict[str, Any], ours: Accounted) -> list[str]:
     raise Failed(both)
 
 
-def _alike(a: float, b: float) -> bool:
+def _close(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=CLOSE)
 
 

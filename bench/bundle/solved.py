@@ -45,7 +45,7 @@ WITHHELD = {
 
 
 def public(method: str, solved: dict[str, Any]) -> dict[str, float]:
-    """Those of the solved parameters that may leave; of a third party's method none, as nobody here has read it."""
+    """Those of the solved parameters that may leave; of a third party's method none, as no one here has read it."""
     known = registry.entries("method")
     if method not in known or known[method].file is None:
         return {}

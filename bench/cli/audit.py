@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bench.pipeline.canary_audit import AuditOutcome
     from bench.pipeline.canary_game import CanaryGame
     from bench.pipeline.settings import Settings
-    from bench.privacy.audit import Game, MechanismAudit
+    from bench.privacy.audit import DistinguishingGame, MechanismAudit
 
 HELP = "a lower bound on epsilon, measured on a release or on a method's mechanism"
 DESCRIPTION = (
@@ -195,7 +195,7 @@ def _mechanism(given: argparse.Namespace) -> int:
     return 0
 
 
-def _show_mechanism(given: argparse.Namespace, game: Game, found: MechanismAudit) -> None:
+def _show_mechanism(given: argparse.Namespace, game: DistinguishingGame, found: MechanismAudit) -> None:
     from rich.table import Table
 
     from bench.progress import out

@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="where everything is written (default runs)"
     )
-    where.add_argument("--fresh", action="store_true", help="make every step anew, even if it is cached")
+    where.add_argument("--fresh", action="store_true", help="make every step again, even if it is cached")
 
 
 def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) -> None:

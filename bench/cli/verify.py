@@ -16,7 +16,7 @@ HELP = "check a bundle of `bench export`: its files, its epsilon from its ledger
 DESCRIPTION = (
     "Holds every file against the manifest, computes every epsilon again from the ledger with the installed "
     "accountant, and loads the student. Exit status 0: as printed; 1: it is not; 2: no bundle. Whether the ledger is "
-    "what the method did, nobody can see from a bundle."
+    "what the method did, no one can see from a bundle."
 )
 
 

@@ -4,7 +4,7 @@ Importing this package loads neither torch nor any data library, so that `bench 
 readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 
-from bench.data.catalog import check, dataset, facts, load, names, root_folder, slug
+from bench.data.catalog import base_name, check, dataset, facts, load, names, root_folder, slug
 from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData, corrupted, to_float
 from bench.data.splits import (
@@ -25,6 +25,7 @@ __all__ = [
     "Split",
     "aux_labels",
     "aux_part",
+    "base_name",
     "check",
     "corrupted",
     "dataset",

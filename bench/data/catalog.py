@@ -48,10 +48,19 @@ def facts(name: str) -> DatasetFacts:
     >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape
     ((3, 32, 32), None)
     """
+    base = base_name(name)
+    return dataset(base).facts if base in plugins.entries(KIND) else DatasetFacts()
+
+
+def base_name(name: str) -> str:
+    """The plug-in that the name of an `ImageData` is a version of; the name itself where there is none.
+
+    >>> base_name("cifar10-jpeg"), base_name("npz-my-own")
+    ('cifar10', 'npz-my-own')
+    """
     known, parts = plugins.entries(KIND), name.split("-")
     starts = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
-    found = next((start for start in starts if start in known), None)
-    return DatasetFacts() if found is None else dataset(found).facts
+    return next((start for start in starts if start in known), name)
 
 
 def _is_dataset(cls: type) -> bool:

@@ -18,17 +18,18 @@ class DatasetFacts:
     Attributes:
         shape: (c, h, w) of an image; None = only reading tells.
         class_names: one per class, in the order of the labels; () = only reading tells.
-        is_public: whether anybody can have it, its test part too: a bundle then names it, and says its accuracy.
+        is_public: whether anyone can have it, its test part too: a bundle then names it, and says its accuracy.
         is_glyphs: pen strokes on a dark ground, such as digits and letters: a generator may draw strokes.
         other: the data set that an attacker has in split `full`; None = there is no such split.
         candidates: k, the classes that randomised response answers within (DPSD, section IV-A; DPDFD). The papers have
             3, but 50 for CIFAR-100, 2 for CelebA and 300 for ImageNet.
         teachers: n of an ensemble on disjoint parts, where the data set is too small for the papers' 100 (DGD) or 250
             (PATE); None = the paper's.
-        dp_dfd_images: how many synthetic images DP-DFD asks about (500,000 for CIFAR-100); None = as for Fashion-MNIST.
+        dp_dfd_images: how many synthetic images DP-DFD asks about (500,000 for CIFAR-100); the default is that of
+            Fashion-MNIST.
         mmd_bandwidth: l of DP-MERF's kernel, in the authors' code; None = a sixth of the pixels.
-        dp_sgd: batch, steps and learning rate of DP-SGD with tempered sigmoids (Papernot et al., AAAI 2021, table 3);
-            None = those of MNIST.
+        dp_sgd: batch, steps and learning rate of DP-SGD (Tramer and Boneh, ICLR 2021: 40, 40 and 30 passes over MNIST,
+            Fashion-MNIST and CIFAR-10); the default is MNIST's.
         augments_psg: whether PSG's classifier is trained on images that are moved a little.
     """
 
@@ -39,9 +40,9 @@ class DatasetFacts:
     other: str | None = None
     candidates: int = 3
     teachers: int | None = None
-    dp_dfd_images: int | None = None
+    dp_dfd_images: int = 120_000
     mmd_bandwidth: float | None = None
-    dp_sgd: tuple[int, int, float] | None = None
+    dp_sgd: tuple[int, int, float] = (512, 4680, 0.5)
     augments_psg: bool = False
 
     def classes_of(self, split: str) -> tuple[str, ...]:

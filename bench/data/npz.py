@@ -1,4 +1,4 @@
-"""NumPy archives with images and labels: the layout of MedMNIST, for anybody's own data."""
+"""NumPy archives with images and labels: the layout of MedMNIST, for a user's own data."""
 
 from __future__ import annotations
 

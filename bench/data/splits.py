@@ -1,4 +1,4 @@
-"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everybody (public).
+"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everyone (public).
 
 The test set belongs to no one here: no function of this file reads it.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.data.catalog import facts
 from bench.data.images import ImageData
 from bench.errors import BenchError, unknown
 
@@ -22,7 +23,6 @@ _SPLITS = {
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
 }
-_OTHER = {"mnist": "fmnist", "fmnist": "mnist"}
 _AUX_SHARE = 6
 _PUBLIC_SHARE = 2
 """Of the attacker's part of iid, half is public where a method asks for public images."""
@@ -192,11 +192,12 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
 
 
 def _other(name: str) -> str:
-    if name not in _OTHER:
+    other = facts(name).other
+    if other is None:
         raise BenchError(
             f"split 'full' needs a second data set and '{name}' has none; use it with mnist or fmnist, or iid"
         )
-    return _OTHER[name]
+    return other
 
 
 def _require_two_classes(data: ImageData, is_aux: Tensor, name: str) -> None:

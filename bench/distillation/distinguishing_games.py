@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
 from bench.privacy import Claim, Unit
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game, Play, worst
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, Play, strongest_game
 
 FAR = 30.0
 """Logits this far below the others have a probability that float32 still tells from 0."""
@@ -29,7 +29,7 @@ def gradient_game(
     mechanism: AnnotationMechanism,
     parameters: AnnotationParameters,
     delta: float,
-) -> Game:
+) -> DistinguishingGame:
     """Data mode: a student undecided between two classes, and two teachers each sure of one of them.
 
     Their gradients are opposite, so that the bounded rows lie 2 beta apart. With a noise draw per row every row of a
@@ -60,7 +60,7 @@ def response_game(
     mechanism: AnnotationMechanism,
     parameters: AnnotationParameters,
     delta: float,
-) -> Game:
+) -> DistinguishingGame:
     """Label mode: two teachers whose classes are both candidates, or one a candidate and the other not.
 
     The pair that looks worse in a short trial is returned.
@@ -72,7 +72,7 @@ def response_game(
     student = -torch.arange(classes, dtype=torch.float32)
     outside = [(0, parameters.k, "one class is no candidate")] if parameters.k < classes else []
 
-    def pair(one: int, other: int, what: str) -> Game:
+    def pair(one: int, other: int, what: str) -> DistinguishingGame:
         teachers = _sure(classes, one, other)
 
         def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
@@ -82,7 +82,7 @@ def response_game(
         describe = f"one randomised response over {parameters.k} of {classes} classes; two teachers, {what}"
         return _game(play, mechanism, parameters, delta, describe)
 
-    return worst([pair(*each) for each in [(0, 1, "both classes are candidates"), *outside]])
+    return strongest_game([pair(*each) for each in [(0, 1, "both classes are candidates"), *outside]])
 
 
 def ensemble_game(
@@ -90,7 +90,7 @@ def ensemble_game(
     parameters: AnnotationParameters,
     delta: float,
     noisy: Callable[[Tensor, torch.Generator], Tensor],
-) -> Game:
+) -> DistinguishingGame:
     """Many teachers: two ensembles that differ in one teacher, which is sure of opposite classes in the two hypotheses.
 
     Unit `example`: the other teachers agree on a third class, and add the same under both. The differing rows are
@@ -105,21 +105,21 @@ def ensemble_game(
     def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
         return noisy((-total if hypothesis else total).expand(n, -1), generator)
 
-    proved = accounted_epsilon(mechanism.answer_ledger(parameters), Unit.EXAMPLE, delta)
+    proved = account(mechanism.answer_ledger(parameters), Unit.EXAMPLE, delta)
     what = f"one noisy sum of normalised gradients of {mechanism.teachers} teachers"
     describe = f"{what}, one of which differs; per private record"
-    return Game(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+    return DistinguishingGame(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
 
 
 def _game(
     play: Play, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, describe: str
-) -> Game:
+) -> DistinguishingGame:
     """With what the paper's theorem says of one answered batch, and what the ledger proves of one answer."""
     once = replace(parameters, iterations=1)
     claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
-    proved = accounted_epsilon(mechanism.ledger(once), Unit.QUERY, delta)
+    proved = account(mechanism.ledger(once), Unit.QUERY, delta)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
-    return Game(play, claim.epsilon, proved.epsilon, held, describe)
+    return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, describe)
 
 
 def _undecided(classes: int) -> Tensor:

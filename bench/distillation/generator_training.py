@@ -1,6 +1,6 @@
 """Data-free generators, and how they are trained against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
 
-What the judge's gradients and statistics teach the generator is a use of the private data if the judge is a teacher
+What a discriminator's gradients and statistics teach the generator is a use of the private data if it is a teacher
 that was trained on them: whoever calls this with a teacher writes a `NonPrivateDpEvent` into the ledger.
 """
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bench import data
 from bench.api import Advance
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
@@ -22,17 +23,16 @@ from bench.nets.initialise import xavier
 from bench.nets.stroke_generator import StrokeGenerator
 
 ImageLoss = Callable[[Tensor], Tensor]
-GLYPHS = ("digits", "mnist")
-"""Data sets of light pen strokes on a dark ground, for which `StrokeGenerator` is a prior."""
 
 
 def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
-    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes on `GLYPHS` alone.
+    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes where the data
+    set is of glyphs, for which they are a prior.
 
     Raises:
         BenchError: an image size it cannot make.
     """
-    if not (kind == "strokes" or (kind == "auto" and dataset in GLYPHS)):
+    if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).is_glyphs)):
         return xavier(UpsampleGenerator(shape, latent, width))
     generator = StrokeGenerator(shape)
     xavier(generator).start_at_identity()
@@ -41,7 +41,7 @@ def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent:
 
 def pretrain(
     generator: nn.Module,
-    teacher_model: nn.Module,
+    discriminator: nn.Module,
     steps: int,
     batch: int,
     lr: float,
@@ -55,11 +55,11 @@ def pretrain(
 ) -> None:
     """Train `generator` with Adam on `loss` of its images, fresh Gaussian vectors z in every step.
 
-    The judge keeps its weights, statistics and gradients; the generator is left in training mode.
+    The discriminator keeps its weights, statistics and gradients; the generator is left in training mode.
 
     Args:
         generator: (n, generator.latent) to (n, c, h, w) in [0, 1], on the device of `rng`.
-        teacher_model: the judge that `loss` asks; held in evaluation mode with fixed parameters meanwhile.
+        discriminator: what `loss` asks; held in evaluation mode with fixed parameters meanwhile.
         steps: Adam steps; 0 trains nothing.
         batch: images per step, at least 2 (the loss terms are statistics of a batch).
         lr: of Adam.
@@ -72,7 +72,7 @@ def pretrain(
     optimizer = torch.optim.Adam(generator.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, decay_every or max(steps, 1) + 1, decay_factor)
     generator.train()
-    with fixed(teacher_model):
+    with fixed(discriminator):
         for _ in range(steps):
             z = torch.randn(batch, generator.latent, generator=rng, device=rng.device)  # type: ignore[call-overload]
             with precision():

@@ -14,19 +14,28 @@ from dataclasses import dataclass, replace
 
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 
+from bench import data
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
-from bench.privacy.accountant import epsilon as accounted_epsilon
+from bench.privacy import (
+    Budget,
+    Claim,
+    Ledger,
+    Unit,
+    Unreachable,
+    calibrate_noise,
+    largest_count,
+    randomised_response_event,
+)
+from bench.privacy.accountant import account
 from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
-PAPER_K = {"cifar100": 50, "celeba-g": 2, "imagenet": 300}
 
 
 def paper_k(dataset: str, classes: int) -> int:
     """k of DPSD's section IV-A for a data set, at most c."""
-    return min(PAPER_K.get(dataset, 3), classes)
+    return min(data.facts(dataset).candidates, classes)
 
 
 def check_candidates(k: int, dataset: str, classes: int) -> int:
@@ -190,11 +199,11 @@ class AnnotationMechanism:
         claim = self.claim(parameters, budget.delta)
         if budget.account == "claimed" and claim is not None:
             return claim.epsilon
-        return accounted_epsilon(self.ledger(parameters), budget.unit, budget.delta).epsilon
+        return account(self.ledger(parameters), budget.unit, budget.delta).epsilon
 
 
 def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
-    """`fields` with sigma (or the answers' epsilon), or T, replaced by what the budget allows.
+    """`fields` with sigma (or the answers' epsilon), or T, calibrated to the budget.
 
     Raises:
         BenchError: the budget cannot be met, with the reason.
@@ -245,7 +254,7 @@ def _calibrated(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, epsilon: float
 ) -> AnnotationParameters:
     def affordable(make: Callable[[float], AnnotationParameters]) -> AnnotationParameters:
-        return make(smallest(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))
+        return make(calibrate_noise(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))
 
     if budget.solve == "none":
         return fields

@@ -16,9 +16,9 @@ from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDp
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, smallest
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game
+from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import Law, noisy_counts
 from bench.privacy.noise import Source
 
@@ -142,8 +142,8 @@ class VotePlan:
         return replace(self, queries=queries, candidates=math.ceil(queries * self.candidates / self.queries))
 
 
-def solve(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -> VotePlan:
-    """`fields` with the noise, or the number of queries, replaced by what the budget allows.
+def calibrate(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -> VotePlan:
+    """`fields` with the noise, or the number of queries, calibrated to the budget.
 
     Args:
         cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
@@ -166,7 +166,9 @@ def solve(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -
             return fields.with_queries(
                 largest_count(lambda n: cost(fields.with_queries(n)), budget.epsilon, MOST_QUERIES)
             )
-        return fields.with_scale(smallest(lambda x: cost(fields.with_scale(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4))
+        return fields.with_scale(
+            calibrate_noise(lambda x: cost(fields.with_scale(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
+        )
     except Unreachable as error:
         raise BenchError(
             f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
@@ -185,7 +187,7 @@ def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
     return answered, plan.aggregation.counts(votes[answered], noise)
 
 
-def vote_game(plan: VotePlan, claimed: float, delta: float) -> Game:
+def vote_game(plan: VotePlan, claimed: float, delta: float) -> DistinguishingGame:
     """One query's noisy counts, the teachers being split evenly between two classes, and with one vote moved.
 
     Args:
@@ -203,6 +205,6 @@ def vote_game(plan: VotePlan, claimed: float, delta: float) -> Game:
             counts = torch.cat([counts * answered, answered], 1)
         return counts.float()
 
-    proved = accounted_epsilon(replace(plan, queries=1, candidates=1).ledger(), Unit.EXAMPLE, delta)
+    proved = account(replace(plan, queries=1, candidates=1).ledger(), Unit.EXAMPLE, delta)
     describe = f"the noisy votes of {plan.teachers} teachers on one image; one of them changes its mind"
-    return Game(play, claimed, proved.epsilon, delta, describe)
+    return DistinguishingGame(play, claimed, proved.epsilon, delta, describe)

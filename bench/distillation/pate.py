@@ -26,22 +26,22 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
-from bench import nets
+from bench import data, nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import make_generator
-from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, posterior, solve, vote_game
+from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, calibrate, posterior, vote_game
 from bench.distillation.vote_bounds import Values
 from bench.errors import BenchError, RunFailed
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 from bench.validate import at_least, between, positive
 
-SHARDS, LARGE = {"digits": 48}, 250
+PAPER_TEACHERS = 250
 CHUNK, SHOWN = 256, 60
 DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
 """Name of the data-dependent epsilon among the solved parameters; a function of the votes, itself private."""
@@ -143,7 +143,7 @@ class NoisyVotes(ABC):
         self.plan(budget, dataset)
 
     def _k(self, dataset: str) -> int:
-        return self.teachers or SHARDS.get(dataset, LARGE)
+        return self.teachers or data.facts(dataset).teachers or PAPER_TEACHERS
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
         """The queries and, from the budget, the noise on the votes (or the number of queries)."""
@@ -156,7 +156,7 @@ class NoisyVotes(ABC):
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
             return self.claim(plan, budget.delta).epsilon
-        return accounted_epsilon(self.ledger(plan), budget.unit, budget.delta).epsilon
+        return account(self.ledger(plan), budget.unit, budget.delta).epsilon
 
     @staticmethod
     def _noisy(plan: VotePlan) -> bool:
@@ -176,7 +176,7 @@ class NoisyVotes(ABC):
         beside = "; votes alone, the private images are not charged" if self.images == "private" else ""
         return Claim(value, delta, Unit.EXAMPLE, self.theorem + beside)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
         plan = self.plan(budget, dataset)
         once = replace(plan, queries=1, candidates=1)
@@ -268,8 +268,8 @@ class NoisyVotes(ABC):
 
 @lru_cache(maxsize=64)
 def _calibrated(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
-    """The plan that a budget allows; kept, as a sound account of many votes takes seconds for each trial."""
-    return solve(method.asked(teachers), partial(method._cost, budget=budget), budget)
+    """The calibrated plan; kept, as a sound account of many votes takes seconds for each trial."""
+    return calibrate(method.asked(teachers), partial(method._cost, budget=budget), budget)
 
 
 def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> VotePlan:

@@ -1,4 +1,4 @@
-"""What T steps of DP-SGD cost, and the noise or the number of steps that a budget allows.
+"""What T steps of DP-SGD cost, and the calibration of the noise or of the number of steps.
 
 A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record; the number of records is public.
 """
@@ -13,7 +13,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSa
 
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
-from bench.privacy.accountant import epsilon as account
+from bench.privacy.accountant import account
 
 MOST_STEPS = 1_000_000
 

@@ -11,10 +11,7 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 
 Privacy. A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record, and that is what the
 ledger says (`accounting.py`); N is taken as public. Averages of the weights, and whatever is made of the weights, are
-post-processing. Sampling and noise both come from the context's source of privacy noise: amplification needs secret
-samples. The draws by which a record's views are moved about are made for all N records and indexed by the record, so
-that leaving one out moves no other record's; a network that draws anything itself while it trains (dropout) trains
-without it.
+post-processing.
 """
 
 from __future__ import annotations
@@ -119,6 +116,7 @@ def train(
     refuse_mixing(model, arch)
     train_without_dropout(model.to(ctx.device), arch, private[0].shape[1:])
     images, labels = private[0].to(ctx.device), private[1].to(ctx.device)
+    # Sampling is a source of privacy noise too: amplification needs samples that stay secret
     sampling, noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
     augment = ctx.generator(f"{stage}/views")
     weights = dict(model.named_parameters())
@@ -137,7 +135,7 @@ def train(
             for part in chosen.split(settings.chunk):
                 seen = views(to_float(images[part]), settings.views, part, drawn)
                 add_clipped(total, gradients(seen, labels[part]), groups)
-            # 4: noise, over the expected size of the batch
+            # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
             mean = noisy_mean(total, groups, z, parameters.sampling * len(images), noise, weights)
             # 5: a step along it
             for name, weight in weights.items():

@@ -22,8 +22,8 @@ from bench.api import Release
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit, randomised_response_event
-from bench.privacy.accountant import epsilon as account
-from bench.privacy.audit import Game, worst
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, strongest_game
 from bench.privacy.mechanisms import randomised_response
 from bench.privacy.noise import Source
 
@@ -103,7 +103,9 @@ def label_claim(epsilon: float, source: str, delta: float = 0.0) -> Claim:
     return Claim(epsilon, delta, Unit.LABEL, source)
 
 
-def label_game(answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float) -> Game:
+def label_game(
+    answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
+) -> DistinguishingGame:
     """One label's randomised answer, the label being one of two; the pair that looks worst in a short trial.
 
     Args:
@@ -113,14 +115,14 @@ def label_game(answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, cla
     proved = account(ledger, Unit.LABEL, delta)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
 
-    def game(pair: tuple[int, int]) -> Game:
+    def game(pair: tuple[int, int]) -> DistinguishingGame:
         def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
             return answer(torch.full((n,), pair[int(world)]), generator).float()
 
         what = f"what is kept of one label, of class {pair[0]} or {pair[1]}"
-        return Game(play, claim.epsilon, proved.epsilon, held, what)
+        return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, what)
 
-    return worst([game(pair) for pair in pairs])
+    return strongest_game([game(pair) for pair in pairs])
 
 
 def released(model: Classifier, student: str, ledger: Ledger, claim: Claim, epsilon: float, **solved: float) -> Release:

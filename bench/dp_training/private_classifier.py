@@ -7,9 +7,9 @@ schedule of the noise, or the theorem it claims by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
-from bench import nets, validate
+from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
@@ -18,22 +18,6 @@ from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
-
-
-class DatasetDefaults(NamedTuple):
-    """B, T and the learning rate of one data set."""
-
-    batch: int
-    steps: int
-    rate: float
-
-
-DEFAULTS = {
-    "mnist": DatasetDefaults(512, 4680, 0.5),
-    "fmnist": DatasetDefaults(2048, 1160, 4.0),
-    "cifar10": DatasetDefaults(1024, 1440, 1.0),
-}
-"""Tramer and Boneh's, of 40, 40 and 30 passes over all training images; other data sets have the first."""
 
 SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
 QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
@@ -129,14 +113,14 @@ class PrivateTraining:
 
     def settings(self, dataset: str) -> DpSgdSettings:
         """How to train, with the published values of `dataset` where an option is 0."""
-        published = DEFAULTS.get(dataset, DEFAULTS["mnist"])
+        batch, steps, rate = data.facts(dataset).dp_sgd
         return DpSgdSettings(
-            batch=self.batch or published.batch,
-            steps=self.steps or published.steps,
+            batch=self.batch or batch,
+            steps=self.steps or steps,
             multiplier=self.multiplier,
             clip=self.clip,
             clipping=self.clipping,
-            rate=self.rate or published.rate,
+            rate=self.rate or rate,
             momentum=self.momentum,
             decay=self.decay,
             views=self.views,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench import registry
+from bench import data, registry
 from bench.errors import BenchError
 from bench.storage.options import GROUPS, Changed
 
@@ -31,8 +31,6 @@ NAMES = {
     "dgd-plus": "dgd",
 }
 """Method in the papers' tables to method of the bench; every other name is the same."""
-DATASETS = {"cifar10-jpeg": "cifar10"}
-"""Data set of a board to data set of the papers."""
 TEACHERS = {
     "vggnet19-bn": "tv:vgg19_bn",
     "resnet50": "tv:resnet50",
@@ -203,7 +201,13 @@ def find(
         return ()
     given = given or {}
     label = method in MODES and given.get("method", {}).get("mode") == "label"
-    return _printed(DATASETS.get(dataset, dataset), method, ablation(method, given), label, teacher, epsilon)
+    return _printed(_paper_name(dataset), method, ablation(method, given), label, teacher, epsilon)
+
+
+@cache
+def _paper_name(dataset: str) -> str:
+    """Data set of a board to data set of the papers; kept, as every row of a board asks."""
+    return data.base_name(dataset)
 
 
 @lru_cache

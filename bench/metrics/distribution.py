@@ -1,4 +1,4 @@
-"""How alike reconstructions and private images are as distributions, in features of the evaluator (card 0.4).
+"""How similar reconstructions and private images are as distributions, in features of the evaluator (card 0.4).
 
 The Fréchet distance (Heusel et al., 2017) compares two Gaussians that are fitted to the features. Precision and recall
 (Kynkäänniemi et al., 2019) and density and coverage (Naeem et al., 2020) ask which features lie in balls around the
@@ -87,7 +87,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
 
 
 class _Given(nn.Module):
-    """A network in the place of Inception whose features are what it is given: those of our own evaluator."""
+    """A network instead of Inception whose features are what it is given: those of our own evaluator."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -185,10 +185,13 @@ BUILT_IN = (
     ),
     Metric(
         "ssim", "SSIM",
-        "Structural similarity to the victim's image or, for attacks on classes, to the most alike private image.",
+        "Structural similarity to the victim's image or, for attacks on classes, to the most similar private image.",
         better="down",
     ),
-    Metric("ssim_gap", "SSIM gap", "How much more alike private victims come back than unseen ones.", better="down"),
+    Metric(
+        "ssim_gap", "SSIM gap", "How much more similar reconstructions are to private victims than to unseen ones.",
+        better="down",
+    ),
     Metric(
         "ssim_class_mean", "SSIM to class mean", "Structural similarity to the mean private image of the class.",
         averaged=False,

@@ -17,7 +17,7 @@ State = dict[str, Tensor]
 class Ensemble(nn.Module):
     """m classifiers of the same images and classes; their networks may differ.
 
-    Members whose features are fixed and alike share them, so that features are computed once for all.
+    Members whose features are fixed and equal share them, so that features are computed once for all.
 
     Attributes:
         members: the classifiers.
@@ -84,7 +84,7 @@ class Ensemble(nn.Module):
         assert isinstance(first, Classifier) and self.fixed_features
         return first.features(images)
 
-    def alike(self) -> bool:
+    def is_stackable(self) -> bool:
         """Whether all members have the same parameters by name and shape, so that they can be stacked."""
         layouts = [[(name, p.shape) for name, p in member.state_dict().items()] for member in self.members]
         return all(layout == layouts[0] for layout in layouts)

@@ -81,7 +81,7 @@ def privacy_account(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict
         BenchError: the budget's unit is none of the ledger's.
     """
     units = sorted({entry.unit for entry in ledger.entries()})
-    accounted = {str(unit): accountant.epsilon(ledger, unit, budget.delta).to_json() for unit in units}
+    accounted = {str(unit): accountant.account(ledger, unit, budget.delta).to_json() for unit in units}
     if str(budget.unit) not in accounted:
         raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
     return {

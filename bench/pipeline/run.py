@@ -51,6 +51,7 @@ def run(job: Job, seed: int) -> Outcome:
         finished = _walk(job, spec)
     except FAILURES as error:
         reason = _one_line(error)
+        # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
         if _published(final) is None:
             _publish(job, _failed(job, spec, reason), final)
         raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
@@ -136,6 +137,7 @@ def _published(final: Path) -> Record | None:
         record = Record.read(final / RECORD)
     except (OSError, ValueError):
         return None
+    # A failed run is tried again: its cause may lie outside of the spec, such as memory or a library
     complete = all((final / name).exists() for name in record.artifacts.values())
     return record if complete and record.status != "failed" else None
 

@@ -151,11 +151,11 @@ def _response_groups(parts: Composition) -> dict[float, dict[int, int]]:
 
     A response of smaller epsilon is a post-processing of one of larger epsilon over the same choices, so this is sound.
     """
-    alike: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    by_epsilon: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for each, choices in parts.response:
-        alike[f"{each:.9g}"].append((each, choices))
+        by_epsilon[f"{each:.9g}"].append((each, choices))
     groups: dict[float, dict[int, int]] = {}
-    for members in alike.values():
+    for members in by_epsilon.values():
         counts: dict[int, int] = defaultdict(int)
         for member in members:
             counts[member[1]] += parts.response[member]

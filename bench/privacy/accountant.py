@@ -93,7 +93,7 @@ class Accounted:
         return plain | ({"note": self.note} if self.note else {})
 
 
-def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
+def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     """The smallest epsilon that can be proved at `delta` for `unit` from its entries in `ledger`.
 
     Args:
@@ -106,7 +106,7 @@ def epsilon(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     >>> from dp_accounting import GaussianDpEvent
     >>> ledger = Ledger()
     >>> ledger.spend(GaussianDpEvent(240 / 2), count=1000)
-    >>> round(epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon, 3)
+    >>> round(account(ledger, Unit.EXAMPLE, 1e-5).epsilon, 3)
     0.981
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
@@ -143,7 +143,7 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
             claimed = f"epsilon {claim.epsilon:.6g} at delta {claim.delta:g}"
             raise Overspent(f"{claim.source} claims {claimed}, over {allowed}")
         return
-    spent = epsilon(ledger, budget.unit, budget.delta)
+    spent = account(ledger, budget.unit, budget.delta)
     if spent.epsilon > limit:
         reason = f"{spent.epsilon:.6g}" if spent.finite else f"infinite because of {spent.note}"
         raise Overspent(f"epsilon accounted for unit '{budget.unit}' is {reason}, over {allowed}")

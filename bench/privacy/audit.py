@@ -34,8 +34,8 @@ CAUTION = 2.0
 
 
 @dataclass(frozen=True)
-class Game:
-    """Two worlds that a mechanism must not let anybody tell apart.
+class DistinguishingGame:
+    """Two worlds that a mechanism must not let an adversary tell apart.
 
     Attributes:
         play: (world, n, generator) -> (n, d) floats: n independent plays in that world, each row everything that an
@@ -96,7 +96,7 @@ class Choice:
         return int(inside.sum())
 
 
-def audit(game: Game, plays: int = 1_000_000, seed: int = 0, confidence: float = 0.95) -> MechanismAudit:
+def audit(game: DistinguishingGame, plays: int = 1_000_000, seed: int = 0, confidence: float = 0.95) -> MechanismAudit:
     """Play `game` and bound its epsilon from below.
 
     Args:
@@ -129,7 +129,7 @@ def audit(game: Game, plays: int = 1_000_000, seed: int = 0, confidence: float =
     )
 
 
-def worst(games: Sequence[Game], plays: int = 100_000, seed: int = 0) -> Game:
+def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000, seed: int = 0) -> DistinguishingGame:
     """The game, among those for several pairs of worlds, in which the worlds look furthest apart.
 
     The plays of this choice are independent of those of a later `audit`, which therefore stays valid. The first of
@@ -140,7 +140,7 @@ def worst(games: Sequence[Game], plays: int = 100_000, seed: int = 0) -> Game:
     return games[int(np.argmax(bounds))]
 
 
-def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
+def choose(game: DistinguishingGame, plays: int, seed: int) -> tuple[Choice, Scorer]:
     """The set R that promises the best bound in a test of as many fresh plays, and its score."""
     generator = torch.Generator().manual_seed(seed)
     n = plays // 2
@@ -155,14 +155,14 @@ def choose(game: Game, plays: int, seed: int) -> tuple[Choice, Scorer]:
     return best, scorers[best.scorer]
 
 
-def _sample(game: Game, world: bool, n: int, generator: torch.Generator) -> Tensor:
+def _sample(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Tensor:
     """Up to n plays, fewer where answers are long, so that they fit into memory."""
     first = next(_played(game, world, min(n, CHUNK), generator))
     rest = min(n, max(2000, FITTED_NUMBERS // first.shape[1])) - len(first)
     return torch.cat([first, *_played(game, world, rest, generator)])
 
 
-def _played(game: Game, world: bool, n: int, generator: torch.Generator) -> Iterator[Tensor]:
+def _played(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Iterator[Tensor]:
     """n plays in chunks, as float64 on the CPU."""
     while n > 0:
         rows = min(n, CHUNK)
@@ -216,7 +216,7 @@ def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confi
     return np.log(np.maximum(low - delta, 0.0), out=np.full(low.shape, -np.inf), where=low > delta) - np.log(high)
 
 
-def _verdict(bound: float, game: Game) -> str:
+def _verdict(bound: float, game: DistinguishingGame) -> str:
     if bound > game.accounted:
         return "accountant refuted"
     return "refuted" if bound > game.claimed else "not refuted"

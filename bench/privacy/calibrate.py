@@ -1,4 +1,4 @@
-"""The inverse question: which noise, or how many steps, a budget allows. Only values whose cost was read come back."""
+"""Calibration: the least noise, or the most steps, that meet a budget. Only values whose cost was read come back."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from bench.errors import BenchError
 from bench.privacy.budget import Budget
 
 WIDEN = 60
-Plan = TypeVar("Plan", bound=Any)
+Parameters = TypeVar("Parameters", bound=Any)
 
 
 class Unreachable(BenchError):
     """No parameter meets the budget."""
 
 
-def smallest(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float = 1e-3) -> float:
-    """The smallest parameter that a budget allows, for a cost that falls as the parameter grows.
+def calibrate_noise(
+    cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float = 1e-3
+) -> float:
+    """The least noise that meets a budget: of a parameter whose cost falls as it grows, the smallest affordable value.
 
     Args:
         cost: parameter > 0 to cost; infinity and NaN count as over the budget.
@@ -34,7 +36,7 @@ def smallest(cost: Callable[[float], float], budget: float, low: float, high: fl
     Raises:
         Unreachable: the highest parameter tried still costs more than the budget.
 
-    >>> round(smallest(lambda sigma: 1 / sigma, 0.25, 0.1, 1.0), 2)
+    >>> round(calibrate_noise(lambda sigma: 1 / sigma, 0.25, 0.1, 1.0), 2)
     4.0
     """
     if not (0 < low < high and rtol > 0):
@@ -61,7 +63,7 @@ def smallest(cost: Callable[[float], float], budget: float, low: float, high: fl
 
 
 def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int:
-    """The largest count that a budget allows, up to `high`, for a cost that grows with the count.
+    """The largest count that meets a budget, up to `high`, for a cost that grows with the count.
 
     Args:
         cost: count >= 1 to cost; infinity and NaN count as over the budget.
@@ -97,13 +99,15 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
     return allowed
 
 
-def noise_or_steps(plan: Plan, budget: Budget, cost: Callable[[Plan], float], noise: str, most: int) -> Plan:
-    """A plan with the noise, or the number of steps, that a budget allows.
+def noise_or_steps(
+    parameters: Parameters, budget: Budget, cost: Callable[[Parameters], float], noise: str, most: int
+) -> Parameters:
+    """Calibration: parameters with the noise, or the number of steps, at which they just meet a budget.
 
     Args:
-        plan: a frozen dataclass with the fields `steps` and `noise`.
-        budget: none, or --solve none, leaves the plan as it is; infinity takes the noise away.
-        cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
+        parameters: a frozen dataclass with the fields `steps` and `noise`.
+        budget: none, or --solve none, leaves the parameters as they are; infinity takes the noise away.
+        cost: the epsilon of parameters that `budget` is held against, at its delta and for its unit.
         noise: the field that holds the noise, as a multiple of the sensitivity.
         most: steps, at the most.
 
@@ -111,14 +115,14 @@ def noise_or_steps(plan: Plan, budget: Budget, cost: Callable[[Plan], float], no
         BenchError: the budget cannot be met, with the reason.
     """
     if budget.epsilon is None or budget.solve == "none":
-        return plan
+        return parameters
     if math.isinf(budget.epsilon):
-        return replace(plan, **{noise: 0.0})
+        return replace(parameters, **{noise: 0.0})
     try:
         if budget.solve == "steps":
-            count = largest_count(lambda n: cost(replace(plan, steps=n)), budget.epsilon, most)
-            return replace(plan, steps=count)
-        found = smallest(lambda z: cost(replace(plan, **{noise: z})), budget.epsilon, 0.5, 8.0)
-        return replace(plan, **{noise: found})
+            count = largest_count(lambda n: cost(replace(parameters, steps=n)), budget.epsilon, most)
+            return replace(parameters, steps=count)
+        found = calibrate_noise(lambda z: cost(replace(parameters, **{noise: z})), budget.epsilon, 0.5, 8.0)
+        return replace(parameters, **{noise: found})
     except Unreachable as error:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None

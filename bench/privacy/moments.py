@@ -28,7 +28,7 @@ import numpy as np
 from dp_accounting import LaplaceDpEvent
 
 from bench.errors import BenchError
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.privacy.claims import dgd_composition
 from bench.privacy.ledger import Ledger
 from bench.privacy.units import Unit
@@ -116,7 +116,7 @@ def pld(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA
         return 0.0
     ledger = Ledger()
     ledger.spend(LaplaceDpEvent(1 / scale_epsilon), count=queries)
-    return epsilon(ledger, Unit.EXAMPLE, delta).epsilon
+    return account(ledger, Unit.EXAMPLE, delta).epsilon
 
 
 def dgd_table(queries: Sequence[int]) -> list[dict[str, float | int | None]]:

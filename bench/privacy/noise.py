@@ -82,7 +82,7 @@ class Noise:
 
     @property
     def host(self) -> Noise:
-        """The source of draws that are made on the processor, so that nobody waits for an accelerator."""
+        """The source of draws that are made on the processor, so that nothing waits for an accelerator."""
         return self._host
 
     def bits(self, count: int) -> Tensor:

@@ -1,6 +1,6 @@
 """A witness of neighbouring runs: does what enters a mechanism move by no more than the ledger says?
 
-A method is run on its records with a `Witness` in the place of every noise source, which writes down what enters each
+A method is run on its records with a `Witness` instead of every noise source, which writes down what enters each
 mechanism and what leaves it. Then it is run again without one record, with the same public seed, and the witness gives
 it the answers of the first run, whatever enters: so both runs have seen the same, which is the situation that adaptive
 composition speaks of, and at every step what enters may differ by the step's sensitivity and no more. Public randomness

@@ -6,11 +6,10 @@ import shlex
 from functools import cache
 from typing import Any
 
-from bench import plugins, registry
+from bench import data, plugins, registry
 from bench.config import Variant, configure, plain
 from bench.storage.records import Record
 
-LOCATED = {"cifar10-jpeg": "cifar10"}
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
 """Defaults of `bench run`, which need not be written."""
 
@@ -65,10 +64,10 @@ def notes(record: Record) -> list[str]:
             found.append(f"The {kind} {name} is not installed where this page was made.")
         elif (now := _version(kind, name)) != version:
             found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
-    data = teacher["data"]
-    if data["dataset"].startswith(("npz-", "imagefolder-")):
-        found.append(f"PATH is where your data lie; their fingerprint must be {data['fingerprint']}.")
-    elif data["dataset"] != "digits":
+    read = teacher["data"]
+    if read["dataset"].startswith(("npz-", "imagefolder-")):
+        found.append(f"PATH is where your data lie; their fingerprint must be {read['fingerprint']}.")
+    elif read["dataset"] != "digits":
         found.append("Say where the data lie with --data-root DIR or $BENCH_DATA, or let --download fetch them.")
     if teacher["weights"]:
         found.append(f"FILE is the teacher's weights, with SHA-256 {teacher['weights']}.")
@@ -87,11 +86,12 @@ def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
     return _unless(flag, variant, usual)
 
 
+@cache
 def _dataset(slug: str) -> str:
     kind, _, rest = slug.partition("-")
     if kind == "npz":
         return f"npz:PATH/{rest}.npz"
-    return f"imagefolder:PATH/{rest}" if kind == "imagefolder" else LOCATED.get(slug, slug)
+    return f"imagefolder:PATH/{rest}" if kind == "imagefolder" else data.base_name(slug)
 
 
 def _weights(teacher: dict[str, Any]) -> list[str]:

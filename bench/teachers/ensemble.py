@@ -56,7 +56,7 @@ def fit_ensemble(
         return
     ensemble.to(device).train()
     members = [member for member in ensemble.members]
-    stack = how == "stacked" or (how == "auto" and device.type != "cpu" and ensemble.alike())
+    stack = how == "stacked" or (how == "auto" and device.type != "cpu" and ensemble.is_stackable())
     draw = _Batches(images, labels, parts, shards, seed, device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(seed, "members"))

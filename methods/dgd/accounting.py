@@ -1,4 +1,4 @@
-"""DGD's section III-E, for both variants: what the noisy votes claim, what the ledger is told, what a budget allows."""
+"""DGD's section III-E, for both variants: what the noisy votes claim, what the ledger is told, calibration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 from dp_accounting import NonPrivateDpEvent
 
-from bench.distillation.noisy_votes import VotePlan, solve, vote_game
+from bench.distillation.noisy_votes import VotePlan, calibrate, vote_game
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.claims import dgd_composition
 
 BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
@@ -40,7 +40,7 @@ def votes_epsilon(plan: VotePlan, delta: float) -> float:
         return math.inf
     if noise.law == "laplace":
         return dgd_composition(plan.queries, 2 / noise.scale, delta)
-    return accounted_epsilon(plan.ledger(), Unit.EXAMPLE, delta).epsilon
+    return account(plan.ledger(), Unit.EXAMPLE, delta).epsilon
 
 
 def votes_claim(plan: VotePlan, delta: float, uncharged: str, code_epsilon: float = 0.0) -> Claim:
@@ -57,7 +57,7 @@ def votes_claim(plan: VotePlan, delta: float, uncharged: str, code_epsilon: floa
 
 
 def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: float = 0.0) -> VotePlan:
-    """`fields` with the noise, or the number of queries, that the budget allows.
+    """Calibration: `fields` with the noise, or the number of queries, that just meets the budget.
 
     Raises:
         BenchError: the budget cannot be met, with the reason.
@@ -66,9 +66,9 @@ def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: flo
     def cost(plan: VotePlan) -> float:
         if budget.account == "claimed":
             return votes_epsilon(plan, budget.delta) + code_epsilon
-        return accounted_epsilon(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
+        return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
 
-    return solve(fields, cost, budget)
+    return calibrate(fields, cost, budget)
 
 
 def asks_for_a_proof(budget: Budget) -> bool:
@@ -77,7 +77,7 @@ def asks_for_a_proof(budget: Budget) -> bool:
     return budget.account == "accounted" and budget.unit == Unit.EXAMPLE and finite
 
 
-def one_query_game(plan: VotePlan, delta: float) -> Game:
+def one_query_game(plan: VotePlan, delta: float) -> DistinguishingGame:
     """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
     once = VotePlan(plan.aggregation, 1, 1, plan.teachers)
     return vote_game(plan, votes_epsilon(once, delta), delta)

@@ -62,7 +62,7 @@ from bench.errors import BenchError
 from bench.nets.initialise import xavier
 from bench.nets.vae import VAE, sample
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise, Source
 from bench.validate import at_least, positive
 from methods.dgd.accounting import (
@@ -347,6 +347,6 @@ class Dgd:
         """Section III-E at these settings; the votes' part follows PATE, whose unit is one private record."""
         return votes_claim(plan, delta, UNCHARGED[self.unprotected], self.code_epsilon)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
         return one_query_game(self.plan(budget, dataset), budget.delta)

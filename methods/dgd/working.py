@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench import nets
+from bench import data, nets
 from bench.api import Advance, Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data.affine import random_affine
@@ -34,7 +34,7 @@ from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, posterior
 from bench.errors import BenchError
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
 from bench.validate import at_least
 from methods.dgd.accounting import (
@@ -52,8 +52,9 @@ ALPHA, BETA = 5.0, 0.1
 """Of Eq. 2, as printed."""
 TEACHER_RATE, TEACHER_SHIFT, GENERATOR_RATE, RATE = 3e-3, 1, 1e-3, 1e-3
 LATENT = 100
-FEW_RECORDS, FEW_TEACHERS, MANY_TEACHERS = ("digits",), 48, 100
-TUNED = "found on digits with sight of the test accuracy: tuned on the test set"
+TEACHERS = 100
+"""n where the field is 0 and the data set needs no other number."""
+TUNED = "tuned on the test set of digits"
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class DgdWorking:
     queries: Size[int] = 1300
     """Images put to the ensemble."""
     target_estimator: Literal["posterior", "argmax"] = "posterior"
-    """Target from noisy counts: each class's probability given all of them (Bayes), or their arg-max (Eq. 3)."""
+    """Target from noisy counts: each class's posterior given all of them, or their arg-max (Eq. 3)."""
     discriminator: Literal["baseline", "student", "none"] = "baseline"
     """Who trains the generator: phi_b (Eq. 2; unprotected), the student between rounds of queries, or no one."""
     rounds: int = 1
@@ -158,7 +159,7 @@ class DgdWorking:
 
     def ensemble_size(self, dataset: str) -> int:
         """n."""
-        return self.teachers or (FEW_TEACHERS if dataset in FEW_RECORDS else MANY_TEACHERS)
+        return self.teachers or data.facts(dataset).teachers or TEACHERS
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Only `label` asks the ensemble; phi_b is asked only to train the generator, by discriminator baseline."""
@@ -170,9 +171,9 @@ class DgdWorking:
         targets: list[Tensor] = []
         with ctx.track("DGD: converting", self.total_steps()) as advance:
             for turn in range(self.rounds):
-                judge = self.judge(turn, teacher.model, phi_s)
-                if judge is not None:
-                    self.learn_generator(phi_g, judge, rng, ctx, advance)
+                discriminator = self.choose_discriminator(turn, teacher.model, phi_s)
+                if discriminator is not None:
+                    self.learn_generator(phi_g, discriminator, rng, ctx, advance)
                 # All of D^ is drawn, though nothing but the queried images is used: published runs drew so
                 images = draw_images(phi_g, self.synthetic, rng)
                 count = share(plan.queries, self.rounds, turn)
@@ -195,20 +196,20 @@ class DgdWorking:
         learnt = {"baseline": 1, "student": self.rounds - 1, "none": 0}[self.discriminator]
         return self.generator_steps * learnt + self.steps * self.rounds
 
-    def judge(self, turn: int, phi_b: nn.Module, phi_s: nn.Module) -> nn.Module | None:
+    def choose_discriminator(self, turn: int, phi_b: nn.Module, phi_s: nn.Module) -> nn.Module | None:
         """Who trains the generator before the queries of a round: phi_b once, or phi_s after its first answers."""
         if self.discriminator == "baseline":
             return phi_b if turn == 0 else None
         return phi_s if self.discriminator == "student" and turn > 0 else None
 
     def learn_generator(
-        self, phi_g: nn.Module, judge: nn.Module, rng: torch.Generator, ctx: Context, advance: Advance
+        self, phi_g: nn.Module, discriminator: nn.Module, rng: torch.Generator, ctx: Context, advance: Advance
     ) -> None:
         """Section III-B, at a constant rate."""
-        loss = partial(generator_loss, judge)
+        loss = partial(generator_loss, discriminator)
         pretrain(
             phi_g,
-            judge,
+            discriminator,
             self.generator_steps,
             self.batch,
             GENERATOR_RATE,
@@ -273,16 +274,20 @@ class DgdWorking:
         """Section III-E at these settings, whose unit is one private record."""
         return votes_claim(plan, delta, UNCHARGED[BASELINE])
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
         return one_query_game(self.plan(budget, dataset), budget.delta)
 
 
-def generator_loss(judge: Any, x: Tensor) -> Tensor:
+def generator_loss(discriminator: Any, x: Tensor) -> Tensor:
     """L of Eq. 2, batch mean, as the paper's text has it: sure outputs, balanced classes, large features."""
-    logits = judge(x).float()
+    logits = discriminator(x).float()
     balance = balance_loss(logits, per_sample=False)
-    return confidence_loss(logits) + ALPHA * balance + BETA * l1_activation_loss(judge.features(x).float(), up=True)
+    return (
+        confidence_loss(logits)
+        + ALPHA * balance
+        + BETA * l1_activation_loss(discriminator.features(x).float(), up=True)
+    )
 
 
 def share(total: int, parts: int, turn: int) -> int:

@@ -1,4 +1,4 @@
-"""What DP-DFD's selective responses cost, for both variants: claim, ledger, what a budget allows, the game of an audit.
+"""What DP-DFD's selective responses cost, for both variants: claim, ledger, calibration, the game of an audit.
 
 One private record may change the teacher and hence all N answers, which compose. Each is charged as randomised response
 over two classes, whatever its k was: k depends on the student and differs from row to row, and every epsilon-DP
@@ -16,16 +16,24 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
+from bench import data
 from bench.errors import BenchError
-from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, largest_count, randomised_response_event, smallest
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game, worst
+from bench.privacy import (
+    Budget,
+    Claim,
+    Ledger,
+    Unit,
+    Unreachable,
+    calibrate_noise,
+    largest_count,
+    randomised_response_event,
+)
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, strongest_game
 from bench.privacy.claims import dpsd_theorem2
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 
-PAPER_AMOUNT = {"mnist": 50_000, "fmnist": 120_000, "cifar10": 220_000, "cifar100": 500_000}
-OTHER_AMOUNT = 120_000
 MOST_STAGES = 1_000_000
 TRIAL_PLAYS = 40_000
 Respond = Callable[[Tensor, Tensor, float, Source], Tensor]
@@ -70,7 +78,7 @@ def settings(
     Raises:
         BenchError: fewer images than stages.
     """
-    amount = amount or PAPER_AMOUNT.get(dataset, OTHER_AMOUNT)
+    amount = amount or data.facts(dataset).dp_dfd_images
     if amount < stages:
         raise BenchError(f"--method.amount {amount}: expected at least one image for each of the {stages} stages")
     return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon)
@@ -105,7 +113,7 @@ def response_claim(plan: ResponsePlan) -> Claim:
 def within(
     fields: ResponsePlan, budget: Budget, ledger_of: Callable[[ResponsePlan], Ledger], refusal: str
 ) -> ResponsePlan:
-    """`fields` with one response's epsilon, or T, that the budget allows.
+    """Calibration: `fields` with one response's epsilon, or T, that just meets the budget.
 
     Args:
         ledger_of: the method's ledger of a plan.
@@ -139,7 +147,7 @@ def _solved(
     fields: ResponsePlan, budget: Budget, epsilon: float, ledger_of: Callable[[ResponsePlan], Ledger]
 ) -> ResponsePlan:
     def cost(plan: ResponsePlan) -> float:
-        return accounted_epsilon(ledger_of(plan), budget.unit, budget.delta).epsilon
+        return account(ledger_of(plan), budget.unit, budget.delta).epsilon
 
     if budget.solve == "none":
         return fields
@@ -149,19 +157,21 @@ def _solved(
     if budget.account == "claimed" or budget.unit == Unit.QUERY:
         return replace(fields, answer_epsilon=epsilon)
     most = most_response_epsilon(2)
-    noise = smallest(lambda x: cost(replace(fields, answer_epsilon=min(1 / x, most))), epsilon, 0.1, 100.0, rtol=1e-4)
+    noise = calibrate_noise(
+        lambda x: cost(replace(fields, answer_epsilon=min(1 / x, most))), epsilon, 0.1, 100.0, rtol=1e-4
+    )
     return replace(fields, answer_epsilon=min(1 / noise, most))
 
 
 def response_game(
     plan: ResponsePlan, ledger: Ledger, delta: float, classes: int, candidates: Candidates, respond: Respond
-) -> Game:
+) -> DistinguishingGame:
     """One raw answer to one synthetic image, the student's output being the adversary's choice: for an audit.
 
     Candidates are two (a sure student), all classes, or those of a student in between; the teachers' classes are both
     candidates, or one is not. The teachers are unsure enough for a soft answer to differ from a one-hot one.
     """
-    proved = accounted_epsilon(ledger, Unit.QUERY, delta)
+    proved = account(ledger, Unit.QUERY, delta)
     games = []
     for steepness in (30.0, 1.0, 0.0):
         y_s = (-steepness * torch.arange(classes, dtype=torch.float32)).softmax(0)
@@ -172,8 +182,8 @@ def response_game(
             where = "one class is no candidate" if other >= k else "both classes are candidates"
             what = f"one selective response over {k} of {classes} classes; two teachers, {where}"
             within_delta = proved.delta if proved.finite else 0.0
-            games.append(Game(play, response_claim(plan).epsilon, proved.epsilon, within_delta, what))
-    return worst(games, TRIAL_PLAYS)
+            games.append(DistinguishingGame(play, response_claim(plan).epsilon, proved.epsilon, within_delta, what))
+    return strongest_game(games, TRIAL_PLAYS)
 
 
 def _play(

@@ -19,8 +19,7 @@ generator of line 1 has seen gradients and statistics of the unprotected teacher
 is spent. The paper charges nothing for either.
 
 Differs from the paper:
-- Line 5 sets k = |I| before line 7 replaces I by the top two; k = 0 would keep with probability above 1, and k = 1
-  always. k is counted afterwards, as section II-C has it.
+- Line 5 sets k = |I| before line 7 replaces I by the top two; here k is counted afterwards, as section II-C has it.
 - Line 9 returns the vector y_t for the teacher's class and one-hot vectors for the others. A soft vector gives itself
   away, so `answers onehot` is the default; `answers soft` is as printed and has no finite epsilon.
 - Where equations and text contradict each other, `follow` decides. Eq. 2 prints the entropy term per sample; the text
@@ -28,10 +27,9 @@ Differs from the paper:
   "in training process", those of all stages so far.
 - N is the sum over BatchNorm layers of the L2 distances of mean and of variance; the paper names no layers or weights.
   A teacher without BatchNorm is refused while beta > 0: leaving the term out unasked would be another method.
-- The fine-tuning loss is not given: Eq. 2 with phi_s instead of phi_t, without N, whose running statistics a student
-  trained on answers does not share with private data. It is post-processing.
+- The fine-tuning loss is not given: Eq. 2 with phi_s instead of phi_t, without N. It is post-processing.
 - y_s is a probability, as a threshold of 1 / (2c) asks for. The divergence of Eq. 3 is KL(answer || phi_s) at
-  temperature 1: the other direction is infinite for one-hot answers.
+  temperature 1.
 - T and the number of images behind the tables are not given. T = 320 is the best of Fig. 3; the numbers of images are
   where section III-C sees convergence (50,000 MNIST, 120,000 FMNIST, 220,000 CIFAR10, 500,000 CIFAR100), and
   120,000 elsewhere.
@@ -57,7 +55,7 @@ from bench.distillation.generator_training import BatchStatistics, make_generato
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.replay import Answers
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import selective_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -148,7 +146,7 @@ class DpDfd:
                 y = self.label(x, phi_s.eval(), phi_t, plan, noise)
                 answered = answered if self.follow == "text" else Answers()
                 answered.add(x, y)
-                # 2d: the student on the answers (Eq. 3), and the generator on the student's opinion of its images
+                # 2d: the student on the answers (Eq. 3), and the generator on the student's logits
                 phi_s.train()
                 for _ in range(self.student_steps):
                     images, targets = answered.sample(self.batch, rng)
@@ -183,12 +181,13 @@ class DpDfd:
 
     def finetune_generator(self, phi_g: nn.Module, phi_s: nn.Module, rng: torch.Generator, ctx: Context) -> None:
         """Line 2d: Eq. 2 without N, with the student as the discriminator."""
+        # No N: the student's running statistics are of synthetic images, and say nothing of the private data
         loss, silent = partial(self.generator_loss, phi_s, None), lambda _: None
         pretrain(phi_g, phi_s, self.finetune_steps, self.batch, self.lr, loss, rng, silent, precision=ctx.precision)
 
-    def generator_loss(self, judge: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
-        """L_g of Eq. 2; `statistics` watches the judge and gives N, None leaves the term out."""
-        logits = judge(x).float()
+    def generator_loss(self, discriminator: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
+        """L_g of Eq. 2; `statistics` watches the discriminator and gives N, None leaves the term out."""
+        logits = discriminator(x).float()
         entropy = balance_loss(logits, per_sample=self.follow == "equations")
         loss = self.ce_weight * confidence_loss(logits) + self.alpha * entropy
         return loss if statistics is None else loss + self.beta * statistics.distance()
@@ -233,7 +232,7 @@ class DpDfd:
         """epsilon-LabelDP of one answer, as the paper says of soft answers too."""
         return response_claim(plan)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""
         plan = self.plan(budget, dataset, classes)
         answer = partial(respond, soft=self.answers == "soft")
@@ -263,6 +262,7 @@ def candidates(y_s: Tensor, threshold: float) -> Tensor:
     """
     above = y_s > threshold
     top_two = torch.zeros_like(above).scatter(1, y_s.topk(2, 1).indices, True)
+    # Before k is counted: with k = 0 a class would be kept with probability above 1, with k = 1 always
     return torch.where(above.sum(1, keepdim=True) < 2, top_two, above)
 
 
@@ -284,4 +284,5 @@ def respond(allowed: Tensor, y_t: Tensor, epsilon: float, noise: Source, soft: b
 
 def kl_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Eq. 3, batch mean: KL(y || p_s) of (n, c) targets y and the student's (n, c) logits, in nats; 0 log 0 = 0."""
+    # In this direction: the other one is infinite for one-hot answers
     return F.kl_div(logits.log_softmax(1), targets, reduction="batchmean")

@@ -30,7 +30,7 @@ from bench.distillation.generator_training import make_generator, pretrain
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.replay import Answers, balanced
 from bench.privacy import Budget, Claim, Ledger, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
 from methods.dp_dfd.accounting import ResponsePlan, response_claim, response_game, response_ledger, settings, within
@@ -39,7 +39,7 @@ from methods.dp_dfd.dp_dfd import LATENT, SHOWN, candidates, outputs, respond
 ALPHA = 5.0
 """Of Eq. 2, as printed."""
 GENERATOR_RATE = 1e-3
-TUNED = "found on digits at epsilon 1 with sight of the test accuracy: tuned on the test set"
+TUNED = "tuned on the test set of digits, at epsilon 1"
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,17 @@ class DpDfdWorking:
         )
 
     def learn_generator(
-        self, phi_g: nn.Module, judge: nn.Module, steps: int, rng: torch.Generator, ctx: Context, advance: Advance
+        self,
+        phi_g: nn.Module,
+        discriminator: nn.Module,
+        steps: int,
+        rng: torch.Generator,
+        ctx: Context,
+        advance: Advance,
     ) -> None:
         """Eq. 2 without N: line 1 with the teacher, line 2d with the student as the fixed discriminator."""
-        loss = partial(generator_loss, judge)
-        pretrain(phi_g, judge, steps, self.batch, GENERATOR_RATE, loss, rng, advance, precision=ctx.precision)
+        loss = partial(generator_loss, discriminator)
+        pretrain(phi_g, discriminator, steps, self.batch, GENERATOR_RATE, loss, rng, advance, precision=ctx.precision)
 
     def draw_images(self, phi_g: nn.Module, phi_s: nn.Module, count: int, rng: torch.Generator) -> Tensor:
         """(count, c, h, w), the most balanced of `oversample` times as many."""
@@ -207,15 +213,15 @@ class DpDfdWorking:
         """epsilon-LabelDP of one answer."""
         return response_claim(plan)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""
         plan = self.plan(budget, dataset, classes)
         return response_game(plan, self.ledger(plan), budget.delta, classes, candidates, respond)
 
 
-def generator_loss(judge: nn.Module, x: Tensor) -> Tensor:
+def generator_loss(discriminator: nn.Module, x: Tensor) -> Tensor:
     """The first two terms of Eq. 2, the entropy of the batch mean."""
-    logits = judge(x).float()
+    logits = discriminator(x).float()
     return confidence_loss(logits) + ALPHA * balance_loss(logits, per_sample=False)
 
 

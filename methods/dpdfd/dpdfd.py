@@ -24,11 +24,9 @@ Differs from the paper:
   (default) follows the text, `generator_terms printed` the equation, with the norm of each image's probabilities.
 - The gradient's norm in section 4.4 has no index, and epsilon for e; it is read as ||g_ij|| + e.
 - The optimiser is Adam; section 4.3 sets gamma in proportion to 1 / sqrt(T), here it is a constant.
-- Line 14 comes after line 12 and so sees the updated student, in evaluation mode; y_s is held constant, which privacy
-  needs.
-- The student has no dropout while it learns from targets that lie a step of gamma C from its own output: dropout moves
-  the output further than that. With it, direct training on digits without noise stays at chance (8.4 %, one seed);
-  without it the student has 98.3 %.
+- Line 14 comes after line 12 and so sees the updated student, in evaluation mode; y_s is held constant.
+- The student has no dropout while it learns from targets that lie a step of gamma C from its own output. With it,
+  direct training on digits without noise stays at chance (8.4 %, one seed); without it the student has 98.3 %.
 - Direct training draws its batches without amplification by sampling, of which the paper says nothing.
 """
 
@@ -59,7 +57,7 @@ from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_shared_mean, normalise_rows
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -149,6 +147,7 @@ class Dpdfd:
             return self._train_directly(teacher, student, budget, ctx)
         phi_t = teacher.members() if self.teachers else teacher.model
         parameters = self.parameters(budget, teacher.classes)
+        # The stream is called as when students were published; another name would draw other students
         noise, rng = ctx.privacy_noise("dpdfd"), ctx.generator("transcription")
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
         phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
@@ -172,7 +171,8 @@ class Dpdfd:
                     l_s = F.cross_entropy(call_s(d).float(), y_s)
                 descend(step_s, l_s)
 
-                # 13-14: the generator descends L_S + L_G, Eq. 5; the student stays as it is
+                # 13-14: the generator descends L_S + L_G, Eq. 5; the student stays as it is, and y_s is constant: its
+                # gradient with respect to d would be another look at the teacher
                 phi_s.eval().requires_grad_(False)
                 with ctx.precision():
                     d = phi_g(z)
@@ -260,7 +260,7 @@ class Dpdfd:
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         return AnnotationMechanism("data", self.batch, classes, per_row=False, theorem=THEOREM, teachers=self.teachers)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer, by the two teachers that are furthest apart: what an audit plays."""
         if self.data == "private":
             raise BenchError(

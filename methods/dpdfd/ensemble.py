@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.distillation.distinguishing_games import ensemble_game
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows
 from bench.privacy.noise import Source
 
@@ -36,7 +36,7 @@ def noisy_mean(
     return (gaussian_rows(total, parameters.sigma * parameters.beta, noise) / len(theirs)).float()
 
 
-def game(mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float) -> Game:
+def game(mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float) -> DistinguishingGame:
     """One image's noisy sum by two ensembles that differ in one teacher, as far as they can."""
     noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
     return ensemble_game(mechanism, parameters, delta, lambda total, rng: noisy(total, source=rng))

@@ -2,8 +2,8 @@
 
 What is asked of the teacher, the bound and the theorem are those of `dpdfd.py`; see there for the paper and for what is
 proved. With one draw per row a batch is a Gaussian mechanism of multiplier sigma / (2 sqrt(B)) for one private record.
-The rest is post-processing of the answers and was changed until a student learns, on digits with sight of the test
-accuracy, as DPSD's was: it is tuned on the test set.
+The rest is post-processing of the answers and was tuned on the test set of digits, as DPSD's was, until a student
+learns.
 
 Differs from the paper: as `dpdfd.py` says, and by the `departures` below.
 """
@@ -26,7 +26,7 @@ from bench.distillation.posterior_mean import posterior_mean_of_gradients
 from bench.distillation.replay_training import IE_WEIGHT, NORM_WEIGHT, ReplayTraining
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, normalise_rows
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -72,7 +72,7 @@ class WorkingDpdfd:
         ),
         Departure(
             "plain distillation instead of the decoupled loss",
-            "found on digits with sight of the test accuracy: tuned on the test set",
+            "tuned on the test set of digits",
         ),
         Departure(
             "Adam with 2e-3 for the student, falling to 0 along a cosine, and 1e-3 for the generator",
@@ -243,7 +243,7 @@ class WorkingDpdfd:
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         return AnnotationMechanism("data", self.batch, classes, theorem=THEOREM, teachers=self.teachers)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer, by the two teachers that are furthest apart: what an audit plays."""
         if self.data == "private":
             raise BenchError(

@@ -14,10 +14,9 @@ Differs from the paper:
 - The gradient is taken at the student's logits and applied to its probabilities; the paper says "outputs".
 - Eq. 3 puts the noise inside the sum over the batch: every answer has its own draw here, and the 1/b is the batch mean
   of the loss.
-- Top-k takes the largest magnitudes; by value the target class, whose gradient is negative, would be lost.
-- Eq. 5 answers over all c classes when r is a candidate and over the k candidates otherwise, which no epsilon covers;
-  `response candidates` answers over the candidates always, as the paper's Algorithm 2 does. `response printed` is Eq.
-  5.
+- Top-k takes the largest magnitudes.
+- Eq. 5 answers over all c classes when r is a candidate and over the k candidates otherwise (`response printed`);
+  `response candidates` answers over the candidates always, as the paper's Algorithm 2 does.
 - Eq. 8's second term is printed per sample but described as class balance, which needs the batch mean; its third is
   printed with a plus sign but argued to raise activations. `generator_terms argued` (default) follows the text,
   `generator_terms printed` the equation. The third takes the features that the student's last layer sees.
@@ -61,7 +60,7 @@ from bench.distillation.updates import descend, train_without_dropout
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import (
     clip_rows,
     gaussian_rows,
@@ -138,6 +137,7 @@ class Dpsd:
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T the generator's loss."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
+        # The stream is called as when students were published; another name would draw other students
         noise, rng = ctx.privacy_noise("dpsd"), ctx.generator("transcription")
 
         # 1: Xavier's weights, and a batch Z of random vectors
@@ -203,6 +203,7 @@ class Dpsd:
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
         """Eq. 2 and the fraction of Eq. 3: (b, c) rows of norm at most beta, with k entries each."""
         l_t = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=LAMBDA)
+        # By magnitude: by value the target class, whose gradient is negative, would be lost
         g = keep_top_k(gradient_at_output(l_t, ours, theirs), parameters.k, "magnitude")
         return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
@@ -210,6 +211,7 @@ class Dpsd:
         """Eq. 5: (b,) randomised responses on r, the student's k most probable classes being the candidates."""
         r, candidates, epsilon = theirs.argmax(1), ours.topk(parameters.k, 1).indices, parameters.answer_epsilon
         if self.response == "printed":
+            # No epsilon covers it: a class outside of the candidates is only ever answered if r is one of them
             return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
         return randomised_response(r, candidates, epsilon, noise)
 
@@ -241,7 +243,7 @@ class Dpsd:
             teacher_trains_generator=self.discriminator == "teacher",
         )
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
         if self.mode == "label":

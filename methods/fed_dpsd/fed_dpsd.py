@@ -55,7 +55,7 @@ from bench.nets import Ensemble
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -125,6 +125,7 @@ class FedDpsd:
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 2. Only `_annotate` asks the clients."""
         clients, parameters = teacher.members(), self.parameters(budget, teacher.dataset, teacher.classes)
+        # The stream is called as when students were published; another name would draw other students
         noise, rng = ctx.privacy_noise("fed-dpsd"), ctx.generator("transcription")
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
         phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
@@ -139,7 +140,7 @@ class FedDpsd:
                 with torch.no_grad():
                     x = phi_g(z)
 
-                # 5-14: the clients' answers O_j, and the server's labels made of their mean
+                # 5-14: the clients' answers O_j, and the server's labels of their mean; nothing else leaves a client
                 y = self._annotate(x, phi_s.eval(), clients, parameters, noise)
 
                 # 15-16: the student descends L_S
@@ -206,7 +207,7 @@ class FedDpsd:
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         return AnnotationMechanism(self.mode, self.batch, classes, clients=self.clients)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
         parameters = self.parameters(budget, dataset, classes)
         mechanism = replace(self._mechanism(classes), clients=1)

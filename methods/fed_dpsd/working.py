@@ -1,8 +1,8 @@
 """FedDPSD as it learns: few images, the clients' answers read as posterior means and replayed.
 
 What is asked of the clients, the bound, the noise and the theorems are those of `fed_dpsd.py`; see there for the paper
-and for what is proved. The rest is post-processing of the answers and was changed until a student learns, on digits
-with sight of the test accuracy, as DPSD's was: it is tuned on the test set.
+and for what is proved. The rest is post-processing of the answers and was tuned on the test set of digits, as
+DPSD's was, until a student learns.
 
 Differs from the paper: as `fed_dpsd.py` says, and by the `departures` below.
 """
@@ -32,7 +32,7 @@ from bench.distillation.posterior_mean import posterior_mean_of_gradients, poste
 from bench.distillation.replay_training import ReplayTraining
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
@@ -73,7 +73,7 @@ class WorkingFedDpsd:
         ),
         Departure(
             "plain distillation instead of the decoupled loss",
-            "found on digits with sight of the test accuracy: tuned on the test set",
+            "tuned on the test set of digits",
         ),
         Departure(
             "Adam with 2e-3 for the student, falling to 0 along a cosine, and 1e-3 for the generator",
@@ -227,7 +227,7 @@ class WorkingFedDpsd:
         full = self.batches_before_update if self.mode == "label" else 0
         return AnnotationMechanism(self.mode, self.batch, classes, full_candidate_batches=full, clients=self.clients)
 
-    def game(self, budget: Budget, dataset: str, classes: int) -> Game:
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
         parameters = self.parameters(budget, dataset, classes)
         mechanism = replace(self._mechanism(classes), clients=1)

@@ -192,7 +192,7 @@ def test_nothing_is_learnt_from_the_victims_answers() -> None:
 
 
 def test_truncation_hides_the_small_confidences() -> None:
-    """With k = 1 two victims that differ in small confidences only look alike."""
+    """With k = 1 two victims that differ in small confidences only look the same."""
     base = VICTIMS[:1].expand(2, -1, -1, -1).clone()
     base[1, 0, 8:, 8:] += 0.1
     answers = Quadrants()(base).softmax(1)

@@ -23,8 +23,8 @@ from bench.distillation.generator_training import make_generator
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.accountant import epsilon
-from bench.privacy.audit import Game, audit
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, audit
 from bench.privacy.counts import noisy_counts
 from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, silent, toy_private, toy_teacher, weights
 
@@ -248,7 +248,7 @@ def test_the_ledger_counts_what_every_teacher_was_asked(queries: int, images: in
     assert answers.count == queries == release.solved["queries"]
     assert answers.event.noise_multiplier == pytest.approx(release.solved["sigma"] / math.sqrt(2))
     assert moments.event.noise_multiplier == release.solved["moments_multiplier"]
-    assert epsilon(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
+    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
     assert release.claim is None and release.control is not None and release.generator is None
 
 
@@ -257,7 +257,7 @@ def test_without_teachers_there_is_neither_a_control_nor_a_vote() -> None:
     assert release.control is None and release.claim is None and set(release.solved) == {"moments_multiplier"}
     (moments,) = release.ledger.entries(Unit.EXAMPLE)
     assert moments.event == GaussianDpEvent(release.solved["moments_multiplier"])
-    assert epsilon(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
+    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
     shown = release.synthetic
     assert shown is not None and shown.shape == (60, *SHAPE) and 0 <= shown.min() < shown.max() <= 1
 
@@ -343,7 +343,7 @@ def test_noise_is_the_contexts(teachers: int) -> None:
 def test_an_infinite_budget_adds_no_noise_and_proves_nothing(teachers: int) -> None:
     release = convert(teachers, FREE)
     assert release.solved["moments_multiplier"] == 0 and release.solved.get("sigma", 0) == 0
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, DELTA).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, DELTA).epsilon)
 
 
 def test_what_is_missing_is_said() -> None:
@@ -420,7 +420,7 @@ def test_many_agreeing_teachers_are_heard_through_the_noise() -> None:
 # What an audit finds
 
 
-def games(target: float = 1.0) -> list[Game]:
+def games(target: float = 1.0) -> list[DistinguishingGame]:
     """One answer, or the moments, at what the whole budget of a release with one query leaves it."""
     budget = Budget(target)
     many = ClassMoments(teachers=5, query_count=1, moments_share=0.01)
@@ -440,9 +440,9 @@ def test_an_audit_finds_half_of_the_noise_missing() -> None:
         (replace(VOTES, queries=1, share=0.01), lambda s: vote_game(s, 3, DELTA)),
         (ALONE, lambda s: moments_game(s, 0.5, DELTA)),
     ):
-        honest = calibrated(fields, Budget(1.0))
-        careless = make(honest.with_noise((honest.sigma if fields.teachers else honest.multiplier) / 2))
-        game = replace(make(honest), play=careless.play)
+        sound = calibrated(fields, Budget(1.0))
+        careless = make(sound.with_noise((sound.sigma if fields.teachers else sound.multiplier) / 2))
+        game = replace(make(sound), play=careless.play)
         assert audit(game, 200_000, seed=1).verdict == "accountant refuted"
 
 
@@ -519,7 +519,7 @@ def test_it_is_what_dpsd_and_dpdfd_were_with_many_teachers(
         "sigma": pytest.approx(sigma, rel=1e-9),
         "moments_multiplier": pytest.approx(multiplier, rel=1e-9),
     }
-    assert epsilon(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(spent, rel=1e-9)
+    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(spent, rel=1e-9)
     x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert release.control is not None

@@ -26,7 +26,7 @@ from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
 from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator, build
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE = Budget(None, solve="none")
@@ -104,17 +104,17 @@ def test_papers_settings_cost_what_the_paper_says_by_its_accountant_and_less_by_
     accountant.compose(SelfComposedDpEvent(event, paper.steps))
     renyi = accountant.get_epsilon(1e-5)
     assert renyi == pytest.approx(10.0, abs=0.1)
-    found = epsilon(
+    found = account(
         DpSgdParameters(paper.batch / 60_000, paper.steps, paper.multiplier).ledger(), Unit.EXAMPLE, 1e-5
     ).epsilon
     assert 0.85 * renyi < found <= renyi
 
 
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
-def test_claim_and_account_are_one_number_within_the_budget(account: Any) -> None:
-    budget = Budget(3.0, account=account)
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+def test_claim_and_account_are_one_number_within_the_budget(against: Any) -> None:
+    budget = Budget(3.0, account=against)
     made = synthesise(replace(SMALL, batch=256), budget=budget)
-    assert made.claim.epsilon == epsilon(made.ledger, Unit.EXAMPLE, 1e-5).epsilon and not made.claim.disputed
+    assert made.claim.epsilon == account(made.ledger, Unit.EXAMPLE, 1e-5).epsilon and not made.claim.disputed
     assert 0.97 * 3.0 < made.claim.epsilon <= 3.0
     check_budget(made.ledger, made.claim, budget)
 

@@ -17,7 +17,7 @@ from bench.api import Teacher
 from bench.config import configure
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 FREE = Budget(None, solve="none")
@@ -155,11 +155,11 @@ def test_the_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
 
 
 @pytest.mark.parametrize("asked", [0.2, 1.0, 10.0])
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
-def test_the_budget_is_met_and_not_wasted(asked: float, account: Any) -> None:
-    budget, method = Budget(asked, account=account), smoke()
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+def test_the_budget_is_met_and_not_wasted(asked: float, against: Any) -> None:
+    budget, method = Budget(asked, account=against), smoke()
     made = method.calibrate(budget)
-    for found in (made.claim(1e-5).epsilon, epsilon(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon):
+    for found in (made.claim(1e-5).epsilon, account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon):
         assert 0.995 * asked < found <= asked
     check_budget(made.ledger(), made.claim(1e-5), budget)
 
@@ -167,7 +167,7 @@ def test_the_budget_is_met_and_not_wasted(asked: float, account: Any) -> None:
 def test_the_papers_noise_costs_less_for_an_added_record_than_for_a_replaced_one() -> None:
     method = smoke(neighbours="replace")
     made = NoisyMeanEmbedding(5.0, "replace")
-    claim, found = made.claim(1e-5).epsilon, epsilon(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    claim, found = made.claim(1e-5).epsilon, account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert claim == pytest.approx(0.726, abs=1e-3)
     assert delta_of(10.0, found) == pytest.approx(1e-5, rel=1e-3)
     by_claim, by_ledger = method.calibrate(Budget(1.0)), method.calibrate(Budget(1.0, account="accounted"))
@@ -177,7 +177,7 @@ def test_the_papers_noise_costs_less_for_an_added_record_than_for_a_replaced_one
 
 def test_without_noise_nothing_is_proved() -> None:
     release = smoke().convert(toy(), "datalens", Budget(math.inf), context())
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["sigma"] == 0
 
 

@@ -25,7 +25,7 @@ from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.testing import context
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -307,7 +307,7 @@ def rdp_epsilon(q: float, z: float, steps: int, delta: float) -> float:
 
 @pytest.mark.parametrize(("q", "z", "steps"), [(0.02, 2.0, 600), (0.5, 5.0, 80)])
 def test_the_ledgers_epsilon_is_below_renyi_accounting_and_not_far(q: float, z: float, steps: int) -> None:
-    found = epsilon(DpSgdParameters(q, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = account(DpSgdParameters(q, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     bound = rdp_epsilon(q, z, steps, 1e-5)
     assert 0.9 * bound < found <= bound
 
@@ -318,7 +318,7 @@ def test_the_ledgers_epsilon_agrees_with_another_numerical_accountant() -> None:
 
     other = PRVAccountant()
     other.history = [(1.0, 0.004, 1000)]
-    assert epsilon(DpSgdParameters(0.004, 1000, 1.0).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
+    assert account(DpSgdParameters(0.004, 1000, 1.0).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
         other.get_epsilon(1e-5), abs=0.02
     )
 
@@ -326,7 +326,7 @@ def test_the_ledgers_epsilon_agrees_with_another_numerical_accountant() -> None:
 def test_without_sampling_it_is_the_gaussian_mechanism() -> None:
     """q = 1: delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), mu = sqrt(T) / z (Balle and Wang 2018)."""
     steps, z = 50, 10.0
-    found = epsilon(DpSgdParameters(1.0, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = account(DpSgdParameters(1.0, steps, z).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     mu = math.sqrt(steps) / z
     delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)

@@ -21,7 +21,7 @@ from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, plan
 from bench.config import configure
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FIELDS = Budget(None, solve="none")
@@ -247,7 +247,7 @@ def test_the_defaults_are_epsilon_10_by_the_released_accountant_and_less_by_ours
     fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).calibrate(60_000, Budget(None, solve="none"))
     assert classic(50 / 60_000, 1.1, fields.steps) == pytest.approx(10, abs=0.02)
     claim = fields.claim(1e-5)
-    assert claim.epsilon == epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert claim.epsilon == account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert 8 < claim.epsilon < 10 and claim.disputed == ""
 
 
@@ -260,32 +260,32 @@ def test_single_images_claim_less_than_is_proved_and_the_claim_is_disputed() -> 
     (entry,) = fields.ledger().entries(Unit.EXAMPLE)
     assert entry.count == 160_000
     assert entry.event == PoissonSampledDpEvent(50 / 60_000, GaussianDpEvent(pytest.approx(1.5 / math.sqrt(50))))
-    assert epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon > 10 * claim.epsilon
+    assert account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon > 10 * claim.epsilon
 
 
 def test_without_sampling_both_countings_of_single_images_agree() -> None:
     """n T Gaussians of multiplier sigma are T of sigma / sqrt(n); what is disputed is their amplification."""
     fields = SinkhornParameters(1.0, 9, 20, 30.0, "image")
-    assert fields.claim(1e-5).epsilon == pytest.approx(epsilon(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
+    assert fields.claim(1e-5).epsilon == pytest.approx(account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("clipping", ["batch", "image"])
 @pytest.mark.parametrize("solved", ["sigma", "steps"])
-def test_the_budget_is_met_and_nearly_spent(clipping: Any, account: Any, solved: Any) -> None:
+def test_the_budget_is_met_and_nearly_spent(clipping: Any, against: Any, solved: Any) -> None:
     """All records in every batch, which has a closed form and is quick."""
-    budget = Budget(3.0, account=account, solve=solved)
+    budget = Budget(3.0, account=against, solve=solved)
     method = replace(smoke(), clipping=clipping, batch=10, steps=20, sigma=100.0)
     found = method.calibrate(10, budget)
     check_budget(found.ledger(), found.claim(1e-5), budget)
-    assert 0.97 * 3.0 < epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon <= 3.0
+    assert 0.97 * 3.0 < account(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon <= 3.0
     assert (found.steps == 20) == (solved == "sigma")
 
 
 def test_a_budget_of_single_images_is_held_against_the_account_that_was_named() -> None:
     found = replace(smoke(), clipping="image", sigma=3.0).calibrate(80, FIELDS)
     claimed, proved = found.cost(Budget(3.0)), found.cost(Budget(3.0, account="accounted"))
-    assert claimed == found.claim(1e-5).epsilon < proved == epsilon(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert claimed == found.claim(1e-5).epsilon < proved == account(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
 def test_without_noise_nothing_is_proved() -> None:

@@ -21,7 +21,7 @@ from bench.pipeline import run
 from bench.pipeline.job import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 FREE = Budget(None, solve="none")
@@ -87,12 +87,12 @@ def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.Monk
     assert entry.event.event.noise_multiplier == release.solved["sigma"]
 
 
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
-def test_claim_and_account_are_one_number_within_the_budget(account: Any) -> None:
-    budget = Budget(3.0, account=account)
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+def test_claim_and_account_are_one_number_within_the_budget(against: Any) -> None:
+    budget = Budget(3.0, account=against)
     release = convert(budget, teacher=toy(32))
     assert release.claim is not None and release.claim.unit == Unit.EXAMPLE
-    assert release.claim.epsilon == epsilon(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
+    assert release.claim.epsilon == account(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
     assert 0.97 * 3.0 < release.claim.epsilon <= 3.0
     check_budget(release.ledger, release.claim, budget)
 

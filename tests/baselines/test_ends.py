@@ -21,7 +21,7 @@ from bench.config import configure
 from bench.distillation.data_free_kd import distil
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 BOTH = pytest.mark.parametrize("cls", [LabelSmoothing, NonPrivateKd])
@@ -55,7 +55,7 @@ def test_nothing_is_promised_and_the_ledger_says_why(cls: type[Any], units: set[
     assert release.claim is None and cls.unit == "none"
     assert {e.unit for e in release.ledger.entries()} == units
     assert all(e.event == NonPrivateDpEvent() and e.why for e in release.ledger.entries())
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def test_needs() -> None:

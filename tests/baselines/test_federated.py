@@ -21,7 +21,7 @@ from bench.config import configure
 from bench.data.partition import partition
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.seeds import derive
 from bench.teachers.federated import Clients, Federation, State, batches, snapshot, weighted_mean
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -351,7 +351,7 @@ def test_nothing_is_promised_and_the_ledger_says_why(cls: type[Any]) -> None:
     assert {e.unit for e in release.ledger.entries()} == {Unit.EXAMPLE, Unit.CLIENT}
     assert all(e.event == NonPrivateDpEvent() and e.why for e in release.ledger.entries())
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
-        assert math.isinf(epsilon(release.ledger, unit, 1e-5).epsilon)
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
 
 
 @BOTH

@@ -20,7 +20,7 @@ from bench.data.partition import by_hash
 from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE = Budget(None, solve="none")
@@ -42,7 +42,7 @@ def synthesise(method: GsWgan, data: tuple[Tensor, Tensor] | None = None, budget
 
 
 def accounted(plan: GsWganParameters) -> float:
-    return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    return account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
 def test_the_papers_epsilon_is_what_its_accounting_gives() -> None:
@@ -256,8 +256,8 @@ def test_the_budget_determines_the_noise_by_the_account_it_names(mode: Any, acco
 
 @pytest.mark.parametrize("mode", ["certified", "published"])
 def test_the_budget_determines_the_steps(mode: Any) -> None:
-    for account in ("claimed", "accounted"):
-        budget = Budget(6.0, solve="steps", account=account)  # type: ignore[arg-type]
+    for against in ("claimed", "accounted"):
+        budget = Budget(6.0, solve="steps", account=against)  # type: ignore[arg-type]
         plan = calibrate(replace(SMALL, mode=mode, sigma=6.0).parameters(context()), budget)
         assert plan.cost(budget) <= 6.0 < replace(plan, steps=plan.steps + 1).cost(budget)
 
@@ -265,7 +265,7 @@ def test_the_budget_determines_the_steps(mode: Any) -> None:
 def test_without_noise_nothing_is_proved_or_claimed() -> None:
     made = synthesise(SMALL, budget=Budget(math.inf))
     assert made.solved["sigma"] == 0 and math.isinf(made.claim.epsilon)
-    assert math.isinf(epsilon(made.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(made.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32), (1, 10, 14)])

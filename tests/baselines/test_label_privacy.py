@@ -28,7 +28,7 @@ from bench.dp_training.label_privacy import respond, response_probabilities
 from bench.dp_training.noisy_label_training import LabelPrivate
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private
@@ -193,7 +193,7 @@ def test_without_noise_every_label_is_kept(cls: type[LabelPrivate]) -> None:
     assert torch.equal(Alibi()._noisy(labels, 4, 0.0, rng), F.one_hot(labels, 4).double())
     release = convert(cls, Budget(math.inf))
     assert release.claim is not None and math.isinf(release.claim.epsilon)
-    assert math.isinf(epsilon(release.ledger, Unit.LABEL, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.LABEL, 1e-5).epsilon)
 
 
 # The losses.
@@ -295,12 +295,12 @@ def test_noise_on_one_hot_labels_has_the_scale_that_is_accounted(noise: Any, fac
 @pytest.mark.parametrize("cls", METHODS)
 def test_a_label_costs_epsilon_itself_and_a_record_everything(cls: type[LabelPrivate], eps: float) -> None:
     release = convert(cls, Budget(eps))
-    found = epsilon(release.ledger, Unit.LABEL, 1e-5)
+    found = account(release.ledger, Unit.LABEL, 1e-5)
     assert found.epsilon == pytest.approx(eps, rel=1e-3) and found.epsilon <= eps * (1 + 1e-9)
     assert release.claim is not None and release.claim.epsilon == eps
     assert release.claim.unit == Unit.LABEL and release.claim.delta == 0
     assert release.solved["label_epsilon"] == eps
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     (label,), (example,) = release.ledger.entries(Unit.LABEL), release.ledger.entries(Unit.EXAMPLE)
     assert label.count == (2 if cls is Alibi else 1) and example.event == NonPrivateDpEvent()
 
@@ -439,7 +439,7 @@ def test_stages_are_disjoint_and_complete(records: int, share: float) -> None:
     assert records == 4 or not torch.equal(first, again)
 
 
-def test_the_second_stage_asks_with_the_first_models_opinion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_stage_asks_with_the_first_models_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prior sharpened by the temperature, of records that the first stage did not see."""
     priors: list[Tensor] = []
 
@@ -455,16 +455,16 @@ def test_the_second_stage_asks_with_the_first_models_opinion(monkeypatch: pytest
         trained.append(records)
         if len(trained) == 1:
             outside = [r for r in range(len(images)) if r not in set(records.tolist())]
-            opinions.update({r: model(images[r : r + 1].float() / 255).detach()[0] for r in outside})
+            logits.update({r: model(images[r : r + 1].float() / 255).detach()[0] for r in outside})
 
-    opinions: dict[int, Tensor] = {}
+    logits: dict[int, Tensor] = {}
     monkeypatch.setattr(lp_2st, "rr_with_prior", spy)
     monkeypatch.setattr(LabelPrivate, "train", watch)
     release = convert(Lp2st, Budget(2.0), temperature="0.5", share="0.5")
     first, second = priors
     assert torch.equal(first, torch.full((40, CLASSES), 1 / CLASSES))
     _, numbers = stages(80, 0.5, context().generator("lp-2st/stages"))
-    expected = torch.stack([(opinions[r] / 0.5).softmax(0) for r in numbers.tolist()])
+    expected = torch.stack([(logits[r] / 0.5).softmax(0) for r in numbers.tolist()])
     torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-5)
     assert set(numbers.tolist()) <= set(trained[1].tolist()) and len(trained[1]) <= 80
     assert 1 <= release.solved["mean_candidates"] <= CLASSES

@@ -32,7 +32,7 @@ from bench.dp_training import clipping
 from bench.dp_training.private_gradient import PrivateGradient
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
@@ -301,7 +301,7 @@ def test_the_authors_settings_are_their_epsilon() -> None:
     """0.986 of the script for epsilon 1, delta 1e-5; the ledger's own number is below it."""
     assert AUTHORS.claim(1e-5).epsilon == pytest.approx(0.986, abs=5e-4)
     assert P3gm().calibrate(63_000, FREE) == AUTHORS
-    assert 0.8 < epsilon(AUTHORS.ledger(), Unit.EXAMPLE, 1e-5).epsilon < 0.986
+    assert 0.8 < account(AUTHORS.ledger(), Unit.EXAMPLE, 1e-5).epsilon < 0.986
 
 
 @pytest.mark.parametrize(("q", "sigma"), [(0.005, 1.4), (0.2, 3.0), (0.02, 0.7)])
@@ -364,7 +364,7 @@ def test_a_budget_that_the_first_phase_overspends_is_refused_in_one_line() -> No
 @pytest.mark.parametrize("silent", ["noise_components", "noise_mixture", "noise_steps", "noise_mean"])
 def test_a_phase_without_noise_makes_everything_infinite(silent: str) -> None:
     plan = replace(P3gm(mean="paid"), **{silent: 0.0}).calibrate(60_000, FREE)
-    assert math.isinf(plan.renyi_epsilon(1e-5)) and math.isinf(epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(plan.renyi_epsilon(1e-5)) and math.isinf(account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def test_an_infinite_budget_has_no_noise() -> None:

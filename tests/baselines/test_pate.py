@@ -32,7 +32,7 @@ from bench.distillation.vote_bounds import (
 )
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
@@ -130,20 +130,20 @@ def test_the_claim_is_no_smaller_than_what_is_proved_and_images_cost_nothing() -
         plan = method.plan(FIELDS, "toy")
         claimed, bare = method.claim(plan, 1e-5), replace(method, images="strokes").claim(plan, 1e-5)
         assert claimed == bare and method.ledger(plan).to_json() == plan.ledger().to_json()
-        assert claimed.epsilon >= epsilon(method.ledger(plan), Unit.EXAMPLE, 1e-5).epsilon
+        assert claimed.epsilon >= account(method.ledger(plan), Unit.EXAMPLE, 1e-5).epsilon
 
 
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("images", ["public", "strokes"])
 @BOTH
-def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, account: Any) -> None:
-    budget = Budget(3.0, account=account)
+def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against: Any) -> None:
+    budget = Budget(3.0, account=against)
     release = convert(cls, budget, images=images, query_count="4", **({"answers": "3"} if cls is PateGnmax else {}))
     check_budget(release.ledger, release.claim, budget)
     assert release.claim is not None
     spent = release.claim.epsilon
-    if account == "accounted":
-        spent = epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+    if against == "accounted":
+        spent = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
     assert 0.99 * 3.0 < spent <= 3.0
 
 
@@ -161,7 +161,7 @@ def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
     answers, threshold = ledger.entries(Unit.EXAMPLE)
     assert (answers.event, answers.count) == (GaussianDpEvent(4 / math.sqrt(2)), 8)
     assert (threshold.event, threshold.count) == (GaussianDpEvent(15.0), 16)
-    mu, found = math.sqrt(16 / 225 + 8 * 2 / 16), epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
+    mu, found = math.sqrt(16 / 225 + 8 * 2 / 16), account(ledger, Unit.EXAMPLE, 1e-5).epsilon
     delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)
 
@@ -212,7 +212,7 @@ def test_data_free_images_touch_no_record(cls: type[Any], images: str) -> None:
 def test_private_images_are_unprotected_and_said_to_be(cls: type[Any]) -> None:
     assert smoke(cls, images="private").needs == {"teacher_ensemble", "private_data"}
     release = convert(cls, of=toy(private=toy_private()), images="private")
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon <= 10 and "not charged" in release.claim.source
     assert release.synthetic is None and release.control is None
 
@@ -533,12 +533,12 @@ def test_but_for_the_images_it_is_what_it_was(
     given = {"images": images, "query_count": "20", "unlabelled": "30", "steps": "30", "teachers": "3", "batch": "16",
              "teacher_net": "shard-cnn"} | ({"answers": "10"} if cls is PateGnmax else {})  # fmt: skip
     method = configure(cls, "paper" if variant == "printed" else "quick", given, "method", variant)
-    account: Any = "claimed" if images == "private" else "accounted"
+    against: Any = "claimed" if images == "private" else "accounted"
     of = toy(private=toy_private())  # leaves torch seeded
-    release = method.convert(of, "datalens", Budget(8.0, account=account), replace(context(), seed=3))
+    release = method.convert(of, "datalens", Budget(8.0, account=against), replace(context(), seed=3))
     assert {name: release.solved[name] for name in solved} == pytest.approx(solved, rel=1e-9)
     assert release.claim is not None and release.claim.epsilon == pytest.approx(claimed, rel=1e-6)
-    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(proved, rel=1e-6)
+    assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(proved, rel=1e-6)
     x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.allclose(release.student.eval()(x), torch.tensor(logits), atol=1e-4)

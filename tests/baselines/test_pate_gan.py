@@ -21,7 +21,7 @@ from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
@@ -228,17 +228,17 @@ def test_the_exact_sigma_of_gaussian_votes() -> None:
     assert plan.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
 
 
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("solved", ["sigma", "steps"])
 @LAWS
-def test_the_budget_is_met_and_nearly_spent(votes: Any, account: Any, solved: Any) -> None:
-    budget = Budget(3.0, account=account, solve=solved)
+def test_the_budget_is_met_and_nearly_spent(votes: Any, against: Any, solved: Any) -> None:
+    budget = Budget(3.0, account=against, solve=solved)
     method = replace(smoke(), votes=votes, scale=20.0, batch=1)
     plan, delta = method.calibrate(budget), budget.delta
-    claimed, proved = method.formula(plan, delta), epsilon(plan.ledger(), Unit.EXAMPLE, delta).epsilon
+    claimed, proved = method.formula(plan, delta), account(plan.ledger(), Unit.EXAMPLE, delta).epsilon
     assert proved <= claimed * (1 + 1e-9)
     check_budget(plan.ledger(), None, replace(budget, account="accounted"))
-    assert 0.95 * 3.0 < (claimed if account == "claimed" else proved) <= 3.0
+    assert 0.95 * 3.0 < (claimed if against == "claimed" else proved) <= 3.0
 
 
 def test_steps_are_whole_rounds() -> None:

@@ -31,7 +31,7 @@ from bench.pipeline import run
 from bench.pipeline.job import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget, epsilon
+from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE = Budget(None, solve="none")
@@ -350,23 +350,23 @@ def prv(multipliers: list[float], q: float, delta: float) -> float:
 @pytest.mark.parametrize("schedule", ["exponential", "polynomial"])
 def test_the_ledger_of_a_schedule_agrees_with_two_other_accountants(schedule: Any) -> None:
     plan = DpSgdParameters(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))
-    found = epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert found == pytest.approx(prv(plan.multipliers(), 0.02, 1e-5), abs=0.02)
     bound = renyi(plan.multipliers(), 0.02, 1e-5)
     assert 0.6 * bound < found <= bound
 
 
 @pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
-def test_claim_and_account_are_one_number_within_the_budget(name: str, account: Any) -> None:
-    budget = Budget(3.0, account=account)
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+def test_claim_and_account_are_one_number_within_the_budget(name: str, against: Any) -> None:
+    budget = Budget(3.0, account=against)
     release = convert(name, budget)
     assert (
         release.claim is not None
         and release.claim.unit == Unit.EXAMPLE
         and METHODS[name].source in (release.claim.source)
     )
-    assert release.claim.epsilon == epsilon(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
+    assert release.claim.epsilon == account(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
     assert 0.97 * 3.0 < release.claim.epsilon <= 3.0
     check_budget(release.ledger, release.claim, budget)
 
@@ -375,7 +375,7 @@ def test_claim_and_account_are_one_number_within_the_budget(name: str, account: 
 def test_an_infinite_budget_has_no_noise_and_no_promise(name: str) -> None:
     release = convert(name, NO_NOISE)
     assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def test_gm_dp_pays_what_dp_sgd_pays() -> None:
@@ -496,7 +496,7 @@ def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
 def test_plain_zcdp_has_the_cards_values(epochs: int, sigma: float) -> None:
     """rho = 0.78197 gives 6.783; at q = 1 a pass is one Gaussian."""
     assert sampled_zcdp_epsilon([sigma] * epochs, 1.0, 1e-5) == pytest.approx(6.783, rel=2e-3)
-    assert epsilon(DpSgdParameters(1.0, epochs, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
+    assert account(DpSgdParameters(1.0, epochs, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(
         5.68, rel=2e-3
     )
 
@@ -538,7 +538,7 @@ def test_without_noise_nothing_is_claimed(z: float) -> None:
 )
 def test_the_claim_is_above_the_account_but_for_small_noise(q: float, sigma: float, steps: int, holds: bool) -> None:
     """Why the ledger, and not the theorem, is what is proved."""
-    accounted = epsilon(DpSgdParameters(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    accounted = account(DpSgdParameters(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert (sampled_zcdp_epsilon([sigma] * steps, q, 1e-5) >= accounted) == holds
 
 
@@ -549,10 +549,10 @@ def planned(budget: Budget, **given: Any) -> DpSgdParameters:
     return method._calibrate(method.settings("mnist"), 10_000, budget)
 
 
-def cost(plan: DpSgdParameters, account: str) -> float:
-    if account == "claimed":
+def cost(plan: DpSgdParameters, against: str) -> float:
+    if against == "claimed":
         return sampled_zcdp_epsilon(plan.multipliers(), plan.sampling, 1e-5)
-    return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    return account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
@@ -597,8 +597,8 @@ def test_nothing_to_solve(budget: Budget, z: float) -> None:
 
 
 def test_zcdps_release_claims_its_theorem_and_stays_within_either_number() -> None:
-    for account in ("claimed", "accounted"):
-        budget = Budget(3.0, account=account)  # type: ignore[arg-type]
+    for against in ("claimed", "accounted"):
+        budget = Budget(3.0, account=against)  # type: ignore[arg-type]
         release = convert("zcdp", budget)
         assert release.claim is not None and "Yu et al." in release.claim.source
         check_budget(release.ledger, release.claim, budget)

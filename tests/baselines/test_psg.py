@@ -27,7 +27,7 @@ from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE, NO_NOISE = Budget(None, solve="none"), Budget(math.inf)
@@ -241,7 +241,7 @@ def test_the_ledger_holds_sampled_gaussians_and_its_epsilon_is_below_renyi_accou
     assert entry.event == PoissonSampledDpEvent(16 / 80, GaussianDpEvent(2.0))
     other = RdpAccountant()
     other.compose(SelfComposedDpEvent(entry.event, 20))
-    found, bound = epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon, other.get_epsilon(1e-5)
+    found, bound = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon, other.get_epsilon(1e-5)
     assert 0.85 * bound < found <= bound
     assert release.claim is not None and release.claim.epsilon == found and not release.claim.disputed
 
@@ -259,11 +259,11 @@ def test_the_papers_steps_and_noise() -> None:
 def test_the_budget_determines_noise_or_steps() -> None:
     plugin = method(multiplier=30.0, passes=1)
     by_noise, by_steps = convert(plugin, Budget(2.0)), convert(plugin, Budget(0.3, solve="steps"))
-    assert 0.97 * 2 < epsilon(by_noise.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 2
+    assert 0.97 * 2 < account(by_noise.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 2
     assert by_noise.solved["steps"] == 4 and by_noise.solved["sigma"] > 1
     assert by_steps.solved["sigma"] == 30.0 and by_steps.solved["steps"] > 4
-    assert epsilon(by_steps.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 0.3
-    assert math.isinf(epsilon(convert(plugin, NO_NOISE).ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert account(by_steps.ledger, Unit.EXAMPLE, 1e-5).epsilon <= 0.3
+    assert math.isinf(account(convert(plugin, NO_NOISE).ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def test_the_set_is_balanced_and_made_of_pixels() -> None:

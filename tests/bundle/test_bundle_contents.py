@@ -118,7 +118,7 @@ def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
 def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path) -> None:
     given = {"sigma": 2.0, "answered": 7, "bandwidth": 3.5, "mean_candidates": 2.5, "made_up": 1.0, "steps": 4}
     assert solved.public("dp-sgd", given) == {"sigma": 2.0, "steps": 4.0}
-    assert solved.public("somebody-elses", given) == {}
+    assert solved.public("third-party", given) == {}
     assert not set(solved.PUBLIC) & set(solved.WITHHELD)
 
 

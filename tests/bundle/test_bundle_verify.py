@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def renew(folder: Path) -> None:
-    """Make the manifest fit again, as somebody does who means to deceive."""
+    """Make the manifest fit again, as a forger does."""
     listed = read(folder / "MANIFEST.json")
     sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in listed["files"]}
     (folder / "MANIFEST.json").write_text(json.dumps(listed | {"files": sums}))
@@ -114,7 +114,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
         account(lambda p: p["accounted"]["label"].update(epsilon=0.5)),
         ["unit label: epsilon 0.5", "the ledger gives 1 "],
     ),
-    "finite in place of infinite": (
+    "finite instead of infinite": (
         account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
         ["unit example: epsilon 1 ", "gives inf"],
     ),
@@ -139,7 +139,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "card": (smaller_in_card, ["README.md is not the card of privacy.json", "| accounted | 1 |"]),
     "more classes": (model(lambda m: m.update(classes=11)), ["do not fit"]),
     "other network": (model(lambda m: m.update(architecture="tanh-cnn")), ["do not fit"]),
-    "a path as network": (model(lambda m: m.update(architecture="hf-hub:somebody/net")), ["not a network name"]),
+    "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["not a network name"]),
     "no shape": (model(lambda m: m["input"].update(shape=[1])), ["describes no student"]),
     "not finite": (not_finite, ["not finite"]),
 }

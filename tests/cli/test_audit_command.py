@@ -13,7 +13,7 @@ import pytest
 
 from bench import registry
 from bench.cli import main
-from bench.privacy.audit import Game
+from bench.privacy.audit import DistinguishingGame
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 RELEASE = ["audit", "release", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
@@ -84,7 +84,7 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
         def check(self, *given: Any) -> None:
             asked.append(given)
 
-        def game(self, budget: Any, dataset: str, classes: int) -> Game:
+        def game(self, budget: Any, dataset: str, classes: int) -> DistinguishingGame:
             import torch
 
             asked.append((budget, dataset, classes))
@@ -92,7 +92,7 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
             def play(world: bool, n: int, generator: torch.Generator) -> torch.Tensor:
                 return torch.randn(n, 1, generator=generator) + 3 * world
 
-            return Game(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
+            return DistinguishingGame(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
 
     monkeypatch.setattr(registry, "settle", lambda kind, name, variant: "printed")
     monkeypatch.setattr(registry, "load", lambda kind, name, variant: Made)

@@ -232,7 +232,7 @@ def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--paper", "nobody", "--table", "Table I"], "known: dp-dfd, dpdfd, dgd, dpsd"),
+        (["--paper", "unknown", "--table", "Table I"], "known: dp-dfd, dpdfd, dgd, dpsd"),
         (["--paper", "dgd", "--table", "Table 9"], "known: Table I, Table II"),
         (["--paper", "dgd", "--table", "Table I", "--dataset", "svhn"], "which has mnist, fmnist"),
         (["--paper", "dgd", "--table", "Table I", "--boards", "nowhere"], "no board in nowhere"),

@@ -105,7 +105,7 @@ def test_disjoint_needs_two_private_classes(classes: int, name: str) -> None:
 
 @pytest.mark.parametrize("total", [12, 61, 200])
 def test_a_public_part_is_half_of_the_attackers_and_takes_nothing_else(total: int) -> None:
-    """The teachers' records stay, the attacker keeps the smaller hashes, and the test set (all 255) is nobody's."""
+    """The teachers' records stay, the attacker keeps the smaller hashes, and the test set (all 255) is no one's."""
     of = make("toy", total)
     without, found = data.split(of, "iid"), data.split(of, "iid", public=True)
     assert without.public is None and data.public_part(of, without) is None

@@ -124,7 +124,7 @@ def test_disjoint_images_are_the_worst_replacement_and_move_the_release_by_root_
     assert moved(one, other, torch.eye(PIXELS), weight, pooled) == pytest.approx(math.sqrt(2), abs=1e-5)
 
 
-def test_images_alike_move_the_release_as_their_inner_product_says() -> None:
+def test_similar_images_move_the_release_as_their_inner_product_says() -> None:
     """Same class, a^2 = w: w (2 - 2 t) + (1 - w) (2 - 2 t^2)."""
     data, mixed = records(20), pixel(0) + pixel(1)
     t = 1 / math.sqrt(2)
@@ -253,14 +253,14 @@ def test_whatever_the_noise_there_are_finite_images(weight: float, pooled: bool,
     assert torch.bincount(classes).tolist() == [17, 17, 16]
 
 
-def spiked(entry: float, alike: bool, d: int = 60, size: int = 1000) -> tuple[Moments, Tensor]:
+def spiked(entry: float, shared: bool, d: int = 60, size: int = 1000) -> tuple[Moments, Tensor]:
     """Second moments of covariances 0.6 v v^T + 0.4 / (d - 1) (1 - v v^T), with Wigner noise, and the covariances.
 
     Args:
         entry: standard deviation of the noise on an entry of a covariance.
     """
     rng = torch.Generator().manual_seed(5)
-    axes = torch.linalg.qr(torch.randn(d, d, generator=rng))[0][:, [0, 0, 0] if alike else [0, 1, 2]]
+    axes = torch.linalg.qr(torch.randn(d, d, generator=rng))[0][:, [0, 0, 0] if shared else [0, 1, 2]]
     lines = torch.einsum("ik,jk->kij", axes, axes)
     true = 0.6 * lines + 0.4 / (d - 1) * (torch.eye(d) - lines)
     above = torch.randn(3, d, d, generator=rng).triu(1)
@@ -272,7 +272,7 @@ def spiked(entry: float, alike: bool, d: int = 60, size: int = 1000) -> tuple[Mo
 def test_an_eigenvalue_loses_what_noise_added_to_it() -> None:
     """Entries of standard deviation e lift 0.6 to 0.6 + d e^2 / 0.6 (Baik, Ben Arous, Peche); here by 0.1."""
     entry = math.sqrt(0.1 * 0.6 / 300)
-    noisy = spiked(entry, alike=False, d=300)[0].second / 1000
+    noisy = spiked(entry, shared=False, d=300)[0].second / 1000
     raw = torch.linalg.eigvalsh(noisy)
     factors = _without_noise(noisy, torch.full((3,), 2 * math.sqrt(300) * entry))
     found = torch.linalg.eigvalsh(factors @ factors.transpose(1, 2))
@@ -286,11 +286,11 @@ def test_under_noise_covariances_shrink_to_the_common_one_and_without_stay_apart
         return float((matrices - matrices.mean(0)).norm())
 
     for entry in (0.005, 0.01):
-        alike, true = spiked(entry, alike=True)
-        found = covariances(gaussians(alike))
-        assert apart(found) < 0.2 * apart(alike.second / 1000)
-        assert float((found - true).norm()) < 0.5 * float((alike.second / 1000 - true).norm())
-    different, true = spiked(1e-4, alike=False)
+        shared, true = spiked(entry, shared=True)
+        found = covariances(gaussians(shared))
+        assert apart(found) < 0.2 * apart(shared.second / 1000)
+        assert float((found - true).norm()) < 0.5 * float((shared.second / 1000 - true).norm())
+    different, true = spiked(1e-4, shared=False)
     assert apart(covariances(gaussians(different))) == pytest.approx(apart(true), rel=0.02)
 
 
@@ -336,7 +336,7 @@ def test_bases_are_orthonormal_and_know_nothing_of_what_happened_before(name: st
     once = make(d)
     after = torch.rand(1)
     torch.manual_seed(1)
-    assert torch.equal(torch.rand(1), after), "a basis must not use up anybody else's random numbers"
+    assert torch.equal(torch.rand(1), after), "a basis must not use up another's random numbers"
     torch.manual_seed(2)
     assert torch.equal(once, make(d))
     assert d <= once.shape[1] < d + 3

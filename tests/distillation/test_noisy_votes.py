@@ -1,4 +1,4 @@
-"""Noisy votes: the noise's law and scale, how often an answer flips, what the ledger is told, what a budget allows."""
+"""Noisy votes: the noise's law and scale, how often an answer flips, what the ledger is told, calibration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 
-from bench.distillation.noisy_votes import AGREEMENTS, Aggregation, VotePlan, ask, posterior, solve, vote_game
+from bench.distillation.noisy_votes import AGREEMENTS, Aggregation, VotePlan, ask, calibrate, posterior, vote_game
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.privacy.claims import dgd_composition
 
@@ -96,7 +96,7 @@ def test_the_ledger_of_laplace_votes() -> None:
     assert (example.event, example.count) == (LaplaceDpEvent(2.5), 100)
     (query,) = PLAN.ledger().entries(Unit.QUERY)
     assert (query.event, query.count) == (LaplaceDpEvent(5 / 100), 1)
-    one = epsilon(replace(PLAN, queries=1).ledger(), Unit.EXAMPLE, 1e-5)
+    one = account(replace(PLAN, queries=1).ledger(), Unit.EXAMPLE, 1e-5)
     assert one.epsilon == pytest.approx(2 / 5) and one.delta == 0
 
 
@@ -107,7 +107,7 @@ def test_the_ledger_of_gaussian_votes_charges_every_candidate_for_the_threshold(
     assert answers.event == GaussianDpEvent(5 / math.sqrt(2)) and answers.count == 100
     assert asked.event == GaussianDpEvent(20.0) and asked.count == 300
     mu = math.sqrt(100 * 2 / 25 + 300 / 400)
-    found = epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    found = account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     delta = stats.norm.cdf(mu / 2 - found / mu) - math.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)
 
@@ -120,7 +120,7 @@ def test_no_noise_is_no_privacy(noise: Aggregation) -> None:
 
 def test_a_threshold_without_noise_is_no_privacy() -> None:
     ledger = replace(PLAN, aggregation=Aggregation("gaussian", 5.0, 10.0, 0.0)).ledger()
-    assert math.isinf(epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
 def formula(plan: VotePlan) -> float:
@@ -128,19 +128,19 @@ def formula(plan: VotePlan) -> float:
 
 
 def accounted(plan: VotePlan) -> float:
-    return epsilon(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    return account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
 
 
 @pytest.mark.parametrize("target", [1.0, 10.0])
 @pytest.mark.parametrize("cost", [formula, accounted])
 def test_the_noise_meets_the_budget_and_wastes_nothing(cost: object, target: float) -> None:
     assert callable(cost)
-    plan = solve(replace(PLAN, queries=20), cost, Budget(target))
+    plan = calibrate(replace(PLAN, queries=20), cost, Budget(target))
     assert cost(plan) <= target < cost(plan.with_scale(plan.aggregation.scale / 1.001))
 
 
 def test_the_number_of_queries_meets_the_budget() -> None:
-    plan = solve(replace(PLAN, candidates=150), formula, Budget(3.0, solve="steps"))
+    plan = calibrate(replace(PLAN, candidates=150), formula, Budget(3.0, solve="steps"))
     assert formula(plan) <= 3.0 < formula(plan.with_queries(plan.queries + 1))
     assert plan.candidates == math.ceil(1.5 * plan.queries)
 
@@ -151,8 +151,8 @@ def test_the_thresholds_noise_keeps_its_ratio() -> None:
 
 
 def test_no_budget_and_no_end_of_budget() -> None:
-    assert solve(PLAN, formula, Budget(None, solve="none")) == PLAN
-    assert solve(PLAN, formula, Budget(math.inf)).aggregation.scale == 0
+    assert calibrate(PLAN, formula, Budget(None, solve="none")) == PLAN
+    assert calibrate(PLAN, formula, Budget(math.inf)).aggregation.scale == 0
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_no_budget_and_no_end_of_budget() -> None:
 )
 def test_impossible_budgets_are_refused(budget: Budget, says: str) -> None:
     with pytest.raises(BenchError, match=says):
-        solve(PLAN, formula, budget)
+        calibrate(PLAN, formula, budget)
 
 
 def test_the_posterior_by_hand() -> None:
-    """Two classes, every agreement a on a grid, a votes for the one meant: Bayes' rule written out."""
+    """Two classes, every agreement a on a grid, a votes for the one meant: the posterior written out."""
     counts, scale, n = torch.tensor([[7.0, 1.0]]).double(), 5.0, 10
 
     def likelihood(first: float, second: float) -> float:
@@ -201,7 +201,7 @@ def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise
 
 def test_an_audit_does_not_refute_the_votes_and_refutes_a_claim_of_half() -> None:
     plan = VotePlan(Aggregation("laplace", 1.0), 1, 1, 9)
-    honest = vote_game(plan, claimed=2.0, delta=1e-5)
-    assert honest.accounted == pytest.approx(2.0)
-    assert audit(honest, 200_000).verdict == "not refuted"
-    assert audit(replace(honest, claimed=1.0), 200_000).verdict == "refuted"
+    sound = vote_game(plan, claimed=2.0, delta=1e-5)
+    assert sound.accounted == pytest.approx(2.0)
+    assert audit(sound, 200_000).verdict == "not refuted"
+    assert audit(replace(sound, claimed=1.0), 200_000).verdict == "refuted"

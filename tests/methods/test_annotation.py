@@ -1,4 +1,4 @@
-"""What annotation costs, against privacy.md's golden values, and what a budget allows."""
+"""What annotation costs, against privacy.md's golden values, and its calibration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 
 ROWS = AnnotationMechanism("data", batch=256, classes=10)
 LABELS = replace(ROWS, mode="label", batch=4)
@@ -23,7 +23,7 @@ PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.
 )
 def test_one_record_behind_one_teacher(mechanism: AnnotationMechanism, steps: int, expected: float) -> None:
     ledger = mechanism.ledger(replace(PARAMETERS, iterations=steps))
-    assert epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
+    assert account(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_beta_cancels_in_what_is_proved_but_not_in_the_claim() -> None:
 
 def test_one_answer_of_a_batch_costs_less_than_the_teacher_behind_it() -> None:
     ledger = ROWS.ledger(PARAMETERS)
-    assert epsilon(ledger, Unit.QUERY, 1e-5).epsilon < epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
+    assert account(ledger, Unit.QUERY, 1e-5).epsilon < account(ledger, Unit.EXAMPLE, 1e-5).epsilon
 
 
 def test_labels_compose_over_all_answers() -> None:
     ledger = LABELS.ledger(replace(PARAMETERS, iterations=2))
-    assert epsilon(ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(1.0)
-    assert epsilon(ledger, Unit.EXAMPLE, 1e-12).epsilon == pytest.approx(8.0, rel=1e-3)
+    assert account(ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(1.0)
+    assert account(ledger, Unit.EXAMPLE, 1e-12).epsilon == pytest.approx(8.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_labels_compose_over_all_answers() -> None:
     ids=["Eq. 5 as printed", "DPSD-T"],
 )
 def test_what_cannot_be_proved_is_infinite_and_refused(mechanism: AnnotationMechanism) -> None:
-    assert math.isinf(epsilon(mechanism.ledger(PARAMETERS), Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(mechanism.ledger(PARAMETERS), Unit.EXAMPLE, 1e-5).epsilon)
     with pytest.raises(BenchError, match="--account accounted"):
         calibrate(mechanism, PARAMETERS, Budget(8.0, account="accounted"))
 
@@ -90,5 +90,5 @@ def test_steps_do_not_move_the_epsilon_of_one_label() -> None:
 def test_no_budget_keeps_the_fields_and_an_infinite_one_drops_the_noise() -> None:
     assert calibrate(ROWS, PARAMETERS, Budget(None, solve="none")) == PARAMETERS
     free = calibrate(ROWS, PARAMETERS, Budget(math.inf, solve="none"))
-    assert free.sigma == 0 and math.isinf(epsilon(ROWS.ledger(free), Unit.EXAMPLE, 1e-5).epsilon)
+    assert free.sigma == 0 and math.isinf(account(ROWS.ledger(free), Unit.EXAMPLE, 1e-5).epsilon)
     assert math.isinf(ROWS.claim(free, 1e-5).epsilon)

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from methods.dpdfd.dpdfd import Dpdfd
 from methods.dpdfd.working import WorkingDpdfd
 
@@ -46,7 +46,7 @@ def mu_squared(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> list[float]:
 def test_the_golden_values(queries: int, sigma: float, expected: float) -> None:
     """privacy.md, "Many teachers on disjoint shards"."""
     ledger = SUMS.ledger(replace(PARAMETERS, sigma=float(sigma), iterations=queries))
-    assert epsilon(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, abs=5e-4)
+    assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, abs=5e-4)
     assert gaussian_epsilon(math.sqrt(queries) * 2 / sigma) == pytest.approx(expected, abs=5e-4)
 
 
@@ -72,14 +72,14 @@ def test_another_synthetic_image_may_change_every_teachers_answer(teachers: int)
 def test_the_accountant_agrees_with_the_closed_form(sigma: float) -> None:
     ledger = replace(SUMS, batch=4).ledger(replace(PARAMETERS, sigma=sigma))
     expected = gaussian_epsilon(math.sqrt(sum(mu_squared(ledger))))
-    assert epsilon(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, rel=1e-6)
+    assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("target", [0.05, 1.0, 8.0])
 def test_the_budget_is_met_and_used(target: float) -> None:
     mechanism, budget = replace(SUMS, batch=256), Budget(target, account="accounted")
     found = calibrate(mechanism, replace(PARAMETERS, iterations=40), budget)
-    spent = epsilon(mechanism.ledger(found), Unit.EXAMPLE, DELTA).epsilon
+    spent = account(mechanism.ledger(found), Unit.EXAMPLE, DELTA).epsilon
     assert target * (1 - 1e-3) <= spent <= target
     assert found.iterations == 40
 
@@ -109,8 +109,8 @@ def test_a_claimed_budget_is_refused_before_anything_is_trained(method: Any) -> 
 
 
 def test_without_noise_nothing_is_proved() -> None:
-    for account in ("claimed", "accounted"):
-        free = calibrate(SUMS, PARAMETERS, Budget(math.inf, account=account))  # type: ignore[arg-type]
+    for against in ("claimed", "accounted"):
+        free = calibrate(SUMS, PARAMETERS, Budget(math.inf, account=against))  # type: ignore[arg-type]
         assert free.sigma == 0
         for unit in (Unit.EXAMPLE, Unit.QUERY):
             entries = SUMS.ledger(free).entries(unit)

@@ -23,7 +23,7 @@ from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.errors import BenchError
 from bench.nets.vae import VAE
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
 from methods.dgd import working
@@ -127,7 +127,7 @@ def test_golden_student_of_an_accounted_budget() -> None:
         found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
     assert found[0].tolist() == pytest.approx([0.15366, 0.289136, -0.150562, -0.34571], abs=1e-4)
     assert release.solved["scale"] == pytest.approx(1.200054, rel=1e-5)
-    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999551, rel=1e-5)
+    assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999551, rel=1e-5)
     assert release.claim is not None and release.claim.epsilon == pytest.approx(36.254191, rel=1e-5)
 
 
@@ -360,7 +360,7 @@ def test_the_claim_of_gaussian_votes_is_the_accountants_of_the_votes(method: Dgd
 @pytest.mark.parametrize("given", [{"discriminator": "none"}, {"discriminator": "student", "rounds": "2"}])
 def test_accounted_epsilon_is_met_where_the_baseline_is_left_alone(given: dict[str, str]) -> None:
     release = convert(learning(**given), budget=Budget(3.0, account="accounted"))
-    found = epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+    found = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
     assert 2.9 < found <= 3.0
 
 

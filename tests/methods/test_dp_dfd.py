@@ -22,8 +22,8 @@ from bench.distillation.generator_training import BatchStatistics, fixed, l1_act
 from bench.distillation.replay import Answers
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon as accounted_epsilon
-from bench.privacy.audit import Game, audit
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, audit
 from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
 from methods.dp_dfd.accounting import ResponsePlan
 from methods.dp_dfd.dp_dfd import DpDfd, candidates, kl_loss, respond
@@ -152,7 +152,7 @@ def test_golden_student_of_an_accounted_budget() -> None:
         found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
     assert found[0].tolist() == pytest.approx([-0.128323, -0.705059, 0.053403, 0.962063], abs=1e-4)
     assert release.solved["answer_epsilon"] == pytest.approx(0.385105, rel=1e-5)
-    assert accounted_epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999493, rel=1e-5)
+    assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999493, rel=1e-5)
 
 
 # Eq. 2
@@ -182,7 +182,7 @@ def test_the_norm_term_takes_maps_over_batch_and_places_and_moves_the_images() -
     assert float(distance) == pytest.approx(3 + (5 - 1)), "mean 3, variance 5 against 0 and 1"
     distance.backward()
     assert images.grad is not None and images.grad.abs().sum() > 0
-    assert model.num_batches_tracked == 0, "the judge's own statistics stay"
+    assert model.num_batches_tracked == 0, "the discriminator's own statistics stay"
 
 
 def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refused() -> None:
@@ -374,17 +374,17 @@ def test_a_generator_trained_on_the_teacher_is_entered_as_not_private(method: Ei
     assert spy.asked == [16, 16]
     assert any("NonPrivate" in type(e.event).__name__ for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.ledger.entries(Unit.EXAMPLE)[1].count == 32
-    assert math.isinf(accounted_epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
-    assert accounted_epsilon(release.ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(10, rel=1e-3)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert account(release.ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(10, rel=1e-3)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_a_few_answers_add_up(n: int, epsilon: float) -> None:
     ledger = DpDfdWorking(discriminator="student").ledger(ResponsePlan(0.05, n, 1, epsilon))
-    found = accounted_epsilon(ledger, Unit.EXAMPLE, 1e-9)
+    found = account(ledger, Unit.EXAMPLE, 1e-9)
     assert found.epsilon == pytest.approx(n * epsilon, rel=1e-3) and found.epsilon <= n * epsilon * (1 + 1e-9)
-    assert accounted_epsilon(ledger, Unit.QUERY, 1e-9).epsilon == pytest.approx(epsilon, rel=1e-3)
+    assert account(ledger, Unit.QUERY, 1e-9).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_a_few_answers_add_up(n: int, epsilon: float) -> None:
 def test_soft_or_unprotected_answers_have_no_finite_epsilon(method: Either, budget: Budget) -> None:
     release = convert(method, budget=budget)
     for unit in (Unit.EXAMPLE, Unit.QUERY):
-        assert math.isinf(accounted_epsilon(release.ledger, unit, 1e-5).epsilon)
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon == budget.epsilon and release.claim.delta == 0
 
 
@@ -427,7 +427,7 @@ def test_an_accounted_budget_is_met_by_all_answers_together() -> None:
     budget = Budget(4.0, account="accounted")
     method = DpDfdWorking(discriminator="student", stages=2, amount=200)
     found = method.plan(budget, "mnist", 10)
-    cost = accounted_epsilon(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon
+    cost = account(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon
     assert 4 / 200 < found.answer_epsilon < 0.2 and 3.99 < cost <= 4
 
 
@@ -436,8 +436,8 @@ def test_solving_for_the_number_of_stages() -> None:
     method = DpDfdWorking(discriminator="student", stages=2, amount=20, answer_epsilon=0.05)
     found = method.plan(budget, "mnist", 10)
     more = replace(found, stages=found.stages + 1)
-    assert accounted_epsilon(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon <= 4
-    assert accounted_epsilon(method.ledger(more), Unit.EXAMPLE, budget.delta).epsilon > 4
+    assert account(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon <= 4
+    assert account(method.ledger(more), Unit.EXAMPLE, budget.delta).epsilon > 4
 
 
 @pytest.mark.parametrize(
@@ -535,10 +535,10 @@ def test_switching_a_term_of_eq_2_off_changes_what_is_made(term: str) -> None:
 )
 def test_old_answers_are_reused_or_not(monkeypatch: pytest.MonkeyPatch, method: Either, kept: list[int]) -> None:
     seen: list[int] = []
-    honest = Answers.sample
+    original = Answers.sample
 
     def watched(answers: Answers, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        images, targets = honest(answers, count, rng)
+        images, targets = original(answers, count, rng)
         seen.append(sum(map(len, answers.images)))
         return images, targets
 
@@ -579,7 +579,7 @@ class Counting:
 # Audits
 
 
-def game(budget: Budget, classes: int = 10, **fields: Any) -> Game:
+def game(budget: Budget, classes: int = 10, **fields: Any) -> DistinguishingGame:
     return DpDfd(**fields).game(budget, "mnist", classes)
 
 
@@ -605,9 +605,9 @@ def test_the_k_of_before_the_top_two_is_refuted(monkeypatch: pytest.MonkeyPatch)
 
     def planted(labels: Tensor, allowed: Tensor, epsilon: float, generator: torch.Generator) -> Tensor:
         odds = math.inf if int(allowed[0].sum()) == 2 else epsilon
-        return honest(labels, allowed, odds, generator)
+        return original(labels, allowed, odds, generator)
 
-    honest = dp_dfd.selective_response
+    original = dp_dfd.selective_response
     monkeypatch.setattr(dp_dfd, "selective_response", planted)
     for cls in BOTH:
         assert audit(cls().game(Budget(1.0), "mnist", 10), PLAYS).verdict == "accountant refuted"

@@ -20,7 +20,7 @@ from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpdfd import dpdfd
@@ -175,7 +175,7 @@ def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None
     """B = 256, sigma = 100, T = 200: ../shared/privacy.md."""
     ledger = method._mechanism(10).ledger(method.parameters(FREE, 10))
     assert (method.batch, method.sigma, method.iterations) == (256, 100.0, 200)
-    assert epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
+    assert account(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("bound_and_steps", [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)])

@@ -26,8 +26,8 @@ from bench.distillation.noisy_labels import AnnotationParameters
 from bench.errors import BenchError
 from bench.nets import Classifier, Ensemble, SmallNet
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
-from bench.privacy.audit import Game, audit
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame, audit
 from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 from methods.dpdfd import direct_training, dpdfd
@@ -41,7 +41,7 @@ VARIANTS = pytest.mark.parametrize("variant", ["printed", "working"])
 
 
 class Forbidden(nn.Module):
-    """Nobody may ask it."""
+    """No one may ask it."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -99,7 +99,7 @@ def test_the_ledger_counts_what_every_teacher_was_asked(variant: Variant) -> Non
     assert asked == [[16] * 4] * 3, "once about every image"
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert entry.event == GaussianDpEvent(release.solved["sigma"] / 2) and entry.count == 64
-    assert epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(8, rel=1e-3)
+    assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(8, rel=1e-3)
     assert release.claim is None and release.generator is not None
 
 
@@ -160,7 +160,7 @@ def test_student_and_generator_are_updated_as_in_algorithm_1(monkeypatch: pytest
     assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
 
 
-def played(variant: Variant, target: float = 1.0) -> Game:
+def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
     """One answer, at what the whole budget of a release with one answer leaves it."""
     one = {"teachers": "5", "batch": "1", "iterations": "1"}
     return smoke(variant, **one).game(Budget(target, account="accounted"), "x", 3)
@@ -201,7 +201,7 @@ def test_direct_training_never_asks_the_teacher_and_proves_nothing(variant: Vari
     release = convert(variant, private_teacher(), Budget(10.0), data="private")
     (entry,) = release.ledger.entries()
     assert isinstance(entry.event, NonPrivateDpEvent) and entry.unit == Unit.EXAMPLE
-    assert math.isinf(epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
     assert release.claim is not None and release.claim.unit == Unit.EXAMPLE and 9.9 < release.claim.epsilon <= 10
     assert release.claim.source == "DPDFD, Theorem 3, on private images"
     assert release.generator is None and release.synthetic is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.privacy import Budget, Unit
-from bench.privacy.audit import Game, audit
+from bench.privacy.audit import DistinguishingGame, audit
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("variant", [Dpsd, WorkingDpsd], ids=["printed", "
 Variant = type[Dpsd] | type[WorkingDpsd]
 
 
-def game(budget: Budget, variant: Variant = Dpsd, **fields: Any) -> Game:
+def game(budget: Budget, variant: Variant = Dpsd, **fields: Any) -> DistinguishingGame:
     return variant(**fields).game(budget, "mnist", 10)
 
 
@@ -51,9 +51,9 @@ def test_data_mode_is_what_its_ledger_says(variant: Variant, fields: dict[str, A
 @BOTH
 def test_the_audit_measures_the_noise_that_the_method_adds(variant: Variant) -> None:
     """The same game with half of the noise, and the ledger of the whole, is refuted."""
-    honest, careless = game(QUERY_1, variant), game(Budget(3.0, account="accounted", unit=Unit.QUERY), variant)
-    assert audit(honest, PLAYS).lower_bound < 1
-    found = audit(replace(careless, accounted=honest.accounted), PLAYS)
+    sound, careless = game(QUERY_1, variant), game(Budget(3.0, account="accounted", unit=Unit.QUERY), variant)
+    assert audit(sound, PLAYS).lower_bound < 1
+    found = audit(replace(careless, accounted=sound.accounted), PLAYS)
     assert found.verdict == "accountant refuted"
 
 

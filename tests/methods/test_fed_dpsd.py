@@ -21,7 +21,7 @@ from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.fed_dpsd import fed_dpsd
@@ -242,8 +242,8 @@ def test_the_ledger_of_label_mode(variant: Variant, counts: list[tuple[int, int]
         assert sum(e.count for e in entries) == sum(clients.asked)
     (query,) = release.ledger.entries(Unit.QUERY)
     assert query.count == 3, "all clients answer for one image"
-    assert epsilon(release.ledger, Unit.QUERY, 1e-12).epsilon == pytest.approx(3.0, rel=1e-3)
-    assert epsilon(release.ledger, Unit.CLIENT, 1e-100).epsilon == pytest.approx(96.0, rel=1e-3)
+    assert account(release.ledger, Unit.QUERY, 1e-12).epsilon == pytest.approx(3.0, rel=1e-3)
+    assert account(release.ledger, Unit.CLIENT, 1e-100).epsilon == pytest.approx(96.0, rel=1e-3)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -268,7 +268,7 @@ def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Vari
     release, _ = convert(Budget(math.inf, solve="none"), variant, mode=mode)
     for unit in (Unit.EXAMPLE, Unit.CLIENT, Unit.QUERY):
         assert all(isinstance(e.event, NonPrivateDpEvent) for e in release.ledger.entries(unit))
-        assert math.isinf(epsilon(release.ledger, unit, 1e-5).epsilon)
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
     assert release.claim is not None and math.isinf(release.claim.epsilon)
 
 
@@ -301,7 +301,7 @@ def test_theorem_1_at_the_papers_settings() -> None:
 def test_data_mode_meets_an_accounted_budget(unit: Unit, target: float) -> None:
     method = FedDpsd()
     parameters = method.parameters(Budget(target, account="accounted", unit=unit), "toy", 10)
-    spent = epsilon(method._mechanism(10).ledger(parameters), unit, 1e-5).epsilon
+    spent = account(method._mechanism(10).ledger(parameters), unit, 1e-5).epsilon
     assert target * (1 - 1e-3) <= spent <= target
 
 
@@ -314,14 +314,14 @@ def test_noise_at_the_clients_costs_the_same_by_the_ledger() -> None:
 def test_a_client_costs_what_an_example_costs() -> None:
     for mode, variant in itertools.product(MODES, ("printed", "working")):
         release, _ = convert(FREE, variant, mode=mode)
-        costs = {epsilon(release.ledger, unit, 1e-5).epsilon for unit in (Unit.CLIENT, Unit.EXAMPLE)}
+        costs = {account(release.ledger, unit, 1e-5).epsilon for unit in (Unit.CLIENT, Unit.EXAMPLE)}
         assert len(costs) == 1
 
 
 def label_cost(unit: Unit) -> float:
     method = smoke(mode="label", clients="3")
     parameters = method.parameters(Budget(2.0, account="accounted", unit=unit), "toy", CLASSES)
-    return epsilon(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
+    return account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
 
 
 def test_label_mode_meets_an_accounted_budget_per_client() -> None:

@@ -17,7 +17,7 @@ from bench.api import Release
 from bench.config import Variant, configure
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import epsilon
+from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 SIZES: dict[str, dict[str, str]] = {
@@ -156,7 +156,7 @@ def measured(release: Release) -> list[float]:
         shown.var(0).sum().item(),
         noise,
         release.claim.epsilon,
-        epsilon(release.ledger, Unit.EXAMPLE, 1e-5).epsilon,
+        account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon,
     ]
 
 

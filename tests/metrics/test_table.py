@@ -145,7 +145,7 @@ def test_the_table_is_read_without_torch() -> None:
 
 
 TOY = '''
-"""A metric of somebody else's."""
+"""A third party's metric."""
 from bench.metrics.table import Metric
 
 def contrast(given):
@@ -172,7 +172,7 @@ print(said.getvalue())
 """
 
 
-def test_somebody_else_s_metric_is_in_record_board_page_and_terminal(tmp_path: Path) -> None:
+def test_a_third_partys_metric_is_in_record_board_page_and_terminal(tmp_path: Path) -> None:
     """A distribution with one module and one entry point, installed beside the bench."""
     (tmp_path / "toy_metric.py").write_text(TOY)
     info = tmp_path / "toy_metric-1.0.dist-info"

@@ -14,7 +14,7 @@ from scipy import optimize, stats
 from torch import Tensor
 
 from bench.privacy._bounds import gaussian_epsilon
-from bench.privacy.audit import Game, Play
+from bench.privacy.audit import DistinguishingGame, Play
 
 DELTA = 1e-5
 MU = 0.2680511
@@ -32,7 +32,7 @@ class Planted:
 
     Attributes:
         name: the fault in words.
-        play: see `Game`.
+        play: see `DistinguishingGame`.
         promised, delta: what the correct mechanism guarantees of what a play shows.
         truth: the faulty mechanism's epsilon at `delta` and the event that shows it, worked by hand.
         plays: as many are enough at seed 0; one of 2,000, 10,000, 50,000 and 1,000,000.
@@ -46,9 +46,9 @@ class Planted:
     plays: int = 2_000
 
     @property
-    def game(self) -> Game:
+    def game(self) -> DistinguishingGame:
         """The game in which the correct mechanism's promise is both claimed and all that is proved."""
-        return Game(self.play, self.promised, math.inf, self.delta, self.name)
+        return DistinguishingGame(self.play, self.promised, math.inf, self.delta, self.name)
 
 
 def gradients(world: bool, n: int) -> Tensor:

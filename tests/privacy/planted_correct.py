@@ -12,7 +12,7 @@ from scipy import optimize, stats
 from torch import Tensor
 
 from bench.distillation.noisy_votes import Aggregation, VotePlan, vote_game
-from bench.privacy.audit import Game, Play
+from bench.privacy.audit import DistinguishingGame, Play
 from bench.privacy.mechanisms import randomised_response
 
 TEACHERS = 50
@@ -29,9 +29,9 @@ class Correct:
     delta: float
 
     @property
-    def game(self) -> Game:
+    def game(self) -> DistinguishingGame:
         """The game in which this epsilon is claimed, and proved."""
-        return Game(self.play, self.epsilon, math.inf, self.delta, self.name)
+        return DistinguishingGame(self.play, self.epsilon, math.inf, self.delta, self.name)
 
 
 def voting(aggregation: Aggregation) -> Play:

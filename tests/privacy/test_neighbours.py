@@ -239,10 +239,10 @@ def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
 
 
 def test_found_views_drawn_by_a_records_place() -> None:
-    honest = dp_sgd.views
+    original = dp_sgd.views
 
     def by_place(images: Tensor, count: int, chosen: Tensor, drawn: Tensor | None) -> Tensor:
-        return honest(images, count, torch.arange(len(chosen)), drawn)
+        return original(images, count, torch.arange(len(chosen)), drawn)
 
     with planted(dp_sgd, "views", by_place):
         trace, first, _ = two_runs(
@@ -270,11 +270,11 @@ def test_found_codes_drawn_by_a_records_place() -> None:
 
 
 def test_found_moments_of_images_that_keep_their_length() -> None:
-    honest = class_moments._sums
+    original = class_moments._sums
 
     def of_their_own_length(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> Any:
         lengths = images.double().flatten(1).norm(dim=1) / 255
-        first, second = honest(images, labels, classes, basis, pooled)
+        first, second = original(images, labels, classes, basis, pooled)
         return first * lengths.mean(), second * lengths.square().mean()
 
     with planted(class_moments, "_sums", of_their_own_length):
@@ -305,11 +305,11 @@ def test_found_critics_that_share_a_stream() -> None:
 
 def test_found_a_teacher_that_learns_of_another_ones_record(monkeypatch) -> None:
     """Empty parts were given the next part's first record, which BatchNorm's buffers remembered."""
-    honest = training._Batches.__call__
+    original = training._Batches.__call__
 
     def unmasked(batches: Any) -> tuple[Tensor, Tensor]:
         weight, batches.weight = batches.weight, torch.ones_like(batches.weight)
-        x, y = honest(batches)
+        x, y = original(batches)
         batches.weight = weight
         return x, y
 
@@ -334,7 +334,7 @@ def test_found_a_number_of_steps_that_depends_on_a_record() -> None:
 
 def test_a_ledger_without_a_promise_is_not_compared() -> None:
     release = two_runs(method("dp-merf", {}), Budget(float("inf")), held(records()), held(without(records())), True)[1]
-    assert not accountant.epsilon(release.ledger, Unit.EXAMPLE, 1e-5).finite
+    assert not accountant.account(release.ledger, Unit.EXAMPLE, 1e-5).finite
     with pytest.raises(AssertionError, match="nothing is promised"):
         violations(Trace(0), release.ledger)
     assert len(records()[0]) == N

@@ -19,7 +19,7 @@ from baselines.alibi import Alibi
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Relation, Unit, _losses, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, response_losses
-from bench.privacy.accountant import Accounted, EmptyLedger, Overspent, check_budget, epsilon
+from bench.privacy.accountant import Accounted, EmptyLedger, Overspent, account, check_budget
 from bench.privacy.limits import most_response_epsilon
 
 DELTA = 1e-5
@@ -35,7 +35,7 @@ def ledger_of(*spent, unit=Unit.EXAMPLE) -> Ledger:
 
 
 def cost(*spent, delta: float = DELTA) -> float:
-    return epsilon(ledger_of(*spent), Unit.EXAMPLE, delta).epsilon
+    return account(ledger_of(*spent), Unit.EXAMPLE, delta).epsilon
 
 
 def coarse_cost(*spent) -> float:
@@ -132,7 +132,7 @@ def test_trap_replacement_does_not_double_a_gaussian():
 
 @pytest.mark.parametrize("target", [1.0, 8.0])
 def test_trap_randomised_response_is_read_under_replacement(target):
-    spent = epsilon(ledger_of(randomised_response_event(target, 10)), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of(randomised_response_event(target, 10)), Unit.EXAMPLE, DELTA)
     assert spent.relation is Relation.REPLACE_ONE
     assert spent.epsilon == pytest.approx(target, rel=1e-4)
     special = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL).compose(randomised_response_event(target, 10))
@@ -140,10 +140,10 @@ def test_trap_randomised_response_is_read_under_replacement(target):
 
 
 def test_trap_pure_mechanisms_are_reported_with_delta_zero():
-    tiny = epsilon(ledger_of((L(20.0), 3)), Unit.EXAMPLE, 1e-300)
+    tiny = account(ledger_of((L(20.0), 3)), Unit.EXAMPLE, 1e-300)
     assert tiny.epsilon == pytest.approx(0.15, rel=1e-12)
     assert (tiny.delta, tiny.accountant) == (0.0, "pure-sum")
-    responses = epsilon(ledger_of((randomised_response_event(2.0, 10), 3)), Unit.EXAMPLE, 1e-15)
+    responses = account(ledger_of((randomised_response_event(2.0, 10), 3)), Unit.EXAMPLE, 1e-15)
     assert responses.epsilon == pytest.approx(6.0, rel=1e-12)
     assert responses.delta == 0.0
 
@@ -197,7 +197,7 @@ def test_a_coarse_grid_only_ever_rounds_up():
 
 @pytest.mark.parametrize("each, count", [(1.0, 40_000), (10.0, 5_000), (20.0, 50), (0.001, 10_000_000)])
 def test_huge_response_ledgers_stay_cheap_and_below_the_pure_sum(each, count):
-    spent = epsilon(ledger_of((randomised_response_event(each, 10), count)), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of((randomised_response_event(each, 10), count)), Unit.EXAMPLE, DELTA)
     mean = each * count * (math.exp(each) - 1) / (math.exp(each) + 9)
     assert mean * (1 - 1e-9) <= spent.epsilon <= each * count * (1 + 1e-9)
 
@@ -209,7 +209,7 @@ def test_answers_that_say_nothing_cost_nothing_and_answers_that_say_all_cost_all
 
 @pytest.mark.parametrize("noise, choices", [(1e-10, 2), (1e-12, 10), (5e-324, 3)])
 def test_answers_that_flip_less_often_than_random_numbers_can_are_infinite_with_a_reason(noise, choices):
-    spent = epsilon(ledger_of(RR(noise, choices)), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of(RR(noise, choices)), Unit.EXAMPLE, DELTA)
     assert spent.epsilon == math.inf
     assert "2^-32" in spent.note
     least = randomised_response_event(most_response_epsilon(choices), choices)
@@ -221,7 +221,7 @@ def test_answers_that_flip_less_often_than_random_numbers_can_are_infinite_with_
 
 @pytest.mark.parametrize("count", [1, 20, 1000])
 def test_laplace_lies_between_dp_accounting_and_the_pure_sum(count):
-    spent = epsilon(ledger_of((L(20.0), count)), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of((L(20.0), count)), Unit.EXAMPLE, DELTA)
     assert spent.relation is Relation.ADD_OR_REMOVE_ONE
     reference = pld.from_laplace_mechanism(20.0).self_compose(count).get_epsilon_for_delta(DELTA)
     assert spent.epsilon == pytest.approx(reference, rel=2e-3)
@@ -253,7 +253,7 @@ def test_sampled_gaussians_beside_responses_are_read_under_replacement():
     found = coarse_cost((event, 100), randomised_response_event(1e-6, 10))
     assert found == pytest.approx(reference, rel=2e-3)
     assert found > 1.3 * coarse_cost((event, 100))
-    replaced = epsilon(ledger_of((event, 100), unit=Unit.LABEL), Unit.LABEL, DELTA)
+    replaced = account(ledger_of((event, 100), unit=Unit.LABEL), Unit.LABEL, DELTA)
     assert replaced.epsilon == pytest.approx(reference, rel=2e-3)
 
 
@@ -268,26 +268,26 @@ RELATIONS = [
 @pytest.mark.parametrize("unit, relation", RELATIONS)
 @pytest.mark.parametrize("event", [G(2.0), L(2.0), P(0.1, G(2.0)), dp.NonPrivateDpEvent(), dp.NoOpDpEvent()])
 def test_a_label_and_an_answer_are_replaced_and_a_record_and_a_client_are_not(unit, relation, event):
-    spent = epsilon(ledger_of(event, unit=unit), unit, DELTA)
+    spent = account(ledger_of(event, unit=unit), unit, DELTA)
     assert spent.relation is relation
     assert spent.to_json()["relation"] == str(relation)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_alibi_protects_a_label_that_is_replaced(noise):
-    spent = epsilon(Alibi(noise=noise)._ledger(2.0), Unit.LABEL, DELTA)
+    spent = account(Alibi(noise=noise)._ledger(2.0), Unit.LABEL, DELTA)
     assert spent.relation is Relation.REPLACE_ONE
     assert spent.epsilon == pytest.approx(1.0 if noise == "laplace" else cost(G(math.sqrt(2))))
 
 
 @pytest.mark.parametrize("unit", [unit for unit, _ in RELATIONS])
 def test_randomised_responses_speak_of_replacement_whatever_the_unit(unit):
-    assert epsilon(ledger_of(RR(0.5, 10), unit=unit), unit, DELTA).relation is Relation.REPLACE_ONE
+    assert account(ledger_of(RR(0.5, 10), unit=unit), unit, DELTA).relation is Relation.REPLACE_ONE
 
 
 @pytest.mark.parametrize("event", [G(2.0), L(2.0)])
 def test_plain_noise_is_relative_to_the_neighbours_of_its_unit(event):
-    assert epsilon(ledger_of(event, unit=Unit.LABEL), Unit.LABEL, DELTA).epsilon == cost(event)
+    assert account(ledger_of(event, unit=Unit.LABEL), Unit.LABEL, DELTA).epsilon == cost(event)
 
 
 @pytest.mark.parametrize("extra", [(randomised_response_event(0.1, 10), 50), (L(10.0), 50)])
@@ -335,7 +335,7 @@ def test_huge_mixed_ledgers_stay_finite():
 )
 def test_what_is_not_understood_is_infinite(event, nested):
     event = dp.ComposedDpEvent([G(50.0), dp.SelfComposedDpEvent(event, 2)]) if nested else event
-    spent = epsilon(ledger_of(G(50.0), event), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of(G(50.0), event), Unit.EXAMPLE, DELTA)
     assert spent.epsilon == math.inf
     assert not spent.finite
 
@@ -350,20 +350,20 @@ def test_an_event_class_of_somebody_else_is_infinite():
 
 def test_an_empty_ledger_is_refused_even_when_other_units_have_entries():
     with pytest.raises(EmptyLedger, match="example"):
-        epsilon(Ledger(), Unit.EXAMPLE, DELTA)
+        account(Ledger(), Unit.EXAMPLE, DELTA)
     with pytest.raises(EmptyLedger):
-        epsilon(ledger_of(G(1.0), unit=Unit.QUERY), Unit.EXAMPLE, DELTA)
+        account(ledger_of(G(1.0), unit=Unit.QUERY), Unit.EXAMPLE, DELTA)
 
 
 def test_units_are_never_mixed():
     ledger = ledger_of(G(16.0), unit=Unit.QUERY)
     ledger.spend(dp.NonPrivateDpEvent())
-    assert epsilon(ledger, Unit.QUERY, DELTA).epsilon == cost(G(16.0))
-    assert epsilon(ledger, Unit.EXAMPLE, DELTA).epsilon == math.inf
+    assert account(ledger, Unit.QUERY, DELTA).epsilon == cost(G(16.0))
+    assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == math.inf
 
 
 def test_using_nothing_must_be_said_and_then_costs_nothing():
-    spent = epsilon(ledger_of(dp.NoOpDpEvent()), Unit.EXAMPLE, DELTA)
+    spent = account(ledger_of(dp.NoOpDpEvent()), Unit.EXAMPLE, DELTA)
     assert (spent.epsilon, spent.delta, spent.finite) == (0.0, 0.0, True)
 
 
@@ -410,18 +410,18 @@ def test_weaker_answers_never_cost_more(each, factor, count):
 
 
 def test_accounted_json_is_strict_json():
-    plain = json.loads(json.dumps(epsilon(ledger_of(G(2.0)), Unit.EXAMPLE, DELTA).to_json(), allow_nan=False))
+    plain = json.loads(json.dumps(account(ledger_of(G(2.0)), Unit.EXAMPLE, DELTA).to_json(), allow_nan=False))
     assert plain["epsilon"] == cost(G(2.0))
     assert isinstance(plain["epsilon"], float)
     assert (plain["unit"], plain["relation"], plain["delta"]) == ("example", "add-or-remove", DELTA)
     assert plain["accountant"] == "gaussian-closed-form"
     assert "dp-accounting 0." in plain["version"]
-    infinite = epsilon(ledger_of(dp.NonPrivateDpEvent()), Unit.EXAMPLE, DELTA).to_json()
+    infinite = account(ledger_of(dp.NonPrivateDpEvent()), Unit.EXAMPLE, DELTA).to_json()
     assert json.dumps(infinite, allow_nan=False)
     assert infinite["epsilon"] == "inf"
     assert "NonPrivateDpEvent" in infinite["note"]
     assert "note" not in plain
-    assert isinstance(epsilon(ledger_of(G(2.0)), Unit.EXAMPLE, DELTA), Accounted)
+    assert isinstance(account(ledger_of(G(2.0)), Unit.EXAMPLE, DELTA), Accounted)
 
 
 def claim(value: float, delta: float = DELTA) -> Claim:

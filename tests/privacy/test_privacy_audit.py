@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 
 from bench.errors import BenchError
 from bench.privacy._bounds import gaussian_epsilon
-from bench.privacy.audit import Game, Play, _bound, audit, choose, worst
+from bench.privacy.audit import DistinguishingGame, Play, _bound, audit, choose, strongest_game
 from bench.privacy.mechanisms import (
     gaussian_rows,
     keep_top_k,
@@ -40,13 +40,13 @@ def gradients(world: bool, n: int) -> Tensor:
     return (STUDENT - TEACHERS[int(world)]).expand(n, -1)
 
 
-def gaussian_game(play: Play, answers: int = 1) -> Game:
+def gaussian_game(play: Play, answers: int = 1) -> DistinguishingGame:
     """Judged by what the correct mechanism promises of so many answers."""
-    return Game(play, gaussian_epsilon(MU * math.sqrt(answers), 1e-5), math.inf, 1e-5, "planted")
+    return DistinguishingGame(play, gaussian_epsilon(MU * math.sqrt(answers), 1e-5), math.inf, 1e-5, "planted")
 
 
-def response_game(play: Play, epsilon: float = EPSILON) -> Game:
-    return Game(play, epsilon, math.inf, 0.0, "planted")
+def response_game(play: Play, epsilon: float = EPSILON) -> DistinguishingGame:
+    return DistinguishingGame(play, epsilon, math.inf, 0.0, "planted")
 
 
 def answer(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -246,12 +246,12 @@ def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
 
 
 def test_the_accountant_is_named_where_it_is_refuted() -> None:
-    found = audit(Game(no_normalisation, 2.0, 1.0, 1e-5, ""), 10_000)
+    found = audit(DistinguishingGame(no_normalisation, 2.0, 1.0, 1e-5, ""), 10_000)
     assert found.verdict == "accountant refuted"
 
 
 def test_a_bound_below_the_claim_says_not_refuted_whatever_is_claimed() -> None:
-    found = audit(Game(no_normalisation, math.inf, math.inf, 1e-5, ""), 10_000)
+    found = audit(DistinguishingGame(no_normalisation, math.inf, math.inf, 1e-5, ""), 10_000)
     # The threshold was chosen on other plays, beyond the outermost of which a few of these may lie.
     assert found.verdict == "not refuted" and found.lower_bound == pytest.approx(found.ceiling, rel=1e-3)
 
@@ -260,7 +260,7 @@ def test_equal_worlds_give_about_nothing() -> None:
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         return torch.randn(n, 5, generator=g)
 
-    bounds = [audit(Game(play, 0.0, 0.0, 0.0, ""), 2_000, seed).lower_bound for seed in range(60)]
+    bounds = [audit(DistinguishingGame(play, 0.0, 0.0, 0.0, ""), 2_000, seed).lower_bound for seed in range(60)]
     assert sum(bound > 0 for bound in bounds) <= 7, "binomial(60, 0.05): more than 7 in 2 of 100 cases"
 
 
@@ -283,8 +283,8 @@ def test_delta_is_taken_off() -> None:
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         return (world & (torch.rand(n, 1, generator=g) < 0.01)).float()
 
-    assert audit(Game(play, 0.0, 0.0, 0.01, ""), PLAYS).verdict == "not refuted"
-    assert audit(Game(play, 0.0, math.inf, 0.001, ""), PLAYS).verdict == "refuted"
+    assert audit(DistinguishingGame(play, 0.0, 0.0, 0.01, ""), PLAYS).verdict == "not refuted"
+    assert audit(DistinguishingGame(play, 0.0, math.inf, 0.001, ""), PLAYS).verdict == "refuted"
 
 
 def test_the_choice_and_the_test_see_different_plays() -> None:
@@ -294,7 +294,7 @@ def test_the_choice_and_the_test_see_different_plays() -> None:
         states.append(g.get_state().numpy().tobytes())
         return torch.randn(n, 2, generator=g)
 
-    audit(Game(play, 0.0, 0.0, 0.0, ""), 4_000)
+    audit(DistinguishingGame(play, 0.0, 0.0, 0.0, ""), 4_000)
     assert len(set(states)) == len(states) >= 6
 
 
@@ -305,11 +305,11 @@ def test_the_same_seed_gives_the_same_bound() -> None:
 
 def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
     games = [gaussian_game(play) for play in (answer, no_normalisation, half_the_noise)]
-    assert worst(games, 20_000) is games[1]
+    assert strongest_game(games, 20_000) is games[1]
 
 
 def test_every_score_is_used_where_it_is_the_best() -> None:
-    def best(game: Game) -> str:
+    def best(game: DistinguishingGame) -> str:
         return choose(game, 20_000, 0)[0].scorer
 
     assert best(gaussian_game(smaller_in_one_direction)) == "quadratic discriminant"
@@ -332,7 +332,7 @@ def test_impossible_arguments_are_refused(given: dict[str, float]) -> None:
 @pytest.mark.parametrize("bad", [torch.full((5000, 2), math.nan), torch.zeros(5000), torch.zeros(7, 2)])
 def test_answers_that_are_no_rows_of_numbers_are_refused(bad: Tensor) -> None:
     with pytest.raises(BenchError, match="game"):
-        audit(Game(lambda world, n, g: bad[:n], 1.0, 1.0, 0.0, ""), 2_000)
+        audit(DistinguishingGame(lambda world, n, g: bad[:n], 1.0, 1.0, 0.0, ""), 2_000)
 
 
 def measured(plays: int, seeds: int) -> np.ndarray:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.privacy import Budget, Ledger, Unit, Unreachable, largest_count, noise_or_steps, smallest
-from bench.privacy.accountant import epsilon
+from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count, noise_or_steps
+from bench.privacy.accountant import account
 
 POSITIVE = st.floats(1e-3, 1e3)
 
@@ -22,7 +22,7 @@ def test_smallest_meets_the_budget_and_no_less_would(scale, power, budget, low, 
         return (scale / x) ** power
 
     exact = scale / budget ** (1 / power)
-    found = smallest(cost, budget, low, low * widen)
+    found = calibrate_noise(cost, budget, low, low * widen)
     assert cost(found) <= budget
     assert exact * (1 - 1e-9) <= found <= exact * 1.002
 
@@ -32,7 +32,7 @@ def test_smallest_reads_a_cost_with_jumps_and_infinities(budget, edge):
     def cost(x: float) -> float:
         return math.inf if x < edge else 100.0 if x < 2 * edge else 0.25
 
-    assert 2 * edge <= smallest(cost, budget, 0.1, 1.0) <= 2 * edge * 1.002
+    assert 2 * edge <= calibrate_noise(cost, budget, 0.1, 1.0) <= 2 * edge * 1.002
 
 
 def test_smallest_never_answers_with_a_value_it_did_not_read():
@@ -42,19 +42,19 @@ def test_smallest_never_answers_with_a_value_it_did_not_read():
         return read.setdefault(x, 1 / x)
 
     for budget in (0.3, 5.0, 1e6, math.inf):
-        assert read[smallest(cost, budget, 0.1, 1.0)] <= budget
+        assert read[calibrate_noise(cost, budget, 0.1, 1.0)] <= budget
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 3.0])
 def test_smallest_says_when_no_parameter_helps(value):
     with pytest.raises(Unreachable, match="cannot be met") as caught:
-        smallest(lambda x: value, 1.0, 0.1, 1.0)
+        calibrate_noise(lambda x: value, 1.0, 0.1, 1.0)
     assert isinstance(caught.value, BenchError)
     assert "\n" not in str(caught.value)
 
 
 def test_smallest_ends_where_every_parameter_meets_the_budget():
-    assert 0 < smallest(lambda x: 1 / x, math.inf, 0.1, 1.0) < 1e-15
+    assert 0 < calibrate_noise(lambda x: 1 / x, math.inf, 0.1, 1.0) < 1e-15
 
 
 @given(rate=st.floats(0.01, 10), budget=st.floats(0.01, 1000), high=st.integers(1, 10_000))
@@ -80,7 +80,7 @@ def test_largest_count_says_when_nothing_is_allowed(value):
 
 def test_bad_brackets_are_refused():
     with pytest.raises(ValueError, match="low"):
-        smallest(lambda x: 1 / x, 1.0, 1.0, 0.5)
+        calibrate_noise(lambda x: 1 / x, 1.0, 1.0, 0.5)
     with pytest.raises(ValueError, match="high"):
         largest_count(lambda count: 1.0, 1.0, 0)
 
@@ -88,13 +88,13 @@ def test_bad_brackets_are_refused():
 def gaussians(multiplier: float, count: int) -> float:
     ledger = Ledger()
     ledger.spend(dp.GaussianDpEvent(multiplier), count=count)
-    return epsilon(ledger, Unit.EXAMPLE, 1e-5).epsilon
+    return account(ledger, Unit.EXAMPLE, 1e-5).epsilon
 
 
 @settings(max_examples=20)
 @given(budget=st.floats(0.1, 500), count=st.integers(1, 5000))
 def test_calibrated_noise_re_reads_below_its_budget(budget, count):
-    found = smallest(lambda z: gaussians(z, count), budget, 0.3, 60)
+    found = calibrate_noise(lambda z: gaussians(z, count), budget, 0.3, 60)
     assert gaussians(found, count) <= budget < gaussians(found / 1.002, count)
     assert gaussians(found, largest_count(lambda n: gaussians(found, n), budget, 10 * count)) <= budget
 

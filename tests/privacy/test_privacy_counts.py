@@ -61,7 +61,7 @@ def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) ->
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [0.4, 7.0, 1000.0])
-def test_float64_and_exact_tails_decide_alike(monkeypatch, name: str, scale: float) -> None:
+def test_float64_and_exact_tails_decide_the_same(monkeypatch, name: str, scale: float) -> None:
     first = Noise("cpu", 3).bits(300).numpy() >> 1
     size = counts._sizes(first, name, scale)  # type: ignore[arg-type]
     sure = counts._sure(first, size, name, scale)  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ def test_normals_are_normal(source: Noise) -> None:
 
 
 def test_tails_go_beyond_those_of_float32(monkeypatch) -> None:
-    """The smallest draw of the radius: 9.3 deviations in the place of 5.77."""
+    """The smallest draw of the radius: 9.3 deviations instead of 5.77."""
     monkeypatch.setattr(Noise, "bits", lambda noise, count: torch.zeros(count, dtype=torch.int64))
     assert float(Noise("cpu", 0).normal(1)) == pytest.approx(math.sqrt(2 * 64 * math.log(2)))
     tail = stats.norm.sf(9.4)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bench.privacy._columns import promised
 from bench.privacy._scorers import fit
-from bench.privacy.audit import Game, audit
+from bench.privacy.audit import DistinguishingGame, audit
 
 FAULTS = [*planted_noise.REPORTED, *planted_counts.REPORTED, *planted_noise.ADDED, *planted_counts.ADDED]
 QUICK = [fault for fault in FAULTS if fault.plays <= 50_000]
@@ -98,9 +98,9 @@ def test_an_atom_as_rare_as_delta_proves_nothing() -> None:
         noise = torch.randn(n, 2, generator=g, dtype=torch.float64)
         return torch.where(torch.rand(n, 1, generator=g) < 0.01, float(world), noise)
 
-    allowed = [audit(Game(play, 0.0, math.inf, 0.01, ""), 20_000, seed).verdict for seed in range(10)]
+    allowed = [audit(DistinguishingGame(play, 0.0, math.inf, 0.01, ""), 20_000, seed).verdict for seed in range(10)]
     assert allowed.count("refuted") <= 1
-    assert audit(Game(play, 1.0, math.inf, 0.001, ""), 20_000).verdict == "refuted"
+    assert audit(DistinguishingGame(play, 1.0, math.inf, 0.001, ""), 20_000).verdict == "refuted"
 
 
 def test_a_promise_counts_what_delta_leaves() -> None:

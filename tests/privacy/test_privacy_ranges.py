@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit, _losses, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
-from bench.privacy.accountant import Accounted, epsilon
+from bench.privacy.accountant import Accounted, account
 
 DELTA = 1e-5
 G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
 COARSE = patch.object(_losses, "FINEST_GRID", 1e-3)
 
 
-def account(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
+def accounted(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
     ledger = Ledger()
     for event, count in spent:
         ledger.spend(event, count=count, unit=unit)
-    return epsilon(ledger, unit, delta)
+    return account(ledger, unit, delta)
 
 
 def cost(*spent, delta: float = DELTA) -> float:
-    return account(*spent, delta=delta).epsilon
+    return accounted(*spent, delta=delta).epsilon
 
 
 def exact_delta(mu: float, at: float) -> mpmath.mpf:
@@ -92,7 +92,7 @@ def test_no_square_underflows():
     assert cost((G(1e170), 1), (L(1e170), 1), delta=1e-300) > 0
     assert cost((P(0.5, G(1e170)), 1), delta=1e-300) > 0
     assert cost((G(1e-170), 1)) == cost((P(0.5, G(1e-170)), 1)) == math.inf
-    assert account((G(1e-170), 1)).note == "the noise is too small"
+    assert accounted((G(1e-170), 1)).note == "the noise is too small"
 
 
 # Everything else
@@ -114,7 +114,7 @@ def least_total_variation(event) -> float:
 @given(spent=st.lists(st.tuples(EVENTS, COUNTS), min_size=1, max_size=3), delta=DELTAS)
 def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
     with COARSE:
-        found = account(*spent, delta=delta)
+        found = accounted(*spent, delta=delta)
     assert found.epsilon >= 0
     assert found.delta in (0.0, delta)
     assert bool(found.note) >= math.isinf(found.epsilon)
@@ -156,7 +156,7 @@ ODD = (
 def test_nothing_but_one_line_is_ever_raised(events, count, delta):
     try:
         with COARSE:
-            found = account(*((event, count) for event in events), delta=delta)
+            found = accounted(*((event, count) for event in events), delta=delta)
     except BenchError as refused:
         assert "\n" not in str(refused)
         assert not 0 < delta < 1
@@ -167,7 +167,7 @@ def test_nothing_but_one_line_is_ever_raised(events, count, delta):
 @pytest.mark.parametrize("delta", [None, "1e-5", True, math.nan, 0.0, 1.0, -1e-5])
 def test_a_delta_that_is_none_is_refused(delta):
     with pytest.raises(BenchError, match="delta is"):
-        account((G(1.0), 1), delta=delta)
+        accounted((G(1.0), 1), delta=delta)
 
 
 # Work
@@ -177,7 +177,7 @@ def test_a_delta_that_is_none_is_refused(delta):
 @pytest.mark.parametrize("event", [G(5.0), L(5.0), RR(0.5, 10), P(0.1, G(5.0))])
 def test_a_count_beyond_floating_point_is_infinite_with_a_reason(event, count):
     half = math.isqrt(count) + 1
-    for spent in (account((event, count)), account((dp.SelfComposedDpEvent(event, half), half))):
+    for spent in (accounted((event, count)), accounted((dp.SelfComposedDpEvent(event, half), half))):
         assert spent.epsilon == math.inf
         assert "10^300 uses" in spent.note
 
@@ -202,7 +202,7 @@ MANY = {
 @pytest.mark.parametrize("spent", MANY.values(), ids=MANY)
 def test_every_call_s_work_is_bounded(spent):
     start = time.process_time()
-    found = account(*spent)
+    found = accounted(*spent)
     assert time.process_time() - start < 10
     assert found.finite
 
@@ -217,11 +217,11 @@ def test_every_call_s_work_is_bounded(spent):
     ],
 )
 def test_a_looser_bound_says_so(spent, reason):
-    found = account(*spent)
+    found = accounted(*spent)
     assert found.note.startswith(reason)
     assert found.note.endswith(f"bounded from above by {found.accountant}")
     assert found.to_json()["note"] == found.note
-    assert account((L(20.0), 100)).note == ""
+    assert accounted((L(20.0), 100)).note == ""
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_looser_bound_says_so(spent, reason):
 )
 @pytest.mark.parametrize("delta", [1e-9, 1e-11, 1e-14, 1e-100])
 def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent, delta):
-    found, before = account(*spent, delta=delta), cost(*spent, delta=1e-8)
+    found, before = accounted(*spent, delta=delta), cost(*spent, delta=1e-8)
     assert found.epsilon > before or found.delta == 0
     assert found.accountant != "pld" or delta >= 1e-10
 

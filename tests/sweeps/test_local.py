@@ -75,7 +75,7 @@ def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_pat
 
 
 def gone(process: int) -> bool:
-    """Whether a process has ended; one that nobody has asked about since is not there either."""
+    """Whether a process has ended; one that no one has asked about since is not there either."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

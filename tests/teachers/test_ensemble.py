@@ -86,7 +86,7 @@ def test_members_learn_and_votes_count_them() -> None:
     ensemble = trained(images, labels, PARTS, archs=("shard-cnn", "dgd-cnn"), steps=40)
     x = images.float() / 255
     votes, logits = ensemble.votes(x), ensemble(x)
-    assert logits.shape == (3, 120, CLASSES) and len(ensemble) == 3 and not ensemble.alike()
+    assert logits.shape == (3, 120, CLASSES) and len(ensemble) == 3 and not ensemble.is_stackable()
     assert (logits.argmax(2) == labels).double().mean() > 0.95
     counted = torch.stack([(logits.argmax(2) == c).sum(0) for c in range(CLASSES)], 1)
     assert torch.equal(votes, counted.float()) and (votes.sum(1) == 3).all()
