@@ -41,6 +41,8 @@ def known_by(release: dict[str, Any]) -> dict[str, Any]:
     where = release["release"]["teacher"]["data"]
     if where["dataset"] != "digits":
         where["fingerprint"] = ""
+        if release["release"].get("public") is not None:
+            release["release"]["public"] = ""
         if release["release"]["ensemble"] is not None:
             release["release"]["ensemble"]["data"]["fingerprint"] = ""
     return release

@@ -18,6 +18,8 @@ from bench.config import configure
 from bench.errors import BenchError
 from bench.metrics.power import power
 from bench.pipeline import run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
 from bench.testing import CLASSES, SHAPE, AttackContract, context, toy_aux
 
 
@@ -71,7 +73,7 @@ def test_an_attack_that_gives_all_targets_the_same_images_never_has_power(classe
 
 def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
     write_toy(tmp_path, 160)
-    settings = run.Settings(
+    settings = Settings(
         method="no-defence",
         attack="random-guess",
         dataset=f"npz:{tmp_path}/toy.npz",
@@ -79,7 +81,7 @@ def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
         tier="smoke",
         out=tmp_path / "runs",
     )
-    record = run.run(run.prepare(settings), 0).record
+    record = run.run(load_job(settings), 0).record
     assert record.status == "inconclusive" and "chance" in record.reason
     assert record.metrics["queries"] == 0
     assert record.metrics["attack_accuracy"] == record.metrics["teacher_attack_accuracy"]
