@@ -72,7 +72,7 @@ def _describe(entry: Entry) -> Description:
         try:
             return describe_source(plugins.read(entry.file, entry.module, "version", "tiers"))
         except Unreadable:
-            pass
+            pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
     return describe_class(_class(entry))
 
 

@@ -284,7 +284,7 @@ def _guarded(compute: Any) -> Any:
         return compute()
     except Unreadable:
         raise
-    except Exception as error:
+    except Exception as error:  # computing foreign expressions may raise anything; importing then shows the real error
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
 
