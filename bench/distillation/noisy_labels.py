@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from torch import Tensor
 
 from bench import data
 from bench.errors import BenchError
@@ -31,6 +33,9 @@ from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
+READABLE, FEWEST = 0.4, 256
+"""Noise over the norm of what is answered at which a gradient can be read, or the sum of the gradients of many teachers
+that agree; fewest answers asked for however small the budget."""
 
 
 def paper_k(dataset: str, classes: int) -> int:
@@ -43,6 +48,11 @@ def check_candidates(k: int, dataset: str, classes: int) -> int:
     if not 2 <= k <= classes:
         raise BenchError(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
     return k
+
+
+def candidates(logits: Tensor, k: int) -> Tensor:
+    """(n, c) bool: the student's k most probable classes, of (n, c) logits."""
+    return torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.topk(k, 1).indices, True)
 
 
 def paper_beta(dataset: str, epsilon: float | None) -> float:
@@ -226,6 +236,28 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
         raise BenchError(
             f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
         ) from None
+
+
+def few_enough(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
+    """`fields` with at most as many answers as the budget allows at a noise of READABLE, but at least FEWEST.
+
+    What all answers can tell grows with their number over sigma^2, which the budget fixes; a student learns more of
+    a few that can be read one by one than of many that cannot.
+    """
+    if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
+        return fields
+    _refuse_the_impossible(mechanism, budget)
+
+    sigma = READABLE * max(mechanism.teachers, mechanism.clients, 1)
+
+    def cost(answers: int) -> float:
+        return mechanism.cost(replace(fields, sigma=sigma, iterations=answers), budget)
+
+    try:
+        affordable = largest_count(cost, budget.epsilon, fields.iterations)
+    except Unreachable:
+        affordable = 1
+    return replace(fields, iterations=min(fields.iterations, max(affordable, FEWEST)))
 
 
 def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> None:

@@ -75,10 +75,14 @@ def settings(
 ) -> ResponsePlan:
     """A method's fields, with the paper's threshold and amount where they are 0.
 
+    Args:
+        stages: T; 0 = every image is a stage of its own.
+
     Raises:
         BenchError: fewer images than stages.
     """
     amount = amount or data.facts(dataset).dp_dfd_images
+    stages = stages or amount
     if amount < stages:
         raise BenchError(f"--method.amount {amount}: expected at least one image for each of the {stages} stages")
     return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon)

@@ -1,0 +1,97 @@
+"""Where the images that a teacher is asked about come from: a data-free prior, or the papers' generator."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bench import priors
+from bench.api import Context, Teacher
+from bench.distillation.generator_training import fixed
+from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
+from bench.distillation.updates import descend
+from bench.nets.generators import UpsampleGenerator
+from bench.nets.initialise import xavier
+
+GENERATOR = "generator"
+LATENT, WIDTH = 100, 32
+STEPS, BATCH, RATE = 30, 256, 1e-3
+"""Of the generator, between two rounds."""
+IE_WEIGHT, NORM_WEIGHT = 5.0, 0.02
+"""Of class balance and of activations in the generator's loss. The papers' are 1, with which the activations, that grow
+without bound, outweigh the other two terms."""
+
+
+class Source(Protocol):
+    """Where fresh images come from."""
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """(count, c, h, w) in [0, 1]."""
+
+    def learn(self, student: nn.Module) -> None:
+        """Told the student after each round of answers."""
+
+
+def image_source(name: str, teacher: Teacher, ctx: Context) -> Source:
+    """The source called `name`: a prior (`bench list priors`), "auto" for the data set's own, or "generator".
+
+    Raises:
+        BenchError: no such prior.
+    """
+    if name == GENERATOR:
+        return JudgedGenerator(teacher.shape, ctx)
+    return PriorSource(priors.for_dataset(name, teacher.dataset))
+
+
+def check_source(name: str, dataset: str) -> None:
+    """Raises BenchError where there is no such source."""
+    if name != GENERATOR:
+        priors.for_dataset(name, dataset)
+
+
+class PriorSource:
+    """A prior, which learns nothing."""
+
+    def __init__(self, prior: priors.Prior) -> None:
+        self._prior = prior
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """Images of the prior."""
+        return self._prior.draw(count, shape, rng)
+
+    def learn(self, student: nn.Module) -> None:
+        """Nothing."""
+
+
+class JudgedGenerator:
+    """An upsampling generator that learns from the student's view of its images (DPSD Eq. 8, DPDFD Eq. 5), in fresh
+    vectors z."""
+
+    def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
+        self._ctx, self._rng = ctx, ctx.generator("generator")
+        self._phi_g = ctx.prepared(xavier(UpsampleGenerator(shape, LATENT, WIDTH)))
+        self._optimizer = torch.optim.Adam(self._phi_g.parameters(), lr=RATE)
+
+    @torch.no_grad()
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """Images of fresh vectors."""
+        z = torch.randn(count, LATENT, generator=rng, device=rng.device)
+        return torch.cat([self._phi_g(part).float() for part in z.split(BATCH)])
+
+    def learn(self, student: nn.Module) -> None:
+        """Steps on L_g; the student stays as it is."""
+        with fixed(student):
+            for _ in range(STEPS):
+                z = torch.randn(BATCH, LATENT, generator=self._rng, device=self._rng.device)
+                with self._ctx.precision():
+                    loss = generator_loss(student, self._phi_g(z))
+                descend(self._optimizer, loss)
+
+
+def generator_loss(student: nn.Module, images: Tensor) -> Tensor:
+    """L_g: confidence, class balance, activations (DPSD Eq. 8; DPDFD Eq. 5)."""
+    logits, features = student(images).float(), student.features(images).float()  # type: ignore[operator]
+    loss = confidence_loss(logits) + IE_WEIGHT * balance_loss(logits, per_sample=False)
+    return loss + NORM_WEIGHT * activation_loss(features, up=True)
