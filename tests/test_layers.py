@@ -15,7 +15,7 @@ FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate"},
     {"plugins"},
     {"config", "data", "metrics", "nets", "privacy", "storage"},
-    {"api", "registry"},
+    {"api", "priors", "registry"},
     {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
@@ -34,7 +34,7 @@ except SystemExit:
 heavy = {{"torch", "timm", "pandas", "sklearn", "scipy"}} & set(sys.modules)
 assert not heavy, heavy
 """
-TOOLBOXES = {"api", "config", "data", "errors", "nets", "privacy", "seeds", "validate"}
+TOOLBOXES = {"api", "config", "data", "errors", "nets", "priors", "privacy", "seeds", "validate"}
 TOOLBOXES |= {"distillation", "dp_training", "gan", "membership", "teachers"}
 KINDS = ("methods", "baselines", "attacks")
 

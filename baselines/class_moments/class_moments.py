@@ -221,7 +221,7 @@ class ClassMoments:
         if teacher.private is None:
             raise RuntimeError('the moments need the private images: `needs` must name "private_data"')
         images, labels = teacher.private
-        few, glyphs = len(images) < SMALL * teacher.classes, data.facts(teacher.dataset).is_glyphs
+        few, glyphs = len(images) < SMALL * teacher.classes, data.facts(teacher.dataset).prior == "pen"
         pooled = few if self.second_moments == "auto" else self.second_moments == "pooled"
         d = min(self.dimension or (32 if few else 80), math.prod(teacher.shape))
         seed = ctx.generator("basis").initial_seed()

@@ -24,6 +24,7 @@ KINDS = {
     "datasets": "data set",
     "networks": "network",
     "teacher-recipes": "teacher recipe",
+    "priors": "prior",
 }
 """What is typed after `bench list` to the kind of plug-in."""
 
@@ -31,7 +32,7 @@ KINDS = {
 class LIST:
     """The sub-command `list`."""
 
-    HELP = "what there is: methods, baselines, attacks, data sets, networks, teacher recipes"
+    HELP = "what there is: methods, baselines, attacks, data sets, networks, teacher recipes, priors"
     DESCRIPTION = "List what can be named on the command line, with a line each."
 
     @staticmethod

@@ -19,7 +19,8 @@ class DatasetFacts:
         shape: (c, h, w) of an image; None = only reading tells.
         class_names: one per class, in the order of the labels; () = only reading tells.
         is_public: whether anyone can have it, its test part too: a bundle then names it, and says its accuracy.
-        is_glyphs: pen strokes on a dark ground, such as digits and letters: a generator may draw strokes.
+        prior: the prior of `bench.priors` that its images are most like: "pen" for digits and letters, of which a
+            generator may draw strokes too; "shapes" for garments and objects.
         other: the data set that an attacker has in split `full`; None = there is no such split.
         candidates: k, the classes that randomised response answers within (DPSD, section IV-A; DPDFD). The papers have
             3, but 50 for CIFAR-100, 2 for CelebA and 300 for ImageNet.
@@ -36,7 +37,7 @@ class DatasetFacts:
     shape: tuple[int, int, int] | None = None
     class_names: tuple[str, ...] = ()
     is_public: bool = False
-    is_glyphs: bool = False
+    prior: str = "shapes"
     other: str | None = None
     candidates: int = 3
     teachers: int | None = None

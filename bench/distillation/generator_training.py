@@ -32,7 +32,7 @@ def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent:
     Raises:
         BenchError: an image size it cannot make.
     """
-    if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).is_glyphs)):
+    if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).prior == "pen")):
         return xavier(UpsampleGenerator(shape, latent, width))
     generator = StrokeGenerator(shape)
     xavier(generator).start_at_identity()

@@ -33,6 +33,7 @@ KINDS = {
     "data set": Kind(("bench/data/sets",), "bench.datasets"),
     "network": Kind(("bench/nets/classifiers",), "bench.networks"),
     "teacher recipe": Kind(("bench/teachers/recipes",), "bench.teacher_recipes"),
+    "prior": Kind(("bench/priors/kinds",), "bench.priors"),
 }
 
 

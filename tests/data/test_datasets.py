@@ -34,7 +34,7 @@ def test_facts_are_known_without_a_library(name: str) -> None:
 
 def test_papers_settings_are_the_papers() -> None:
     facts = {name: data.facts(name) for name in ("digits", "mnist", "fmnist", "cifar10", "npz-mnist")}
-    assert [f.is_glyphs for f in facts.values()] == [True, True, False, False, False]
+    assert [f.prior for f in facts.values()] == ["pen", "pen", "shapes", "shapes", "shapes"]
     assert [f.teachers for f in facts.values()] == [48, None, None, None, None]
     assert [f.dp_dfd_images for f in facts.values()] == [120_000, 50_000, 120_000, 220_000, 120_000]
     assert [f.mmd_bandwidth for f in facts.values()] == [None, 105.0, 127.0, None, None]

@@ -19,7 +19,7 @@ class Digits(Dataset):
         shape=(1, SIDE, SIDE),
         class_names=tuple("0123456789"),
         is_public=True,
-        is_glyphs=True,
+        prior="pen",
         teachers=48,
         augments_psg=True,
     )

@@ -16,7 +16,7 @@ class Mnist(Dataset):
         shape=(1, 28, 28),
         class_names=tuple("0123456789"),
         is_public=True,
-        is_glyphs=True,
+        prior="pen",
         other="fmnist",
         dp_dfd_images=50_000,
         mmd_bandwidth=105.0,

@@ -1,0 +1,93 @@
+"""left-right symmetric soft blobs arranged as a face: an upright oval, a darker cap, two eyes, a mouth, a ground
+
+What a person knew: how a face is arranged, that it is lit from a side, and that skin is redder than blue. Nothing was
+drawn after anybody's picture. Lengths are in halves of the image's shorter side unless they are shares of the head's
+half axes, angles in radians.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bench.priors import Prior
+from bench.priors.drawing import Draws, hue, pixel_places, texture
+
+TURN, MOVE = 0.1, 0.1
+"""Standard deviation of the angle; largest shift."""
+HALF_WIDTH, TALLER = (0.4, 0.65), (1.15, 1.5)
+"""The head's half width, and its height over its width."""
+HAIR_WIDER, HAIR_LONGER, HAIR_UP = (0.95, 1.4), (0.9, 1.4), (0.05, 0.3)
+"""Of the hair behind the head: its half axes, and how far up it lies, in the head's."""
+CAP, HAIRLINE, HAIR_ARCH = 1.08, (0.3, 0.9), (-0.5, 0.8)
+"""Size of the cap beside the head; height of the hairline over the middle, in half heights, and its drop at the sides."""
+EYES_APART, EYES_UP, EYE_SIZE, EYE_FLATTER = (0.32, 0.5), (0.0, 0.22), (0.12, 0.24), (0.4, 0.8)
+"""In half widths, half heights, half widths and in the eye's own half width."""
+MOUTH_DOWN, MOUTH_WIDTH, MOUTH_HEIGHT = (0.42, 0.65), (0.22, 0.5), (0.04, 0.13)
+"""In half heights, half widths and half heights."""
+SKIN, HAIR, DARK, LIPS = (0.35, 0.95), (0.1, 0.7), (0.1, 0.5), (0.3, 0.8)
+"""Lightness of the skin, and of the rest in shares of it."""
+WARMTH = (0.0, 0.15)
+"""What red has more and blue less, in skin and lips."""
+FADED = 0.3
+"""Share of a random colour that skin and hair have."""
+GROUND = (1.5, 3.5)
+"""Exponents of the ground's spectrum (`texture`): grounds are out of focus."""
+SHADE, GRAIN = 0.25, 0.15
+"""Standard deviation of the light's slope from side to side and down; share of texture on everything."""
+SHARPNESS = (1.0, 4.0)
+"""Units of the logistic function that an edge falls by in a pixel of an image of 32 pixels."""
+USUAL_SIDE = 32
+
+
+class Faces(Prior):
+    """One face a picture."""
+
+    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """(count, c, h, w) in [0, 1]."""
+        draws, (channels, height, width) = Draws(rng), shape
+        x, y = _turned(count, pixel_places(height, width, rng.device), draws)
+        image = texture(count, shape, draws, GROUND).flatten(2)
+        for inside, colour in _parts(x, y, channels, draws):
+            image = image.lerp(colour[..., None].expand_as(image), inside[:, None])
+        slope = SHADE * draws.normal(2, count, 1)
+        light = 1 + slope[0] * x + slope[1] * y
+        image = image.view(count, *shape) * light.view(count, 1, height, width).clamp_min(0)
+        return image.lerp(texture(count, shape, draws), GRAIN * draws.uniform(0, 1, count, 1, 1, 1)).clamp(0, 1)
+
+
+def _turned(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+    """(2, n, pixels): the pixels as seen from a face that is turned and moved a little."""
+    angle, move = TURN * draws.normal(count, 1), draws.uniform(-MOVE, MOVE, 2, count, 1)
+    x, y = pixels[:, 0] - move[0], pixels[:, 1] - move[1]
+    return torch.stack([x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()])
+
+
+def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tensor, Tensor]]:
+    """What is painted, from behind to before: (n, pixels) from 0 to 1, and (n, c) colours."""
+    count = len(x)
+
+    def one(bounds: tuple[float, float]) -> Tensor:
+        return draws.uniform(*bounds, count, 1)
+
+    wide, sharpness = one(HALF_WIDTH), one(SHARPNESS) * USUAL_SIDE / 2
+    tall = wide * one(TALLER)
+    head = _oval(x, y, wide, tall, sharpness)
+    behind = _oval(x, y + tall * one(HAIR_UP), wide * one(HAIR_WIDER), tall * one(HAIR_LONGER), sharpness)
+    hairline = tall * (one(HAIR_ARCH) * (x / wide).square() - one(HAIRLINE))
+    cap = _oval(x, y, CAP * wide, CAP * tall, sharpness) * torch.sigmoid((hairline - y) * sharpness)
+    eye = wide * one(EYE_SIZE)
+    eyes = _oval(x.abs() - wide * one(EYES_APART), y + tall * one(EYES_UP), eye, eye * one(EYE_FLATTER), sharpness)
+    mouth = _oval(x, y - tall * one(MOUTH_DOWN), wide * one(MOUTH_WIDTH), tall * one(MOUTH_HEIGHT), sharpness)
+
+    light, tint, strands = one(SKIN), FADED * hue(count, channels, draws), FADED * hue(count, channels, draws)
+    tint = tint + one(WARMTH) * torch.linspace(1, -1, channels, device=x.device) * (channels > 1)
+    hair = light * one(HAIR) + strands
+    colours = [hair, light + tint, hair, light * one(DARK) + strands, light * one(LIPS) + tint]
+    return list(zip([behind, head, cap, eyes, mouth], [colour.clamp(0, 1) for colour in colours], strict=True))
+
+
+def _oval(x: Tensor, y: Tensor, half_width: Tensor, half_height: Tensor, sharpness: Tensor) -> Tensor:
+    """(n, pixels) from 0 to 1: how far inside of an ellipse around the origin."""
+    radius = ((x / half_width).square() + (y / half_height).square()).sqrt()
+    return torch.sigmoid((1 - radius) * torch.minimum(half_width, half_height) * sharpness)

@@ -1,0 +1,175 @@
+"""light pen strokes on a dark ground, for digits and letters: turning paths, closed loops, random walks
+
+What a person knew: that a glyph is one or two smooth strokes of one pen with a few corners, upright, taller than wide,
+in the middle of the image, sometimes a closed loop. No alphabet and no image is in it. Lengths are in halves of the
+image's shorter side, angles in radians, pens in pixels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bench.nets.stroke_generator import catmull_rom
+from bench.priors import Prior
+from bench.priors.drawing import Draws, hue, pixel_places
+
+LOOPING, WALKS = 0.3, 0.1
+"""Shares of pictures of paths that may close and turn more or less, and of random walks; the rest are plain paths."""
+POINTS, DOTS_APART = 64, 14
+"""Steps of a stroke; pixels a side for which a dot of ink at each is enough, larger images have dots in between."""
+
+PIECES, TURN, STRAIGHT = 3, 7.2, 0.2
+"""A path has three pieces of constant curvature: over the whole length it would turn by N(0, TURN^2), or not at all."""
+CORNER, CORNER_ANGLE = 0.5, (0.5, 2.8)
+"""Chance of a corner between two pieces, and its angle."""
+TURNS, CLOSED, DRIFT_REMOVED = (0.5, 1.0, 2.0), 0.3, (0.8, 1.05)
+"""Of looping paths: what multiplies TURN; how many close, and how much of the way from end to start is taken out."""
+SECOND, SECOND_LENGTH, SECOND_OFF = 0.35, (0.3, 1.0), 0.03
+"""Share of glyphs with a second path, its length beside the first, and how far it passes from where it should touch."""
+
+WALK_POINTS, WALK_STEP, MOMENTUM, WALK_CLOSED = 7, 0.55, 0.9, 0.2
+"""Control points of a walk at most, the standard deviation of a step, its largest correlation with the one before."""
+WALK_MARGIN, WALK_START, SECOND_WALK = 0.12, 0.8, 0.25
+"""Added to a walk's extent before it is scaled; spread of where a second walk starts; share of pictures with one."""
+
+HALF_HEIGHT, ASPECT_SPREAD, WIDEST = (0.6, 0.75), 0.3, 0.72
+WALK_HALF_WIDTH = (0.12, 0.7)
+SLANT, WALK_SLANT, MOVE = 0.15, 0.2, 0.1
+RADIUS, WALK_RADIUS, SHARPNESS = (0.8, 2.1), (0.9, 2.2), (1.4, 3.0)
+"""Pixels; and how many units of the logistic function ink falls by in a pixel."""
+USUAL_SIDE = 28
+"""Side above which pens grow with the image."""
+CONTRAST = (0.4, 1.0)
+"""Difference in lightness of ink and ground, in colour."""
+AT_ONCE = 32
+"""Images whose distances are computed together: they should fit into the processor's cache."""
+
+
+class Pen(Prior):
+    """Six in ten pictures are plain paths, three looping ones, one is a random walk."""
+
+    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """(count, c, h, w) in [0, 1]."""
+        draws, (channels, height, width) = Draws(rng), shape
+        family = draws.uniform(0, 1, count)
+        walks, looping = family < WALKS, family >= 1 - LOOPING
+        lines = torch.empty(count, 2, POINTS, 2, device=rng.device)
+        lines[walks], lines[~walks] = _walks(int(walks.sum()), draws), _paths(looping[~walks], draws)
+        low, high = (torch.where(walks, WALK_RADIUS[i], RADIUS[i]) for i in range(2))
+        radius = (low + (high - low) * draws.uniform(0, 1, count)) * max(1, min(height, width) / USUAL_SIDE)
+        lines = _dotted(lines, -(-min(height, width) // DOTS_APART))
+        distance = _distance(lines, pixel_places(height, width, rng.device)) * min(height, width) / 2
+        ink = torch.sigmoid((radius[:, None] - distance) * draws.uniform(*SHARPNESS, count, 1))
+        return _coloured(ink.view(-1, 1, height, width), channels, draws)
+
+
+def _paths(looping: Tensor, draws: Draws) -> Tensor:
+    """(n, 2, points, 2): pen paths in an upright box; those without a second one have it on top of the first."""
+    count = len(looping)
+    first, second = (_path(looping, draws) for _ in range(2))
+    second = second * draws.uniform(*SECOND_LENGTH, count, 1, 1)
+    row = torch.arange(count, device=draws.device)
+    touched, touching = draws.integers(0, POINTS - 1, 2, count)
+    offset = first[row, touched] - second[row, touching] + SECOND_OFF * draws.normal(count, 2)
+    second = torch.where(draws.chance(SECOND, count, 1, 1), second + offset[:, None], first)
+    middle, extent = _box(first, second)
+    half_height = draws.uniform(*HALF_HEIGHT, count)
+    aspect = (extent[:, 0] / extent[:, 1].clamp_min(0.05)).clamp(0.1, 1.3)
+    half_width = (half_height * aspect * torch.exp(ASPECT_SPREAD * draws.normal(count))).clamp(0.05, WIDEST)
+    scale = torch.stack([half_width, half_height], 1) / extent.clamp_min(0.02)
+    return _placed(torch.stack([first, second], 1), middle, scale, SLANT, draws)
+
+
+def _path(looping: Tensor, draws: Draws) -> Tensor:
+    """(n, points, 2): equal steps, whose heading is the integral of the curvature, with corners between its pieces."""
+    count = len(looping)
+    t = torch.arange(POINTS, device=draws.device) / POINTS
+    cuts = draws.uniform(0, 1, count, PIECES - 1).sort(1).values
+    zero = torch.zeros(count, 1, device=draws.device)
+    starts, ends = torch.cat([zero, cuts], 1)[..., None], torch.cat([cuts, zero + 1], 1)[..., None]
+    turn = TURN * draws.normal(count, PIECES) * ~draws.chance(STRAIGHT, count, PIECES)
+    turn = turn * torch.where(looping, draws.choice(TURNS, count), 1.0)[:, None]
+    corner = draws.uniform(*CORNER_ANGLE, count, PIECES - 1) * draws.choice((-1.0, 1.0), count, PIECES - 1)
+    corner = torch.cat([zero, corner * draws.chance(CORNER, count, PIECES - 1)], 1)
+    turned = turn[..., None] * (torch.minimum(t, ends) - starts).clamp_min(0) + corner[..., None] * (t > starts)
+    heading = draws.uniform(0, 2 * math.pi, count, 1) + turned.sum(1)
+    path = torch.cumsum(torch.stack([heading.cos(), heading.sin()], -1) / POINTS, 1)
+    closes = (looping & draws.chance(CLOSED, count))[:, None] * draws.uniform(*DRIFT_REMOVED, count, 1)
+    return path - (closes * t)[..., None] * (path[:, -1:] - path[:, :1])
+
+
+def _walks(count: int, draws: Draws) -> Tensor:
+    """(n, 2, points, 2): Catmull-Rom curves through random walks of 2 to 7 points; a second one as in `_paths`."""
+    two = draws.chance(SECOND_WALK, count)
+    first = _walk(two, draws)
+    second = _walk(two, draws) + WALK_START * draws.normal(count, 1, 2)
+    second = torch.where(two[:, None, None], second, first)
+    middle, extent = _box(first, second)
+    half = torch.stack([draws.uniform(*WALK_HALF_WIDTH, count), draws.uniform(*HALF_HEIGHT, count)], 1)
+    return _placed(torch.stack([first, second], 1), middle, half / (extent + WALK_MARGIN), WALK_SLANT, draws)
+
+
+def _walk(two: Tensor, draws: Draws) -> Tensor:
+    """(n, points, 2): one curve; of two in a picture, each has fewer points. Some end where they start."""
+    count = len(two)
+    steps, momentum = WALK_STEP * draws.normal(count, WALK_POINTS, 2), draws.uniform(0, MOMENTUM, count, 1)
+    for i in range(1, WALK_POINTS):
+        steps[:, i] = momentum * steps[:, i - 1] + (1 - momentum.square()).sqrt() * steps[:, i]
+    points = torch.where(two, draws.integers(2, 5, count), draws.integers(3, WALK_POINTS, count))
+    index = torch.minimum(torch.arange(WALK_POINTS, device=draws.device), points[:, None] - 1)
+    walk = steps.cumsum(1).gather(1, index[..., None].expand(-1, -1, 2))
+    closed = draws.chance(WALK_CLOSED, count, 1)
+    walk[:, -1] = torch.where(closed, walk[:, 0], walk[:, -1])
+    return catmull_rom(WALK_POINTS, POINTS).to(draws.device) @ walk
+
+
+def _box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, 2) middle and half extent of both strokes."""
+    low, high = torch.minimum(first.amin(1), second.amin(1)), torch.maximum(first.amax(1), second.amax(1))
+    return (low + high) / 2, (high - low) / 2
+
+
+def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: Draws) -> Tensor:
+    """Lines (n, 2, points, 2) scaled around their middle, slanted and moved a little off the image's."""
+    count = len(lines)
+    x, y = ((lines - middle[:, None, None]) * scale[:, None, None]).unbind(-1)
+    x = x + slant * draws.normal(count, 1, 1) * y
+    return torch.stack([x, y], -1) + draws.uniform(-MOVE, MOVE, count, 1, 1, 2)
+
+
+def _dotted(lines: Tensor, times: int) -> Tensor:
+    """Lines (n, 2, points, 2) with `times` dots, the first one included, from each point to the next."""
+    share = torch.arange(times, device=lines.device)[:, None] / times
+    between = lines[:, :, :-1, None].lerp(lines[:, :, 1:, None], share)
+    return torch.cat([between.flatten(2, 3), lines[:, :, -1:]], 2)
+
+
+def _distance(lines: Tensor, pixels: Tensor) -> Tensor:
+    """(n, pixels): from every pixel to the nearest dot of the lines (n, 2, points, 2)."""
+    nearest = _nearest(lines[:, 0], pixels)
+    two = (lines[:, 0] != lines[:, 1]).any(2).any(1)
+    nearest[two] = torch.maximum(nearest[two], _nearest(lines[two, 1], pixels))
+    return (pixels.square().sum(1) - nearest).clamp_min(1e-6).sqrt()
+
+
+def _nearest(dots: Tensor, pixels: Tensor) -> Tensor:
+    """(n, pixels): the largest 2 <d, p> - |d|^2 over the dots d (n, points, 2): |p|^2 minus the squared distance."""
+    rows = torch.cat([2 * dots, -dots.square().sum(-1, keepdim=True)], -1)
+    columns = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1).T
+    return torch.cat([(part @ columns).amax(1) for part in rows.split(AT_ONCE)])
+
+
+def _coloured(ink: Tensor, channels: int, draws: Draws) -> Tensor:
+    """Ink (n, 1, h, w) on black; in colour, one colour on another, lighter or darker."""
+    if channels == 1:
+        return ink
+    count = len(ink)
+    contrast = draws.uniform(*CONTRAST, count, 1)
+    dark = draws.uniform(0, 1, count, 1) * (1 - contrast)
+    pair = torch.stack([dark + hue(count, channels, draws), dark + contrast + hue(count, channels, draws)]).clamp(0, 1)
+    swapped = draws.chance(0.5, count, 1)
+    ground, colour = torch.where(swapped, pair.flip(0), pair)[..., None, None].unbind(0)
+    return ground.lerp(colour, ink.expand(-1, channels, -1, -1))

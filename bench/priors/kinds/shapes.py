@@ -1,0 +1,150 @@
+"""textured shapes over each other, most of them symmetric, for garments and objects; a seventh is noise
+
+What a person knew: that a thing has an outline and parts, that many are the same left and right, stand upright in the
+middle and have a texture or stripes; in grey on black, in colour half of them before a textured ground. Lengths are
+in halves of the image's shorter side, angles in radians.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.priors import Prior
+from bench.priors.drawing import Draws, hue, pixel_places, texture
+from bench.priors.multiscale import multiscale_noise
+
+NOISE = 0.15
+"""Share of pictures that are multi-scale noise."""
+MOST = 5
+"""Shapes in a picture; every number from 1 is equally likely."""
+SYMMETRIC = 0.6
+
+OFF, TURNED = 0.5, 0.6
+"""How far from the middle a shape lies at most, in x and in y; share of shapes that are turned."""
+HALF_AXES, POWERS, EDGE = (0.15, 0.9), (1.0, 2.0, 2.0, 4.0, 8.0), (8.0, 28.0)
+"""Of superellipses, from a diamond by way of ellipses to a box; the steepness of the edge at half axis 1."""
+WAVY, WAVE = 0.7, 0.25
+"""Share of wavy outlines; standard deviation of the first wave around one, the k-th has a k-th of it."""
+WAVES = 4
+
+TONE, COLOUR_TONE = (0.0, 1.0), (0.2, 1.0)
+"""Lightness of a picture's shapes, in grey and in colour."""
+SPREAD, OTHER_TONE, DARKEST = 0.25, 0.7, 0.08
+"""Standard deviation of a shape's lightness around the picture's, and share of shapes with one; the least lightness."""
+HOLE = 0.25
+"""Share of shapes, but for the first, that cut a hole."""
+TEXTURED, GAIN = 0.8, 1.5
+"""Largest share of texture; what a texture is multiplied by."""
+STRIPED, STRIPES, SLANTING = 0.25, (6.0, 30.0), 0.3
+"""Share of striped pictures; radians of stripes in a unit of length; share of stripes that are not upright."""
+HALF_WIDTH, HALF_HEIGHT, SOLID = (0.25, 1.0), (0.35, 1.0), 0.3
+"""Box that the picture is fitted in, in half widths and heights of the image; the opacity that counts as inside."""
+GROUND = 0.5
+"""Share of colour pictures before a textured ground."""
+
+
+class Shapes(Prior):
+    """1 to 5 soft superellipses with wavy outlines over each other."""
+
+    def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """(count, c, h, w) in [0, 1]."""
+        draws = Draws(rng)
+        noise = draws.chance(NOISE, count)
+        images = torch.empty(count, *shape, device=rng.device)
+        if noise.any():
+            images[noise] = multiscale_noise(int(noise.sum()), shape, draws)
+        if not noise.all():
+            images[~noise] = _things(int((~noise).sum()), shape, draws)
+        return images
+
+
+def _things(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
+    """(n, c, h, w): shapes, textured, striped, mirrored, fitted in a box, before their ground."""
+    channels, height, width = shape
+    pixels = pixel_places(height, width, draws.device)
+    surface = texture(count, shape, draws)
+    layers = _layers(count, channels, pixels, draws).view(count, channels + 1, height, width)
+    image, opacity = layers[:, :-1], layers[:, -1:]
+    image = torch.where(opacity.amax((2, 3), keepdim=True) > SOLID, image, surface)  # where a hole swallowed it all
+    textured = TEXTURED * draws.uniform(0, 1, count, 1, 1, 1).square()
+    image = image * (1 - textured + GAIN * textured * surface)
+    image = (image * _stripes(count, pixels, draws).view(count, 1, height, width)).clamp(0, 1)
+    layers = torch.cat([image, opacity], 1)
+    layers = torch.where(draws.chance(SYMMETRIC, count, 1, 1, 1), torch.maximum(layers, layers.flip(3)), layers)
+    layers = _fitted(layers, draws)
+    image, opacity = layers[:, :-1], layers[:, -1:]
+    if channels == 1:
+        return image
+    ground = texture(count, shape, draws) * draws.chance(GROUND, count, 1, 1, 1)
+    return (image + (1 - opacity) * ground).clamp(0, 1)
+
+
+def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
+    """(n, c + 1, pixels): colours on black, and opacity."""
+    tint, number = hue(count, channels, draws), draws.integers(1, MOST, count)
+    base = draws.uniform(*(TONE if channels == 1 else COLOUR_TONE), count)
+    layers = torch.zeros(count, channels + 1, len(pixels), device=draws.device)
+    for index in range(MOST):
+        rows = (number > index).nonzero()[:, 0]
+        n = len(rows)
+        inside = _inside(n, pixels, draws)[:, None]
+        differs = draws.chance(OTHER_TONE, n)[:, None]
+        light = base[rows, None] + SPREAD * draws.normal(n, 1) * differs
+        colour = (light + tint[rows] + hue(n, channels, draws) * differs).clamp(DARKEST, 1)
+        painted = torch.cat([colour, torch.ones(n, 1, device=draws.device)], 1)
+        if index > 0:
+            painted = painted * ~draws.chance(HOLE, n, 1)
+        layers[rows] = layers[rows].lerp(painted[..., None].expand(-1, -1, len(pixels)), inside)
+    return layers
+
+
+def _inside(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+    """(n, pixels) from 0 to 1: how far inside of a superellipse with a wavy outline."""
+    angle = draws.uniform(0, math.pi, count, 1) * draws.chance(TURNED, count, 1)
+    centre, half_axes = draws.uniform(-OFF, OFF, count, 1, 2), draws.uniform(*HALF_AXES, count, 2)
+    power = draws.choice(POWERS, count, 1)
+    x, y = (pixels - centre).unbind(-1)
+    u = (x * angle.cos() + y * angle.sin()) / half_axes[:, :1]
+    v = (y * angle.cos() - x * angle.sin()) / half_axes[:, 1:]
+    radius = (u.abs().clamp_min(1e-4) ** power + v.abs().clamp_min(1e-4) ** power) ** (1 / power)
+    around, outline = torch.atan2(v, u), torch.ones_like(u)
+    amplitude = WAVE * draws.normal(WAVES, count, 1) * draws.chance(WAVY, count, 1)
+    phase = draws.uniform(0, 2 * math.pi, WAVES, count, 1)
+    for k in range(WAVES):
+        outline += amplitude[k] / (k + 1) * torch.cos((k + 1) * around + phase[k])
+    return torch.sigmoid((outline - radius) * draws.uniform(*EDGE, count, 1) * half_axes.amin(1, keepdim=True))
+
+
+def _stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+    """(n, pixels) from 0 to 1: what a picture is multiplied by; 1 where it has no stripes."""
+    angle = draws.uniform(0, math.pi, count, 1) * draws.chance(SLANTING, count, 1)
+    along = pixels[:, 0] * angle.cos() + pixels[:, 1] * angle.sin()
+    wave = 0.5 + 0.5 * torch.cos(along * draws.uniform(*STRIPES, count, 1) + draws.uniform(0, 2 * math.pi, count, 1))
+    depth = draws.chance(STRIPED, count, 1) * draws.uniform(0, 1, count, 1)
+    return 1 - depth + depth * wave
+
+
+def _fitted(layers: Tensor, draws: Draws) -> Tensor:
+    """The layers, of which the last is opacity, stretched so that what is solid fills a random box in the middle."""
+    solid = layers[:, -1] > SOLID
+    box = [_ends(solid.any(axis)) for axis in (1, 2)]
+    half = [draws.uniform(*HALF_WIDTH, len(layers)), draws.uniform(*HALF_HEIGHT, len(layers))]
+    zero = torch.zeros_like(half[0])
+    scale = [((high - low) / 2).clamp_min(0.1) / wanted for (low, high), wanted in zip(box, half, strict=True)]
+    middle = [(low + high) / 2 for low, high in box]
+    rows = [torch.stack([scale[0], zero, middle[0]], 1), torch.stack([zero, scale[1], middle[1]], 1)]
+    grid = F.affine_grid(torch.stack(rows, 1), list(layers.shape), align_corners=False)
+    return F.grid_sample(layers, grid, align_corners=False)
+
+
+def _ends(solid: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) places from -1 to 1 of the first and the last solid row or column (n, side); both ends if none is."""
+    side = solid.shape[1]
+    centres = (torch.arange(side, device=solid.device) * 2 + 1 - side) / side
+    low, high = centres.where(solid, 2).amin(1), centres.where(solid, -2).amax(1)
+    found = high > low
+    return low.where(found, -1), high.where(found, 1)

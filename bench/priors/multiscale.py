@@ -1,0 +1,82 @@
+"""Multi-scale noise: random grids of 1, 2, 4 and more cells laid over each other, sharpened and cut into pieces."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.priors.drawing import Draws, correlated
+
+BLOCKS = 0.3
+"""Share of the fields whose cells have edges; the others blend."""
+SCALES = 2.0
+"""Standard deviation of the logits that weigh the scales: some fields are of one scale, others of all."""
+SHIFT, CUT_SHIFT = 0.25, 0.2
+"""Largest change of lightness before sharpening, of the fields and of the mask that cuts."""
+SHARPEST, CUT_SHARPNESS = 6, 8
+"""Times that values are pushed to 0 and 1."""
+CUT, ON_BLACK = 0.7, 0.35
+"""Share of the pictures that are cut from two fields; chance that the second one is black."""
+TURN = 0.4
+"""Standard deviation of the angle, radians."""
+ZOOM = (0.8, 1.3)
+"""Picture sizes seen in one picture."""
+BEND, BEND_CELLS = 0.12, 4
+"""Standard deviation of the displacement in half widths, and the cells a side of its grid."""
+
+
+def multiscale_noise(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
+    """(n, c, h, w) in [0, 1]: one sharpened field, or two with a sharp border; then turned, scaled and bent."""
+    _, height, width = shape
+    first, second = (_sharpened_field(count, shape, draws) for _ in range(2))
+    mask = _field(count, (1, height, width), draws) + draws.uniform(-CUT_SHIFT, CUT_SHIFT, count, 1, 1, 1)
+    mask = _push(mask.clamp(0, 1), torch.full((count,), CUT_SHARPNESS, device=draws.device))
+    second = second * ~draws.chance(ON_BLACK, count, 1, 1, 1)
+    both = second.lerp(first, mask.expand_as(first))
+    images = torch.where(draws.chance(CUT, count, 1, 1, 1), both, first)
+    return _bent(images, draws).clamp(0, 1)
+
+
+def _sharpened_field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
+    field = _field(count, shape, draws) + draws.uniform(-SHIFT, SHIFT, count, 1, 1, 1)
+    return _push(field.clamp(0, 1), draws.integers(0, SHARPEST, count))
+
+
+def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
+    """(n, c, h, w) from 0 to 1: uniform noise on grids of 1, 2, 4, ... cells a side, enlarged and added."""
+    channels, height, width = shape
+    levels = (max(height, width) - 1).bit_length() + 1
+    side = 2 ** (levels - 1)
+    weights = torch.softmax(SCALES * draws.normal(count, levels), 1)
+    blocks = draws.chance(BLOCKS, count)
+    total = torch.zeros(count, channels, side, side, device=draws.device)
+    for level in range(levels):
+        cells = correlated(draws.uniform(0, 1, count, channels, 2**level, 2**level))
+        cells = cells * weights[:, level].view(-1, 1, 1, 1)
+        total[blocks] += F.interpolate(cells[blocks], size=side, mode="nearest")
+        total[~blocks] += F.interpolate(cells[~blocks], size=side, mode="bilinear", align_corners=False)
+    top, left = (int(draws.integers(0, side - length)) for length in (height, width))
+    total = total[:, :, top : top + height, left : left + width]
+    low, high = total.amin((1, 2, 3), keepdim=True), total.amax((1, 2, 3), keepdim=True)
+    return (total - low) / (high - low + 1e-6)
+
+
+def _push(images: Tensor, times: Tensor) -> Tensor:
+    """Values in [0, 1] pushed to the nearer end by a smooth step, `times` (n,) times."""
+    for done in range(int(times.max())):
+        stepped = torch.where(images < 0.5, 2 * images.square(), 1 - 2 * (1 - images).square())
+        images = torch.where((times > done).view(-1, 1, 1, 1), stepped, images)
+    return images
+
+
+def _bent(images: Tensor, draws: Draws) -> Tensor:
+    """Each image turned, scaled and bent; what comes in at the border is mirrored."""
+    count, _, height, width = images.shape
+    angle, zoom, zero = TURN * draws.normal(count), draws.uniform(*ZOOM, count), torch.zeros(count, device=draws.device)
+    cosine, sine = zoom * angle.cos(), zoom * angle.sin()
+    rows = torch.stack([torch.stack([cosine, -sine, zero], 1), torch.stack([sine, cosine, zero], 1)], 1)
+    bend = BEND * draws.normal(count, 2, BEND_CELLS, BEND_CELLS)
+    bend = F.interpolate(bend, size=(height, width), mode="bicubic", align_corners=False).permute(0, 2, 3, 1)
+    grid = F.affine_grid(rows, list(images.shape), align_corners=False) + bend
+    return F.grid_sample(images, grid, align_corners=False, padding_mode="reflection")
