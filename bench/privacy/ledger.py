@@ -30,7 +30,7 @@ KEYS = {"event", "count", "unit", "why"}
 class Entry:
     """One kind of use: `event`, done `count` times, seen at `unit`; `why` says in words what it was.
 
-    `carries`: so many nats about everything private, at most, go through all `count` uses (`bench.privacy.information`);
+    `carries`: so many nats about everything private go through all `count` uses at most (`bench.privacy.information`);
     None where that is not known. No epsilon depends on it, and it is not written to files.
     """
 
