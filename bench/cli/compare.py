@@ -20,7 +20,7 @@ HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
     "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
     "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, nats that the "
-    "answers carry at most, difference, and flags; and the accuracy that the paper's printed settings allow, where they "
+    "answers carry at most, difference, and flags; and the accuracy that the paper's own settings allow, where they "
     "bound it (docs/information.md). What we lack is marked planned (the bench has no such method or data) or not run."
 )
 WIDTH = 220

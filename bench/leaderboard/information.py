@@ -1,6 +1,6 @@
 """What the answers behind a record can carry (`bench.privacy.information`), also for records that do not say it.
 
-Records from before 2026-11-22 hold the ledger's events alone; `_OLD` reads their words back. What it does not know stays
+Records from before 2026-11-22 hold the ledger's events alone; `_OLD` reads their words. What it does not know stays
 empty.
 """
 

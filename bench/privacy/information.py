@@ -194,6 +194,50 @@ def most_accuracy(nats: float, classes: int) -> float:
     return high
 
 
+def most_chance(accuracy: float, nats: float, classes: int) -> float:
+    """How often a run may reach an accuracy by luck, where so many nats do not allow it on the mean.
+
+    The largest p with p log(p/q) + (1 - p) log((1 - p)/(1 - q)) <= nats, q being what an answer that has seen nothing
+    reaches: two ways of naming the classes that one student serves with accuracy a differ in at most 2 c (1 - a) names,
+    so q is the number of permutations that move no more, over c!.
+
+    Args:
+        accuracy: a in [0, 1], of one student, every class counting the same.
+        nats: >= 0, or infinity.
+        classes: c >= 2.
+
+    Returns:
+        A probability, rounded up.
+
+    Raises:
+        BenchError: a value outside of these ranges, NaN included.
+
+    >>> round(most_chance(0.9785, 2.56, 10), 3), most_chance(0.5, 2.56, 2)
+    (0.203, 1.0)
+    """
+    if not (0 <= accuracy <= 1 and nats >= 0):
+        raise BenchError(f"accuracy {accuracy} and {nats} nats; expected 0 to 1, and a number >= 0 or inf")
+    _count("classes", classes, 2)
+    moved = min(classes, math.floor(2 * classes * (1 - accuracy) + 1e-9))
+    blind = sum(math.comb(classes, m) * _derangements(m) for m in range(moved + 1)) / math.factorial(classes)
+    if -math.log(blind) <= nats:
+        return 1.0
+    low, high = blind, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        divergence = middle * math.log(middle / blind) + (1 - middle) * math.log((1 - middle) / (1 - blind))
+        low, high = (middle, high) if divergence <= nats else (low, middle)
+    return high
+
+
+def _derangements(count: int) -> int:
+    """Permutations of so many that leave none in its place: 1, 0, 1, 2, 9, ..."""
+    found = 1
+    for size in range(1, count + 1):
+        found = size * found + (-1) ** size
+    return found
+
+
 def even_accuracy(accuracy: float, smallest_share: float, classes: int) -> float:
     """The least mean of the accuracies in c classes that a test accuracy leaves possible, by the smallest class.
 
