@@ -127,14 +127,15 @@ def _notes(privacy: dict[str, Any]) -> list[str]:
 
 
 def informed(found: Information) -> str:
-    """What all answers can carry about the private data, and what accuracy that allows, in a line."""
+    """What all answers can carry about the private data, and the accuracy, as a mean over classes, that this allows."""
     if found.nats is None:
         return f"information: not known; {found.why}"
     if math.isinf(found.nats):
         return f"information: infinite; {found.why}"
-    most = found.most_accuracy
-    allowed = "" if most is None else f", enough for an accuracy of at most {most:.2%} (docs/information.md)"
-    return f"information: all answers carry at most {_plain(found.nats)} nats{allowed}"
+    said, most = f"information: all answers carry at most {_plain(found.nats)} nats", found.most_accuracy
+    if most is None:
+        return said
+    return f"{said}, enough for " + ("any accuracy" if most == 1 else f"a mean accuracy of at most {100 * most:.2f} %")
 
 
 def _epsilon(found: dict[str, Any]) -> str:
