@@ -40,6 +40,7 @@ from bench.errors import BenchError
 from bench.metrics.reconstructions import Labelled, Reconstructions
 from bench.metrics.table import Metric
 from bench.privacy import Budget, Unit, accountant
+from bench.privacy.information import of_ledger
 
 SHAPE, CLASSES = (1, 16, 16), 4
 CPU = torch.device("cpu")
@@ -363,8 +364,11 @@ class MethodContract(PluginContract):
         assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
 
     def test_ledger_accounts_for_one_example(self) -> None:
-        found = accountant.account(self.convert().ledger, Unit.EXAMPLE, self.budget.delta)
+        ledger = self.convert().ledger
+        found, carried = accountant.account(ledger, Unit.EXAMPLE, self.budget.delta), of_ledger(ledger, CLASSES)
         assert found.epsilon > 0, "a release of a private teacher cannot be free"
+        assert carried.nats is None or carried.nats > 0, "answers of a private teacher carry something"
+        assert carried.nats != math.inf or not found.finite, "what is protected is not without a bound"
 
     def test_same_seed_same_release_and_other_seed_another(self) -> None:
         first, again, other = self.convert(1), self.convert(1), self.convert(2)

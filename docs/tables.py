@@ -20,7 +20,7 @@ from statistics import mean, median
 from typing import Any
 
 from bench import leaderboard, registry
-from bench.leaderboard import reported
+from bench.leaderboard import printed_information, reported
 from bench.metrics.table import metrics
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
@@ -319,6 +319,21 @@ def audited(name: str) -> str:
     return table(["name", "variant", "options", "claimed", "accounted", *bounds], rows)
 
 
+def excluded() -> str:
+    """The printed accuracies that need more than the settings printed beside them let through; a sentence that repeats
+    a table is left out."""
+    rows = []
+    for entry in reported.load():
+        if printed_information.exceeds(entry) and not entry.table.startswith("text"):
+            rows.append([
+                entry.source, entry.dataset, f"{entry.epsilon:g}", entry.ablation, entry.printed,
+                f"{printed_information.allowed(entry):.3f}", f"{printed_information.least(entry):.1f}",
+                f"{printed_information.carried(entry):.2f}",
+            ])  # fmt: skip
+    heads = ["where", "data set", "epsilon", "ablation", "printed accuracy", "possible at most"]
+    return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
+
+
 def percent(value: float | None) -> str:
     """A share in percent, or that there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"
@@ -353,8 +368,11 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
+    "excluded": excluded,
 }
-PAGES = tuple(ROOT / "docs" / f"{name}.md" for name in ("results", "methods", "baselines", "attacks", "audits"))
+PAGES = tuple(
+    ROOT / "docs" / f"{name}.md" for name in ("results", "methods", "baselines", "attacks", "audits", "information")
+)
 
 
 def rewritten(page: Path) -> str:

@@ -156,6 +156,30 @@ def test_an_attack_without_power_says_inconclusive() -> None:
     assert rows([record(0, 0.5)])[0]["power"] == "pass"
 
 
+@pytest.mark.parametrize("nats, cell", [(2.56, "2.56"), ("inf", "inf"), (None, "")])
+def test_information_is_a_column_of_its_own(nats: object, cell: str) -> None:
+    found = [record(seed, 0.5) for seed in (0, 1)]
+    for one in found:
+        one.privacy["information"] = {"nats": nats, "why": "gradients", "classes": 10}
+    assert rows(found)[0]["information"] == cell
+    found[1].privacy["information"]["nats"] = None
+    assert rows(found)[0]["information"] == "", "a mean of what is known alone would be of another setting"
+
+
+def test_records_without_information_are_read_by_their_ledger_or_left_empty() -> None:
+    old, silent = record(0, 0.5), record(0, 0.5)
+    rows_of_a_batch = {"name": "GaussianDpEvent", "noise_multiplier": 100 / (2 * 16)}
+    one_row = {"name": "GaussianDpEvent", "noise_multiplier": 100 / 2}
+    old.privacy["events"] = [
+        {"event": rows_of_a_batch, "count": 200, "unit": "example",
+         "why": "normalised gradients of a batch, a noise draw per row"},
+        {"event": one_row, "count": 1, "unit": "query", "why": "one row's normalised gradient"},
+    ]  # fmt: skip
+    assert float(rows([old])[0]["information"]) == pytest.approx(2.559987)
+    old.privacy["events"][0]["why"] = "something else"
+    assert rows([old])[0]["information"] == rows([silent])[0]["information"] == ""
+
+
 def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
     (row,) = rows([record(0, 0.5, accounted=None)])
     assert row["epsilon_accounted"] == "inf" and row["epsilon_claimed"] == "10.0"

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
     "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
-    "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, difference, "
-    "and flags. What we lack is marked planned (the bench has no such method or data) or not run."
+    "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, nats that the "
+    "answers carry at most, difference, and flags; and the accuracy that the paper's own settings allow, where they "
+    "bound it (docs/information.md). What we lack is marked planned (the bench has no such method or data) or not run."
 )
-WIDTH = 200
+WIDTH = 220
 FIELDS = (
     "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
-    "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "difference",
-    "state", "flags",
+    "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "information",
+    "printed_information", "printed_allows", "difference", "state", "flags",
 )  # fmt: skip
 
 
@@ -81,6 +82,8 @@ def _exists(method: str, dataset: str) -> bool:
 
 def _cells(line: Line) -> dict[str, Any]:
     """A line as FIELDS; None for an empty cell."""
+    from bench.leaderboard import printed_information
+
     entry, row = line.entry, line.row or {}
     found: dict[str, Any] = {
         "paper": entry.paper,
@@ -97,6 +100,8 @@ def _cells(line: Line) -> dict[str, Any]:
         "accounted_unit": row.get("unit"),
         "state": line.state or "measured",
         "flags": line.flags,
+        "printed_information": _rounded(printed_information.carried(entry)),
+        "printed_allows": _rounded(printed_information.allowed(entry)),
     }
     return found | {key: row.get(key) for key in FIELDS if key not in found}
 
@@ -118,11 +123,13 @@ def _show(title: str, lines: Sequence[Line]) -> None:
         "method",
         "eps",
         "paper prints",
+        "its settings allow",
         "our variant",
         "ours",
         "difference",
         "tier",
         "eps accounted",
+        "nats",
         "setting",
         "flags",
     )
@@ -133,7 +140,7 @@ def _show(title: str, lines: Sequence[Line]) -> None:
         epsilon = "-" if cells["epsilon"] is None else f"{cells['epsilon']:g}"
         name = f"{cells['method']} {cells['ablation']}".strip()
         if line.row is None:
-            ours = ("", line.state, "", "", "", "")
+            ours = ("", line.state, "", "", "", "", "")
         else:
             spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
             accounted = f"{float(cells['epsilon_accounted']):.4g}".replace("inf", "infinite")
@@ -143,10 +150,21 @@ def _show(title: str, lines: Sequence[Line]) -> None:
                 f"{cells['difference']:+.4f}",
                 cells["tier"],
                 f"{accounted} per {cells['accounted_unit']}",
+                _nats(cells["information"]),
                 cells["setting"],
             )
-        table.add_row(cells["dataset"], name, epsilon, cells["reported"], *ours, cells["flags"])
+        allowed = "" if cells["printed_allows"] is None else f"<= {cells['printed_allows']:.4f}"
+        table.add_row(cells["dataset"], name, epsilon, cells["reported"], allowed, *ours, cells["flags"])
     Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)
     entries = {line.entry: line.row is not None for line in lines}
     done = f"{sum(entries.values())} of {len(entries)} numbers have one of ours"
     out.print(f"{done}; another tier is another size, and working is not what the paper prints", soft_wrap=True)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _nats(cell: str | None) -> str:
+    """A board's cell of nats: "-" where it is empty, as it is where nothing is known."""
+    return f"{float(cell):.4g}".replace("inf", "infinite") if cell else "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from rich.table import Table
 
 from bench import registry
 from bench.config import Departure, departures
-from bench.leaderboard import dataset, flags, seed
+from bench.leaderboard import dataset, flags, information, seed
 from bench.metrics.table import REFERENCE, SUBJECTS, TARGETS, Metric, Subject, measured, metrics
 from bench.pipeline.run import Outcome
 from bench.pipeline.settings import Settings
 from bench.privacy.budget import INFINITE
+from bench.privacy.information import Information
 from bench.progress import out
 from bench.storage.records import RECORD, Record
 
@@ -35,6 +37,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
     out.print(_privacy(record.privacy))
     for note in _notes(record.privacy):
         out.print(note, markup=False, soft_wrap=True)
+    out.print(informed(information(record)), markup=False, soft_wrap=True)
     if measured(record.metrics, "reconstructions", "membership"):
         out.print(_attack(record.metrics, settings))
         if any(key.startswith(REFERENCE) for key in record.metrics):
@@ -121,6 +124,18 @@ def _notes(privacy: dict[str, Any]) -> list[str]:
     """Why an accounted epsilon is infinite, or no exact composition, a line each; older records do not say."""
     found = sorted(privacy["accounted_units"].items())
     return [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
+
+
+def informed(found: Information) -> str:
+    """What all answers can carry about the private data, and the accuracy, as a mean over classes, that this allows."""
+    if found.nats is None:
+        return f"information: not known; {found.why}"
+    if math.isinf(found.nats):
+        return f"information: infinite; {found.why}"
+    said, most = f"information: all answers carry at most {_plain(found.nats)} nats", found.most_accuracy
+    if most is None:
+        return said
+    return f"{said}, enough for " + ("any accuracy" if most == 1 else f"a mean accuracy of at most {100 * most:.2f} %")
 
 
 def _epsilon(found: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from bench.privacy import (
 )
 from bench.privacy.accountant import account
 from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
+from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
@@ -144,9 +145,15 @@ class AnnotationMechanism:
             return
         rows = math.sqrt(self.batch) if self.per_row else self.batch
         why = "normalised gradients of a batch, a noise draw " + ("per row" if self.per_row else "per batch")
-        event = GaussianDpEvent(parameters.sigma / (2 * rows))
-        ledger.spend(event, count=parameters.iterations, unit=Unit.EXAMPLE, why=why)
+        event, carries = GaussianDpEvent(parameters.sigma / (2 * rows)), self._carried_by_gradients(parameters)
+        ledger.spend(event, count=parameters.iterations, unit=Unit.EXAMPLE, why=why, carries=carries)
         ledger.spend(GaussianDpEvent(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
+
+    def _carried_by_gradients(self, parameters: AnnotationParameters) -> float:
+        """Nats of all T batches: a row has norm beta, the sum of a batch b beta, each coordinate noise sigma beta."""
+        if self.per_row:
+            return parameters.iterations * self.batch * gaussian_capacity(parameters.sigma, self.classes)
+        return parameters.iterations * gaussian_capacity(parameters.sigma / self.batch, self.classes)
 
     def answer_ledger(self, parameters: AnnotationParameters) -> Ledger:
         """One image's answer by many teachers, for one private record."""
@@ -159,31 +166,46 @@ class AnnotationMechanism:
         synthetic image may move all of them, in one answer."""
         summed = self.teachers or self.clients
         what = f"sum of normalised gradients of {summed} teachers"
+        # A sum of n rows has norm n beta
+        nats = gaussian_capacity(parameters.sigma / summed, self.classes) * self.batch * parameters.iterations
         for unit in self.units:
             moved, count = (summed, 1) if unit == Unit.QUERY else (1, self.batch * parameters.iterations)
             if parameters.sigma == 0:
                 ledger.spend(NonPrivateDpEvent(), unit=unit, why=f"{what} without noise")
             else:
-                ledger.spend(GaussianDpEvent(parameters.sigma / (2 * moved)), count=count, unit=unit, why=what)
+                event, carries = GaussianDpEvent(parameters.sigma / (2 * moved)), nats if unit == Unit.EXAMPLE else None
+                ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
+        """Every client answers every image, if there are clients."""
         if self.response_as_printed or math.isinf(parameters.answer_epsilon):
-            why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
-            for unit in self.units:
-                ledger.spend(NonPrivateDpEvent(), unit=unit, why=why)
+            self._spend_unprotected_labels(ledger, parameters)
             return
-        full = min(self.full_candidate_batches, parameters.iterations)
-        for batches, k in ((full, self.classes), (parameters.iterations - full, parameters.k)):
-            if batches:
-                event, why = (
-                    randomised_response_event(parameters.answer_epsilon, k),
-                    f"randomised response over {k} classes",
-                )
-                for unit in self.units:
-                    if unit != Unit.QUERY:
-                        ledger.spend(event, count=batches * self.batch, unit=unit, why=why)
         answers = max(self.clients, 1)
+        for images, k in self._candidates_of_images(parameters):
+            event = randomised_response_event(parameters.answer_epsilon, k)
+            carries = images * answers * response_capacity(parameters.answer_epsilon, k)
+            for unit in self.units:
+                if unit != Unit.QUERY:
+                    why = f"randomised response over {k} classes"
+                    ledger.spend(event, count=images, unit=unit, why=why, carries=carries)
         ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
+
+    def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
+        """What no epsilon covers; an answer is one of k classes all the same, or as Eq. 5 is printed one of all c."""
+        why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
+        carries = max(self.clients, 1) * math.fsum(
+            images * math.log(self.classes if self.response_as_printed else k)
+            for images, k in self._candidates_of_images(parameters)
+        )
+        for unit in self.units:
+            ledger.spend(NonPrivateDpEvent(), unit=unit, why=why, carries=carries if unit == Unit.EXAMPLE else None)
+
+    def _candidates_of_images(self, parameters: AnnotationParameters) -> list[tuple[int, int]]:
+        """How many images are answered with how many candidates: those of the first batches with all c classes."""
+        full = min(self.full_candidate_batches, parameters.iterations)
+        found = (full, self.classes), (parameters.iterations - full, parameters.k)
+        return [(batches * self.batch, k) for batches, k in found if batches]
 
     def claim(self, parameters: AnnotationParameters, delta: float) -> Claim | None:
         """The paper's theorem at these settings; its proof takes neighbours among synthetic answers. The papers state

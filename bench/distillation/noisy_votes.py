@@ -20,9 +20,12 @@ from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, la
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import Law, noisy_counts
+from bench.privacy.information import gaussian_capacity, laplace_capacity
 from bench.privacy.noise import Source
 
 MOST_QUERIES = 10_000_000
+LARGEST = "the noisy largest count, against the threshold"
+"""What the ledger says of a threshold."""
 
 AGREEMENTS = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Shares of the teachers that may agree, equally likely beforehand; public constants of `posterior`."""
@@ -66,11 +69,22 @@ class Aggregation:
             (Unit.EXAMPLE, 1, queries, candidates),
             (Unit.QUERY, teachers, 1, 1),
         ):
-            why = f"noisy votes of {teachers} teachers, {votes} of which may move"
-            ledger.spend(self._event(votes), count=answers, unit=unit, why=why)
+            why, whole = f"noisy votes of {teachers} teachers, {votes} of which may move", unit == Unit.EXAMPLE
+            carries = answers * self.capacity(teachers) if whole else None
+            ledger.spend(self._event(votes), count=answers, unit=unit, why=why, carries=carries)
             if self.threshold > 0:
-                event = _gaussian_event(self.threshold_scale / votes)
-                ledger.spend(event, count=asked, unit=unit, why="the noisy largest count, against the threshold")
+                event, why = _gaussian_event(self.threshold_scale / votes), LARGEST
+                carries = asked * self.threshold_capacity(teachers) if whole else None
+                ledger.spend(event, count=asked, unit=unit, why=why, carries=carries)
+
+    def capacity(self, teachers: int) -> float:
+        """Nats of one image's noisy counts at most: n votes have L1 norm n, and L2 norm at most n."""
+        channel = gaussian_capacity if self.law == "gaussian" else laplace_capacity
+        return channel(self.scale / teachers)
+
+    def threshold_capacity(self, teachers: int) -> float:
+        """Nats of one answer of the threshold at most: yes or no, of a count that lies from 0 to n."""
+        return min(math.log(2), gaussian_capacity(2 * self.threshold_scale / teachers, 1))
 
     def _event(self, votes: int) -> DpEvent:
         if self.law == "gaussian":

@@ -4,6 +4,7 @@ from bench.leaderboard.audit_bounds import audited_release, bounds, by_release, 
 from bench.leaderboard.board_csv import lines, to_csv
 from bench.leaderboard.columns import COLUMNS
 from bench.leaderboard.flags import dispute, flags
+from bench.leaderboard.information import information
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
 from bench.leaderboard.row_members import dataset, identity, row_key, seed
 from bench.leaderboard.rows import Rows, table
@@ -20,6 +21,7 @@ __all__ = [
     "expected",
     "flags",
     "identity",
+    "information",
     "is_refuted",
     "lines",
     "publish",

@@ -88,6 +88,7 @@ ALL = (
     Column("audited_teacher", "on teacher ≥", "epsilon", True, tip="What the audit shows where nothing defends."),
     Column("audited_null", "null run ≥", "epsilon", True, tip="What it shows where there is nothing to find."),
     Column("audited_ceiling", "could show", "epsilon", True, tip="What it would show if every guess were right."),
+    Column("information", "information ≤", "number", True, tip="Nats that all answers can carry about the data."),
     Column("attack", "attack", core=True),
     Column("attack_variant", "attack variant", core=True, tip="As `variant`, of the attack."),
     Column("access", "access", tip="What the attack sees of the student."),

@@ -11,6 +11,7 @@ import orjson
 
 from bench.leaderboard.columns import NUMBERS
 from bench.leaderboard.flags import flags
+from bench.leaderboard.information import information
 from bench.privacy.budget import epsilon_from_json
 from bench.storage.options import Changed
 from bench.storage.records import Audit, Record
@@ -67,6 +68,7 @@ class Member(NamedTuple):
         attacked: whether an attack's success was measured.
         claimed, claim_unit: of the claim, infinity included; both None where nothing is claimed.
         accounted, unit, relation, delta: what is proved, infinity included; all None where the run failed.
+        information: nats that its answers carry at most, infinity included; None where that is not known.
         flags: `flags` of the record, in one string.
         seconds, device: what it took, and where.
         versions: of the libraries, as text; "" where the run failed.
@@ -87,6 +89,7 @@ class Member(NamedTuple):
     unit: str | None
     relation: str | None
     delta: float | None
+    information: float | None
     flags: str
     seconds: float
     device: str
@@ -114,6 +117,7 @@ class Member(NamedTuple):
             proved.get("unit"),
             proved.get("relation"),
             proved.get("delta"),
+            information(record).nats if done else None,
             " ".join(flags(record)) if done else "",
             math.fsum(record.provenance.get("seconds", {}).values()),
             record.provenance["device"] if done else "",

@@ -180,6 +180,7 @@ def _privacy(done: list[Member], audits: list[Audit]) -> dict[str, Any]:
         "delta": done[0].delta,
         "flags": " ".join(sorted(found)),
         **_audited(audits),
+        "information": _mean([member.information for member in done]),
     }
 
 

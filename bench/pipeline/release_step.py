@@ -17,7 +17,7 @@ from bench.errors import BenchError
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
 from bench.pipeline.trained import Trained, load_network, save_network, test_accuracy
-from bench.privacy import Budget, Claim, Ledger, accountant, noise
+from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
 from bench.seeds import derive
 from bench.storage.specs import ReleaseSpec
 
@@ -69,6 +69,7 @@ def _result(job: Job, made: Release) -> dict[str, Any]:
         result["control"] = test_accuracy(made.control.to(job.device).eval(), data, job.device)
     parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
     account = privacy_account(made.ledger, made.claim, job.settings.budget)
+    account["information"] = information.of_ledger(made.ledger, data.classes).to_json()
     account["covers"] = [name for name, part in parts.items() if part is not None]
     result |= {"arch": made.arch, "solved": made.solved, "privacy": account}
     return result | {"input": {"shape": list(data.shape), "class_names": list(data.class_names)}}

@@ -10,7 +10,7 @@ A `PoissonSampledDpEvent` follows DP-SGD: the noise over one record's contributi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
@@ -28,12 +28,17 @@ KEYS = {"event", "count", "unit", "why"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of use: `event`, done `count` times, seen at `unit`; `why` says in words what it was."""
+    """One kind of use: `event`, done `count` times, seen at `unit`; `why` says in words what it was.
+
+    `carries`: so many nats about everything private go through all `count` uses at most (`bench.privacy.information`);
+    None where that is not known. No epsilon depends on it, and it is not written to files.
+    """
 
     event: DpEvent
     count: int
     unit: Unit
     why: str
+    carries: float | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -50,13 +55,21 @@ class Ledger:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
-    def spend(self, event: DpEvent, *, count: int = 1, unit: Unit = Unit.EXAMPLE, why: str = "") -> None:
-        """Write down that `event` was done `count` times.
+    def spend(
+        self,
+        event: DpEvent,
+        *,
+        count: int = 1,
+        unit: Unit = Unit.EXAMPLE,
+        why: str = "",
+        carries: float | None = None,
+    ) -> None:
+        """Write down that `event` was done `count` times, and what all of that `carries` at most, where it is known.
 
         Raises:
             TypeError: `event` is no DpEvent, `count` no int, or a parameter of the event no plain Python value.
-            ValueError: `count` is below 1 or has more than 4,000 bits, a parameter of the event is NaN or infinite, or
-                events are nested more than 20 deep.
+            ValueError: `count` is below 1 or has more than 4,000 bits, a parameter of the event is NaN or infinite,
+                events are nested more than 20 deep, or `carries` is negative or NaN.
             BenchError: no such unit.
         """
         from dp_accounting import DpEvent
@@ -69,8 +82,10 @@ class Ledger:
             raise ValueError(f"the count of a {type(event).__name__} is {count}; expected at least 1")
         if count.bit_length() > WIDEST_INT:
             raise ValueError(f"the count of a {type(event).__name__} is {shown(count)}; expected fewer bits")
+        if carries is not None and not carries >= 0:
+            raise ValueError(f"a {type(event).__name__} carries {carries} nats; expected a number >= 0, inf or None")
         event_to_json(event)
-        self._entries.append(Entry(event, count, as_unit(unit), why))
+        self._entries.append(Entry(event, count, as_unit(unit), why, carries))
 
     def entries(self, unit: Unit | None = None) -> tuple[Entry, ...]:
         """The entries of one unit, or of all units, in the order they were written."""

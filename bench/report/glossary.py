@@ -21,13 +21,15 @@ FLAGS = {
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
     "for them, and a row without them had a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
+    "reported:exceeds-information": "The settings that the paper prints let less information through than its printed "
+    "accuracy needs, whatever the algorithm: see docs/information.md.",
 }
 KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
     "reported": "The papers contradict themselves or each other about the printed number: issue {}, see "
     "docs/reported.md.",
 }
-"""Flags that end in a reason."""
+"""Flags that end in a reason; `FLAGS` has those whose reason has a sentence of its own."""
 UNITS = {
     "example": "one record of the teacher's private training set",
     "label": "the label of one private record",
@@ -56,6 +58,6 @@ TIERS = {
 def flag(name: str) -> str:
     """What a flag of a board means, in a sentence. Raises KeyError for a flag that has none."""
     kind, _, reason = name.partition(":")
-    if not reason:
+    if not reason or name in FLAGS:
         return FLAGS[name]
     return KINDS[kind].format(reason.replace("-", " ") if kind == "disputed" else reason)

@@ -225,7 +225,7 @@ function run(hash) {
     heading(`${name}, seed ${found.seed}`),
     found.tier === "smoke" ? element("p", { class: "smoke" }, `Smoke run: ${DATA.tiers.smoke}.`) : null,
     found.status === "ok" ? null : element("p", { class: found.status === "failed" ? "bad" : "warning" }, `${found.status}: ${DATA.statuses[found.status]}. ${found.reason}`),
-    about(hash, found), flagList("Flags", found.flags), epsilonTable(found), utilityTable(found), attackTable(found), pictures(found),
+    about(hash, found), flagList("Flags", found.flags), epsilonTable(found), informationNote(found), utilityTable(found), attackTable(found), pictures(found),
     commandBlock(found), ledgerTable(found), auditTable("Audits of this release", found.audits), details(found),
   ];
 }
@@ -241,6 +241,12 @@ function epsilonTable(found) {
     line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", line.delta === undefined ? "" : number(line.delta), line.by]);
   if (!rows.length) return null;
   return section("Epsilon", grid("epsilon", ["", "ε", "protects one", "δ", "by"], rows, [1]), note("Numbers of different units cannot be compared. ∞: nothing can be proved."));
+}
+function informationNote(found) {
+  const { nats, most, why } = found.information;
+  if (nats === null) return section("Information", note(`Not known. ${why}.`));
+  const allowed = nats === "inf" || most === null ? "" : ` They allow ${most === 1 ? "any accuracy" : `an accuracy of at most ${percent(most, 2)}`}, every class counting the same, to a method that treats class names alike.`;
+  return section("Information", element("p", {}, nats === "inf" ? "No bound on what the answers carry." : `All answers together carry at most ${number(nats)} nats about the private data.${allowed}`), note(`${why}.`));
 }
 function utilityTable(found) {
   const rows = found.utility.map(([label, value, low, high]) => [label, value === null ? "" : percent(value, 2), between(low, high, (one) => (100 * one).toFixed(1))]);
@@ -311,6 +317,7 @@ function overview() {
     DATA.datasets.map(recommended),
     section("How to read it", element("ul", { class: "plain" },
       element("li", {}, element("strong", {}, "Three epsilons. "), "Claimed is what the method's paper says at these settings. Accounted is what can be proved from every use of the private data. Audited is a lower bound that an attack measured."),
+      element("li", {}, element("strong", {}, "Information. "), "At most so many nats all answers together can carry about the private data. It protects no one; it says what accuracy is possible at all."),
       element("li", {}, element("strong", {}, "Units. "), "An epsilon protects one of something, and epsilons of different units are never ranked together."),
       element("li", {}, element("strong", {}, "Power. "), "An attack must succeed on the undefended teacher and must not on a network with random weights. Otherwise its row is inconclusive, never protected."),
       element("li", {}, element("strong", {}, "Tiers. "), Object.entries(DATA.tiers).map(([name, line]) => `${name}: ${line}`).join("; "), "."))),

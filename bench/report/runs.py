@@ -42,6 +42,7 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "alone": _alone(record.metrics),
         "missing": sorted(record.missing.items()),
         "epsilons": _epsilons(record.privacy, audits),
+        "information": _information(record),
         "audits": [audit_line(audit) for audit in audits],
         "ledger": [
             [entry["unit"], entry["why"], event(entry["event"]), entry["count"]]
@@ -125,6 +126,13 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
         own = {"epsilon": best.student, "delta": best.audit.delta, "unit": "example"}
         lines.append({"what": "audited", **own, "by": by})
     return lines
+
+
+def _information(record: Record) -> dict[str, Any]:
+    """Nats that all answers carry at most ("inf" where nothing bounds them, None where it is not known), the accuracy
+    that they allow, and why."""
+    found = leaderboard.information(record)
+    return {name: value for name, value in found.to_json().items() if name != "classes"} | {"most": found.most_accuracy}
 
 
 def _promise(found: Mapping[str, Any]) -> dict[str, Any]:

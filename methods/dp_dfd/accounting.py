@@ -31,6 +31,7 @@ from bench.privacy import (
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, strongest_game
 from bench.privacy.claims import dpsd_theorem2
+from bench.privacy.information import selective_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 
@@ -51,17 +52,24 @@ class ResponsePlan:
         stages: T.
         share: images answered per stage.
         answer_epsilon: of one selective randomised response; infinity = no noise.
+        classes: c; 0 = not known, and then neither is what the answers carry.
     """
 
     threshold: float
     stages: int
     share: int
     answer_epsilon: float
+    classes: int = 0
 
     @property
     def answers(self) -> int:
         """N, how often the teacher is asked about an image."""
         return self.stages * self.share
+
+    @property
+    def carries(self) -> float | None:
+        """Nats of all one-hot answers at most; each has 2 to c candidates, as the student's output has it."""
+        return self.answers * selective_capacity(self.answer_epsilon, self.classes) if self.classes else None
 
     @property
     def solved(self) -> dict[str, float]:
@@ -85,7 +93,7 @@ def settings(
     stages = stages or amount
     if amount < stages:
         raise BenchError(f"--method.amount {amount}: expected at least one image for each of the {stages} stages")
-    return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon)
+    return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon, classes)
 
 
 def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool = False) -> Ledger:
@@ -100,11 +108,12 @@ def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool 
         ledger.spend(NonPrivateDpEvent(), why="the teacher's gradients and statistics train the generator (line 1)")
     if soft or math.isinf(plan.answer_epsilon):
         why = "the teacher's own vectors as answers" if soft else "labels without noise"
-        for unit in (Unit.EXAMPLE, Unit.QUERY):
-            ledger.spend(NonPrivateDpEvent(), unit=unit, why=why)
+        carries = None if soft else plan.carries
+        ledger.spend(NonPrivateDpEvent(), unit=Unit.EXAMPLE, why=why, carries=carries)
+        ledger.spend(NonPrivateDpEvent(), unit=Unit.QUERY, why=why)
         return ledger
     event, why = randomised_response_event(plan.answer_epsilon, 2), "selective response, charged as over 2 classes"
-    ledger.spend(event, count=plan.answers, unit=Unit.EXAMPLE, why=why)
+    ledger.spend(event, count=plan.answers, unit=Unit.EXAMPLE, why=why, carries=plan.carries)
     ledger.spend(event, unit=Unit.QUERY, why="one " + why)
     return ledger
 

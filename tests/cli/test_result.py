@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bench.cli.result import _notes, _variants
 from bench.config import Departure
 from bench.pipeline.release_step import privacy_account
 from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.information import Information
 
 
 def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():
@@ -27,6 +29,20 @@ def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():
 def test_records_without_notes_say_nothing():
     found = {"epsilon": "inf", "delta": 1e-5, "accountant": "none", "relation": "add-or-remove"}
     assert _notes({"accounted_units": {"example": found}}) == []
+
+
+@pytest.mark.parametrize(
+    ("nats", "classes", "line"),
+    [
+        (2.56, 10, "information: all answers carry at most 2.56 nats, enough for a mean accuracy of at most 59.65 %"),
+        (2.56, 0, "information: all answers carry at most 2.56 nats"),
+        (12_345.6, 10, "information: all answers carry at most 12,346 nats, enough for any accuracy"),
+        (math.inf, 10, "information: infinite; gradients"),
+        (None, 10, "information: not known; gradients"),
+    ],
+)
+def test_a_run_s_end_says_what_its_answers_carry(nats: float | None, classes: int, line: str) -> None:
+    assert result.informed(Information(nats, "gradients", classes)) == line
 
 
 def spec(variant: str, attack_variant: str | None = None) -> dict[str, Any]:

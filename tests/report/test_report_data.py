@@ -272,6 +272,13 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
     ]
     assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
     assert page["flags"] == ["claim!=accounted", "other-unit"]
+    assert page["information"]["nats"] is None and page["information"]["why"], "the made-up ledger is of queries alone"
+    found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
+    assert runs.page(found, [])["information"] == {
+        "nats": 2.56,
+        "why": "gradients",
+        "most": pytest.approx(0.5965, abs=1e-4),
+    }
     assert page["spec"]["attack"]["target"] == "release"
     assert runs.page(record(status="failed"), [])["epsilons"] == []
 

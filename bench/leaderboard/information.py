@@ -1,0 +1,124 @@
+"""What the answers behind a record can carry (`bench.privacy.information`), also for records that do not say it.
+
+Records from before 2026-11-22 hold the ledger's events alone; `_OLD` reads their words. What it does not know stays
+empty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from bench import data
+from bench.privacy import Unit
+from bench.privacy.information import (
+    Information,
+    gaussian_capacity,
+    laplace_capacity,
+    noise_over_radius,
+    response_capacity,
+    selective_capacity,
+    total,
+)
+from bench.storage.records import Record
+
+Event = Mapping[str, Any]
+"""An entry of a ledger as a record holds it: event, count, unit, why."""
+Capacity = Callable[[Event, Event, int], float]
+"""(the entry of unit `example`, that of unit `query`, c) -> nats of the whole entry."""
+
+
+def information(record: Record) -> Information:
+    """What all answers behind a record's release can carry; nats None where it is not known, or the run failed."""
+    if not record.privacy:
+        return Information(None, "the run failed")
+    said = record.privacy.get("information")
+    if said is not None:
+        return Information.from_json(said)
+    where = record.spec["release"]["teacher"]["data"]
+    return of_events(record.privacy.get("events", []), _classes(where["dataset"], where["split"]))
+
+
+@cache
+def _classes(dataset: str, split: str) -> int:
+    """c of a split; 0 of a data set that is not known here. Kept, as every record of a board asks."""
+    return len(data.facts(dataset).classes_of(split))
+
+
+def of_events(events: list[Event], classes: int) -> Information:
+    """The same, from the entries of a ledger as files hold them, for c classes."""
+    entries = [event for event in events if event["unit"] == Unit.EXAMPLE]
+    return total([(_carried(entry, events, classes), entry["why"]) for entry in entries], classes)
+
+
+def _carried(entry: Event, events: list[Event], classes: int) -> float | None:
+    if entry["event"]["name"] == "NonPrivateDpEvent":
+        return math.inf
+    start = next((start for start in _OLD if entry["why"].startswith(start)), "")
+    if not start or classes < 2:
+        return None
+    words, capacity = _OLD[start]
+    query = next((each for each in events if each["unit"] == Unit.QUERY and each["why"].startswith(words)), None)
+    return None if query is None else capacity(entry, query, classes)
+
+
+def _multiplier(entry: Event) -> float:
+    return entry["event"]["noise_multiplier"]
+
+
+def _rows(entry: Event, query: Event, classes: int) -> float:
+    """One row's multiplier is sigma / 2, that of the b rows of a batch sigma / (2 sqrt(b))."""
+    batch = round((_multiplier(query) / _multiplier(entry)) ** 2)
+    return entry["count"] * batch * gaussian_capacity(2 * _multiplier(query), classes)
+
+
+def _batches(entry: Event, query: Event, classes: int) -> float:
+    """The sum over a batch has norm b beta, and multiplier sigma / (2 b)."""
+    return entry["count"] * gaussian_capacity(2 * _multiplier(entry), classes)
+
+
+def _sums(entry: Event, query: Event, classes: int) -> float:
+    """The sum over n teachers has norm n beta, and its multiplier for one answer is sigma / (2 n)."""
+    return entry["count"] * gaussian_capacity(2 * _multiplier(query), classes)
+
+
+def _responses(entry: Event, query: Event, classes: int) -> float:
+    """As many responses to an image as the entry of unit `query` counts."""
+    epsilon, choices = _response(entry)
+    return entry["count"] * query["count"] * response_capacity(epsilon, choices)
+
+
+def _selective(entry: Event, query: Event, classes: int) -> float:
+    return entry["count"] * selective_capacity(_response(entry)[0], classes)
+
+
+def _response(entry: Event) -> tuple[float, int]:
+    """epsilon and k: the chance p of an even draw is k / (e^epsilon + k - 1)."""
+    noise, choices = entry["event"]["noise_parameter"], entry["event"]["num_buckets"]
+    return math.log1p(choices * (1 - noise) / noise), choices
+
+
+def _votes(entry: Event, query: Event, classes: int) -> float:
+    """One image's votes may move altogether: by sqrt(2) n in L2, the largest distance there is, and by 2 n in L1."""
+    if query["event"]["name"] == "LaplaceDpEvent":
+        return entry["count"] * laplace_capacity(2 * _multiplier(query))
+    return entry["count"] * gaussian_capacity(noise_over_radius(_multiplier(query)))
+
+
+def _threshold(entry: Event, query: Event, classes: int) -> float:
+    """A bit of the largest count, which lies from 0 to n."""
+    return entry["count"] * min(math.log(2), gaussian_capacity(2 * _multiplier(query), 1))
+
+
+_OLD: dict[str, tuple[str, Capacity]] = {
+    "normalised gradients of a batch, a noise draw per row": ("one row's normalised gradient", _rows),
+    "normalised gradients of a batch, a noise draw per batch": ("one row's normalised gradient", _batches),
+    "sum of normalised gradients of": ("sum of normalised gradients of", _sums),
+    "randomised response over": ("the randomised responses to one image", _responses),
+    "selective response": ("one selective response", _selective),
+    "noisy votes of": ("noisy votes of", _votes),
+    "the noisy largest count": ("the noisy largest count", _threshold),
+}
+"""How the words of an entry begin to those of its entry of unit `query`, and how both are read."""

@@ -1,0 +1,465 @@
+"""Information: capacities against channels that are computed or simulated, Fano's bound against every estimator."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent
+
+from bench import leaderboard, registry
+from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
+from bench.distillation.noisy_votes import Aggregation, VotePlan
+from bench.errors import BenchError
+from bench.leaderboard import printed_information, reported
+from bench.leaderboard.information import of_events
+from bench.privacy import Ledger, Unit
+from bench.privacy.information import (
+    Information,
+    even_accuracy,
+    fano,
+    gaussian_capacity,
+    laplace_capacity,
+    most_accuracy,
+    most_chance,
+    needed,
+    noise_over_radius,
+    of_ledger,
+    response_capacity,
+    selective_capacity,
+)
+from methods.dp_dfd.accounting import ResponsePlan, response_ledger, settings
+
+
+def entropy(p: np.ndarray) -> float:
+    p = p[p > 0]
+    return float(-(p * np.log(p)).sum())
+
+
+def mutual_information(joint: np.ndarray) -> float:
+    """Of the two axes of a table of probabilities, in nats."""
+    return entropy(joint.sum(0)) + entropy(joint.sum(1)) - entropy(joint.ravel())
+
+
+def capacity(rows: np.ndarray) -> float:
+    """Blahut (1972) and Arimoto (1972): the lower of the two bounds, which meet."""
+    p = np.full(len(rows), 1 / len(rows))
+    for _ in range(20_000):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            divergence = np.where(rows > 0, rows * np.log(rows / (p @ rows)), 0).sum(1)
+        weights = p * np.exp(divergence)
+        lower, upper = math.log(weights.sum()), divergence.max()
+        if upper - lower < 1e-9:
+            return lower
+        p = weights / weights.sum()
+    raise AssertionError(f"{upper - lower} apart")
+
+
+def response_rows(epsilon: float, k: int, outside: int = 0) -> np.ndarray:
+    """Randomised response over k candidates; `outside` more labels are no candidates and answered evenly."""
+    kept = 1 / (1 + (k - 1) * math.exp(-epsilon))
+    other = (1 - kept) / (k - 1)
+    return np.vstack([np.full((k, k), other) + (kept - other) * np.eye(k), np.full((outside, k), 1 / k)])
+
+
+# Randomised response
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, math.inf])
+@pytest.mark.parametrize("k, outside", [(2, 0), (2, 1), (3, 0), (3, 7), (7, 2)])
+def test_response_capacity_is_that_of_its_channel_with_labels_outside_or_without(epsilon, k, outside):
+    assert response_capacity(epsilon, k) == pytest.approx(capacity(response_rows(epsilon, k, outside)), abs=2e-9)
+
+
+def test_a_label_outside_matters_if_it_is_answered_otherwise_than_evenly():
+    rows = response_rows(1.0, 3)
+    lopsided = np.vstack([rows, [[0.9, 0.05, 0.05]]])
+    assert capacity(lopsided) > response_capacity(1.0, 3) + 0.01
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0, 10.0, math.inf])
+def test_selective_capacity_is_the_largest_over_the_candidates(epsilon):
+    each = [response_capacity(epsilon, k) for k in range(2, 11)]
+    assert selective_capacity(epsilon, 10) == max(each)
+    assert min(each) >= 0 and (epsilon == 0) == (max(each) < 1e-12)
+
+
+def test_the_best_number_of_candidates_is_neither_the_fewest_nor_the_most():
+    each = {k: response_capacity(1.0, k) for k in range(2, 11)}
+    assert max(each, key=lambda k: each[k]) == 3
+
+
+def test_eq_5_as_printed_carries_no_more_than_its_alphabet_allows():
+    k, c, epsilon = 3, 10, 1.0
+    rows = np.vstack([response_rows(epsilon, c)[:k], np.pad(np.full((c - k, k), 1 / k), ((0, 0), (0, c - k)))])
+    assert response_capacity(epsilon, c) < capacity(rows) < math.log(c)
+
+
+# Gaussian and Laplace noise
+
+
+def simulated(points: np.ndarray, noise: float, draws: int = 200_000, seed: int = 0) -> tuple[float, float]:
+    """Mutual information of an even choice of points and the point with Gaussian noise; and its standard error."""
+    rng = np.random.default_rng(seed)
+    sent = rng.integers(len(points), size=draws)
+    seen = points[sent] + noise * rng.standard_normal((draws, points.shape[1]))
+    logs = -((seen[:, None, :] - points[None]) ** 2).sum(2) / (2 * noise**2)
+    each = logs[np.arange(draws), sent] - (np.logaddexp.reduce(logs, axis=1) - math.log(len(points)))
+    return float(each.mean()), float(each.std() / math.sqrt(draws))
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("c", [2, 3, 10])
+def test_one_hot_answers_carry_less_than_the_gaussian_bound(c, noise):
+    found, error = simulated(np.eye(c), noise, 60_000)
+    bound = gaussian_capacity(noise, c)
+    assert found - 4 * error < bound <= gaussian_capacity(noise)
+    assert found > 0.1 * min(bound, math.log(c)), "the simulation sees something"
+
+
+def test_the_gaussian_bound_is_nearly_met_by_two_opposite_points():
+    found, error = simulated(np.array([[1.0], [-1.0]]), 2.0)
+    bound = gaussian_capacity(2.0, 1)
+    assert found - 4 * error < bound < 1.05 * found
+
+
+def test_half_the_distance_is_no_radius_of_one_hot_points_and_jungs_is():
+    c, noise = 10, 2.0
+    multiplier = noise / math.sqrt(2)
+    found, error = simulated(np.eye(c), noise)
+    assert found - 4 * error > gaussian_capacity(2 * multiplier), "a radius of half the distance would be too small"
+    assert found + 4 * error < gaussian_capacity(noise_over_radius(multiplier))
+    assert noise_over_radius(multiplier) == pytest.approx(noise)
+
+
+def test_the_gaussian_bound_grows_with_coordinates_to_its_limit():
+    bounds = [gaussian_capacity(0.7, c) for c in (1, 2, 10, 1000, 10**6)]
+    assert bounds == sorted(bounds) and bounds[-1] == pytest.approx(gaussian_capacity(0.7), rel=1e-5)
+    assert bounds[0] == pytest.approx(0.5 * math.log(1 + 1 / 0.49))
+
+
+@pytest.mark.parametrize("levels, scale", [(2, 1.0), (2, 0.1), (51, 0.02)])
+def test_laplace_noise_lets_less_through_than_its_bound(levels, scale):
+    points = np.linspace(-1, 1, levels)
+    grid = np.linspace(-1 - 40 * scale, 1 + 40 * scale, 200_001)
+    density = np.exp(-np.abs(grid - points[:, None]) / scale) / (2 * scale)
+    mixed = density.mean(0)
+    safe = np.where(mixed > 0, mixed, 1)
+    found = float(-(mixed * np.log(safe)).sum() * (grid[1] - grid[0])) - (1 + math.log(2 * scale))
+    assert 0.2 * math.log(levels) < found < laplace_capacity(scale, 1) <= laplace_capacity(scale)
+
+
+def test_all_votes_go_into_one_laplace_channel_of_many_coordinates():
+    assert laplace_capacity(0.5, 10**6) == pytest.approx(laplace_capacity(0.5), rel=1e-5)
+    assert laplace_capacity(0.5, 3) == pytest.approx(3 * math.log(1 + 1 / 1.5))
+
+
+# Questions that depend on answers
+
+
+def test_adaptive_questions_carry_no_more_than_the_sum_of_their_capacities():
+    """A secret of four values; each question asks by randomised response whether it lies in a set; the second set may
+    depend on the first answer. Every strategy and a few priors, exactly."""
+    kept = 1 / (1 + math.exp(-2.0))
+    sets = [np.array(bits) for bits in itertools.product([0, 1], repeat=4) if bits[0] == 0 and any(bits)]
+    one, best = response_capacity(2.0, 2), 0.0
+    for prior in ([0.25] * 4, [0.4, 0.3, 0.2, 0.1], [0.5, 0.5, 0.0, 0.0]):
+        for first, then in itertools.product(sets, itertools.product(sets, repeat=2)):
+            joint = np.zeros((4, 4))
+            for secret, a, b in itertools.product(range(4), (0, 1), (0, 1)):
+                right = (a == first[secret]), (b == then[a][secret])
+                chance = math.prod(kept if yes else 1 - kept for yes in right)
+                joint[secret, 2 * a + b] = prior[secret] * chance
+            best = max(best, mutual_information(joint))
+    assert one + 0.2 < best <= 2 * one + 1e-12
+
+
+# From information to accuracy
+
+
+def best_guess(joint: np.ndarray, c: int) -> float:
+    """The largest accuracy of any estimator: for each answer, the best of all c^c ways to name the classes."""
+    permutations = list(itertools.permutations(range(c)))
+    guesses = list(itertools.product(range(c), repeat=c))
+    right = np.array([[sum(a == b for a, b in zip(g, p, strict=True)) / c for p in permutations] for g in guesses])
+    return float((right @ joint).max(0).sum())
+
+
+def answers_about_names(c: int) -> list[np.ndarray]:
+    """Tables of (permutation, answer): all, one or some names told, with noise or without; and random ones."""
+    permutations, rng = list(itertools.permutations(range(c))), np.random.default_rng(0)
+    size = len(permutations)
+    told = [
+        np.eye(size),
+        np.full((size, 1), 1.0),
+        np.array([[float(p[0] == n) for n in range(c)] for p in permutations]),
+    ]
+    told += [share * np.eye(size) + (1 - share) / size for share in (0.1, 0.5, 0.9, 0.99)]
+    told += [
+        rng.dirichlet(np.full(letters, sharp), size)
+        for letters in (2, 3, 6)
+        for sharp in (0.02, 0.1, 1)
+        for _ in range(60)
+    ]
+    return [rows / size for rows in told]
+
+
+@pytest.mark.parametrize("c", [2, 3])
+def test_no_estimator_beats_the_accuracy_that_its_information_allows(c):
+    for joint in answers_about_names(c):
+        nats, accuracy = mutual_information(joint), best_guess(joint, c)
+        assert needed(accuracy, c) <= nats + 1e-9
+        assert accuracy <= most_accuracy(max(nats, 0.0) + 1e-9, c) + 1e-9
+
+
+def test_names_are_not_independent_and_the_bound_must_not_say_so():
+    """All names of three classes are worth log 3! nats, not 3 log 3."""
+    assert mutual_information(np.eye(6) / 6) == pytest.approx(needed(1.0, 3)) == pytest.approx(math.log(6))
+    assert needed(1.0, 3) < 3 * (math.log(3) - fano(1.0, 3))
+
+
+@pytest.mark.parametrize("accuracy", [0.5, 0.6, 0.9, 1.0])
+def test_two_classes_need_exactly_what_one_noisy_bit_carries(accuracy):
+    """The bit says which of the two names the first class has, and is right with this probability."""
+    joint = np.array([[accuracy, 1 - accuracy], [1 - accuracy, accuracy]]) / 2
+    assert best_guess(joint, 2) == pytest.approx(accuracy)
+    assert needed(accuracy, 2) == pytest.approx(mutual_information(joint), abs=1e-12)
+
+
+def test_the_bound_is_never_below_that_of_all_classes_at_once_nor_of_one():
+    for c, accuracy in itertools.product((2, 3, 10, 100), np.linspace(0, 1, 101)):
+        found = needed(float(accuracy), c)
+        if accuracy > 1 / c:
+            assert found >= math.lgamma(c + 1) - c * fano(float(accuracy), c) - 1e-12
+            assert found >= math.log(c) - fano(float(accuracy), c) - 1e-12
+        assert 0 <= found <= math.lgamma(c + 1) + 1e-9
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 1000])
+def test_most_accuracy_is_the_inverse_and_monotone(c):
+    for accuracy in (1 / c + 0.2, 0.75, 0.9, 0.99):
+        assert most_accuracy(needed(accuracy, c), c) == pytest.approx(accuracy, abs=1e-7)
+    found = [most_accuracy(share * math.lgamma(c + 1), c) for share in np.linspace(0, 1.1, 30)]
+    assert found == sorted(found) and found[0] == pytest.approx(1 / c) and found[-1] == 1.0
+
+
+def test_errors_in_the_smallest_class_weigh_least():
+    shares, rng = np.array([0.05, 0.15, 0.8]), np.random.default_rng(1)
+    each = rng.uniform(size=(2000, 3))
+    for accuracies in each:
+        assert even_accuracy(float(shares @ accuracies), 0.05, 3) <= accuracies.mean() + 1e-12
+    assert even_accuracy(0.95, 0.05, 3) == pytest.approx(2 / 3), "all errors in the smallest class"
+
+
+@pytest.mark.parametrize("c", [2, 3])
+def test_no_run_is_luckier_than_its_information_allows(c):
+    permutations = list(itertools.permutations(range(c)))
+    guesses = list(itertools.product(range(c), repeat=c))
+    tight = 0
+    for joint, accuracy in itertools.product(answers_about_names(c), (1 / c, 2 / c, 1.0)):
+        hit = [[sum(map(int.__eq__, g, p)) >= c * accuracy - 1e-9 for p in permutations] for g in guesses]
+        luck = float((np.array(hit) @ joint).max(0).sum())
+        allowed = most_chance(min(accuracy, 1.0), max(0.0, mutual_information(joint)) + 1e-9, c)
+        assert luck <= allowed + 1e-9
+        tight += luck > allowed - 1e-4 and allowed < 1
+    assert tight, "some answer attains it"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gaussian_capacity(-1.0),
+        lambda: gaussian_capacity(math.nan),
+        lambda: gaussian_capacity(1.0, -1),
+        lambda: laplace_capacity(-0.1, 3),
+        lambda: response_capacity(-1.0, 2),
+        lambda: response_capacity(math.nan, 2),
+        lambda: response_capacity(1.0, 0),
+        lambda: selective_capacity(1.0, 1),
+        lambda: needed(1.1, 10),
+        lambda: needed(math.nan, 10),
+        lambda: needed(0.5, 1),
+        lambda: most_accuracy(-1.0, 10),
+        lambda: most_accuracy(math.nan, 10),
+        lambda: most_chance(0.5, -1.0, 10),
+    ],
+)
+def test_values_out_of_range_are_refused(call):
+    with pytest.raises(BenchError, match="expected"):
+        call()
+
+
+def test_no_noise_and_noise_beyond_floating_point_are_infinite():
+    for noise in (0.0, 5e-324, 1e-200):
+        assert gaussian_capacity(noise) == gaussian_capacity(noise, 10) == math.inf
+    assert gaussian_capacity(math.inf, 10) == 0 and response_capacity(800.0, 3) == pytest.approx(math.log(3))
+
+
+# Golden: DPSD's printed settings
+
+
+def test_the_printed_settings_of_dpsd_and_what_its_accuracy_needs():
+    assert 200 * 256 * gaussian_capacity(100.0) == pytest.approx(2.56, rel=1e-12)
+    assert 200 * 256 * gaussian_capacity(100.0, 10) == pytest.approx(2.5599872, rel=1e-9)
+    at_once = 10 * math.log(10) - 10 * fano(0.9785, 10) - (10 * math.log(10) - math.lgamma(11))
+    assert at_once == pytest.approx(13.5938, abs=5e-5)
+    assert needed(0.9785, 10) == pytest.approx(13.7449, abs=5e-5)
+    assert most_accuracy(2.56, 10) == pytest.approx(0.59647, abs=5e-6)
+    assert most_chance(0.9785, 2.56, 10) == pytest.approx(0.203, abs=5e-4)
+
+
+# Ledgers
+
+PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.0, iterations=200)
+QUIET = AnnotationParameters(k=3, beta=1e-3, sigma=0.0, answer_epsilon=math.inf, iterations=200)
+MECHANISMS = {
+    "rows": (AnnotationMechanism("data", 256, 10), PARAMETERS, 51_200 * 5 * math.log1p(1e-5)),
+    "sum of a batch": (
+        AnnotationMechanism("data", 256, 10, per_row=False),
+        PARAMETERS,
+        200 * 5 * math.log1p(256**2 / (10 * 100**2)),
+    ),
+    "teachers": (AnnotationMechanism("data", 8, 10, teachers=50), PARAMETERS, 1600 * 5 * math.log1p(0.5**2 / 10)),
+    "clients": (AnnotationMechanism("data", 8, 10, clients=5), PARAMETERS, 1600 * 5 * math.log1p(0.05**2 / 10)),
+    "labels": (AnnotationMechanism("label", 256, 10), PARAMETERS, 51_200 * response_capacity(1.0, 3)),
+    "labels, all classes at first": (
+        AnnotationMechanism("label", 256, 10, full_candidate_batches=50),
+        PARAMETERS,
+        12_800 * response_capacity(1.0, 10) + 38_400 * response_capacity(1.0, 3),
+    ),
+    "labels of clients": (AnnotationMechanism("label", 8, 10, clients=5), PARAMETERS, 8000 * response_capacity(1.0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_mechanism_says_what_its_answers_carry_and_old_records_are_read_the_same(name):
+    mechanism, parameters, nats = MECHANISMS[name]
+    ledger = mechanism.ledger(parameters)
+    assert of_ledger(ledger).nats == pytest.approx(nats, rel=1e-12)
+    events = json.loads(json.dumps(ledger.to_json()))
+    assert of_events(events, 10).nats == pytest.approx(nats, rel=1e-9)
+
+
+def test_labels_without_noise_carry_their_alphabet_and_gradients_without_noise_anything():
+    assert of_ledger(AnnotationMechanism("data", 256, 10).ledger(QUIET)).nats == math.inf
+    assert of_ledger(AnnotationMechanism("data", 8, 10, clients=5).ledger(QUIET)).nats == math.inf
+    label = AnnotationMechanism("label", 256, 10, full_candidate_batches=50)
+    expected = 12_800 * math.log(10) + 38_400 * math.log(3)
+    assert of_ledger(label.ledger(QUIET)).nats == pytest.approx(expected)
+    printed = AnnotationMechanism("label", 256, 10, response_as_printed=True, clients=2)
+    assert of_ledger(printed.ledger(PARAMETERS)).nats == pytest.approx(2 * 51_200 * math.log(10))
+
+
+def test_a_generator_that_saw_the_teacher_makes_everything_infinite():
+    shown = AnnotationMechanism("data", 256, 10, teacher_trains_generator=True).ledger(PARAMETERS)
+    assert of_ledger(shown).nats == math.inf and "DPSD-T" in of_ledger(shown).why
+    plan = settings(0.0, 4, 1000, 1.0, "digits", 10)
+    assert of_ledger(response_ledger(plan, generator_saw_teacher=True)).nats == math.inf
+    soft = response_ledger(plan, generator_saw_teacher=False, soft=True)
+    assert of_ledger(soft).nats == math.inf
+
+
+def test_selective_responses_are_charged_with_the_best_number_of_candidates():
+    plan = settings(0.0, 4, 1000, 1.0, "digits", 10)
+    ledger = response_ledger(plan, generator_saw_teacher=False)
+    assert of_ledger(ledger).nats == pytest.approx(1000 * response_capacity(1.0, 3))
+    assert of_events(ledger.to_json(), 10).nats == pytest.approx(1000 * response_capacity(1.0, 3))
+    unprotected = response_ledger(settings(0.0, 4, 1000, math.inf, "digits", 10), generator_saw_teacher=False)
+    assert of_ledger(unprotected).nats == pytest.approx(1000 * math.log(10))
+    assert of_ledger(response_ledger(ResponsePlan(0.05, 4, 250, 1.0), generator_saw_teacher=False)).nats is None
+
+
+@pytest.mark.parametrize("law, nats", [("gaussian", 100 * 50**2 / (2 * 40**2)), ("laplace", 100 * 50 / 40)])
+def test_votes_carry_what_all_teachers_can_say_and_a_threshold_a_bit(law, nats):
+    votes = VotePlan(Aggregation(law, 40.0), 100, 100, 50).ledger()
+    assert of_ledger(votes).nats == of_events(votes.to_json(), 10).nats == pytest.approx(nats)
+    for scale, bit in ((100.0, 0.5 * math.log1p(1 / 16)), (1.0, math.log(2)), (0.0, math.log(2))):
+        asked = VotePlan(Aggregation(law, 40.0, threshold=30.0, threshold_scale=scale), 100, 300, 50).ledger()
+        assert of_ledger(asked).nats == pytest.approx(nats + 300 * bit)
+    assert of_ledger(VotePlan(Aggregation(law, 0.0), 100, 100, 50).ledger()).nats == math.inf
+
+
+def test_what_is_not_known_is_not_left_out_of_the_sum():
+    ledger = Ledger()
+    assert of_ledger(ledger).nats is None
+    ledger.spend(NoOpDpEvent(), why="nothing")
+    assert of_ledger(ledger).nats == 0
+    ledger.spend(GaussianDpEvent(2.0), why="votes", carries=3.0)
+    ledger.spend(GaussianDpEvent(2.0), unit=Unit.QUERY, why="one vote")
+    assert of_ledger(ledger, 10) == Information(3.0, "nothing; votes", 10)
+    ledger.spend(GaussianDpEvent(2.0), why="moments")
+    assert of_ledger(ledger).nats is None and "moments" in of_ledger(ledger).why
+    ledger.spend(NonPrivateDpEvent(), why="the rest")
+    assert of_ledger(ledger).nats == math.inf and "the rest" in of_ledger(ledger).why
+
+
+def test_what_is_carried_is_a_number_and_no_part_of_a_file():
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="carries"):
+            Ledger().spend(GaussianDpEvent(1.0), carries=wrong)
+    ledger = Ledger()
+    ledger.spend(GaussianDpEvent(1.0), why="votes", carries=3.0)
+    assert set(ledger.to_json()[0]) == {"event", "count", "unit", "why"}
+    assert Ledger.from_json(ledger.to_json()).entries()[0].carries is None
+
+
+@pytest.mark.parametrize("nats", [0.0, 2.56, math.inf, None])
+def test_information_survives_json(nats):
+    found = Information(nats, "gradients", 10)
+    assert Information.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
+    assert (found.most_accuracy is None) == (nats is None) and Information(nats, "gradients").most_accuracy is None
+
+
+KINDS = {"dpsd": "finite", "dpdfd": "finite", "fed-dpsd": "finite", "pate": "finite", "pate-gnmax": "finite"}
+KINDS |= {"pate-gan": "finite", "dp-dfd": "infinite", "dgd": "infinite"}
+KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
+KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd"], "infinite")
+"""What the records of a method say at finite noise; of all others nothing is known."""
+
+
+def test_every_published_record_is_read_and_no_student_knows_more_than_it_was_told():
+    seen: dict[str, Counter[str]] = {}
+    for record in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json")):
+        method, found = record.spec["release"]["method"], leaderboard.information(record)
+        if record.spec["release"]["budget"]["epsilon"] != "inf":
+            kind = "unknown" if found.nats is None else "infinite" if math.isinf(found.nats) else "finite"
+            seen.setdefault(method, Counter())[kind] += 1
+        if (most := found.most_accuracy) is not None and (accuracy := record.metrics.get("accuracy")) is not None:
+            assert accuracy <= most + 0.05, f"{record.hash}: the test set's classes are not quite even"
+    assert seen.keys() <= registry.entries("method").keys()
+    assert {method: set(kinds) for method, kinds in seen.items()} == {
+        method: {KINDS.get(method, "unknown")} for method in seen
+    }
+
+
+# What the papers print
+
+
+def test_a_printed_number_is_flagged_if_and_only_if_its_settings_exclude_it():
+    for entry in reported.load():
+        assert (printed_information.ISSUE in entry.issues) == printed_information.exceeds(entry), entry
+    flagged = [entry for entry in reported.load() if printed_information.exceeds(entry)]
+    assert len(flagged) == 18 and {entry.method for entry in flagged} == {"dpsd"}
+    assert {entry.unit for entry in flagged} == {"data"} and {entry.paper for entry in flagged} == {"dpsd"}
+    assert {entry.dataset for entry in flagged} == {"mnist", "fmnist", "cifar10"}
+
+
+def test_numbers_without_printed_settings_are_not_judged():
+    for entry in reported.load():
+        free = entry.unit == "label" or entry.paper != "dpsd" or entry.epsilon is None or entry.method != "dpsd"
+        if free or {"data=private", "discriminator=teacher"} & set(entry.ablation.split()):
+            assert printed_information.carried(entry) is None and not printed_information.exceeds(entry)
+    judged = [entry for entry in reported.load() if printed_information.judged(entry)]
+    assert [entry.value for entry in judged if not printed_information.exceeds(entry)] == [0.2919, 0.2726]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name, folder", [("mnist", "MNIST"), ("fmnist", "FashionMNIST")])
+def test_smallest_shares_are_those_of_the_test_sets(name, folder, data_root):
+    labels = np.frombuffer((data_root / folder / "raw" / "t10k-labels-idx1-ubyte").read_bytes()[8:], dtype=np.uint8)
+    assert np.bincount(labels, minlength=10).min() / len(labels) == printed_information.SMALLEST_SHARES[name]
