@@ -34,7 +34,7 @@ from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
-READABLE, FEWEST = 0.4, 256
+READABLE, FEWEST = 0.5, 256
 """Noise over the norm of what is answered at which a gradient can be read, or the sum of the gradients of many teachers
 that agree; fewest answers asked for however small the budget."""
 

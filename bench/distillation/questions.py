@@ -15,8 +15,8 @@ from bench.distillation.mutation import children
 
 PART = 512
 """Images that a network sees at once where no gradient is taken."""
-FEWEST = 20.0
-"""Added to the count of a class before it is divided by, so that a class with few images has not all children."""
+FEWEST = 2.0
+"""Added to the count of a class before it is divided by, so that a class with one image has not all children."""
 LEAST_UNSURE = 1e-3
 
 

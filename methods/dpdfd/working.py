@@ -56,7 +56,7 @@ class WorkingDpdfd:
     departures: ClassVar[tuple[Departure, ...]] = ()
 
     questions: Size[int] = 51_200
-    """B T, images asked about, once each; at most so many as the budget allows at a noise of 0.4 C."""
+    """B T, images asked about, once each; at most so many as the budget allows at a noise of 0.5 C."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     norm_bound: float = 5e-3

@@ -67,7 +67,7 @@ class WorkingDpsd:
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.4 beta."""
+    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.5 beta."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0

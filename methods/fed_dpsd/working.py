@@ -85,7 +85,7 @@ class WorkingFedDpsd:
     noise_by: NoiseBy = "server"
     """Data mode: noise added once by the server (as printed), or by every client."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.4 beta on
+    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.5 beta on
     the clients' mean."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
