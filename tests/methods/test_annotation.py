@@ -176,8 +176,16 @@ def test_a_tight_budget_is_met_by_noise_alone() -> None:
     assert SUMS.cost(found, budget) <= 0.5
 
 
-@pytest.mark.parametrize("budget", [{"target": None, "solve": "none"}, {"target": math.inf}, {"target": 0.5, "solve": "steps"},
-                                    {"target": 0.5, "solve": "none"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"target": None, "solve": "none"},
+        {"target": math.inf},
+        {"target": 0.5, "solve": "steps"},
+        {"target": 0.5, "solve": "none"},
+    ],
+    ids=str,
+)
 def test_questions_stay_where_no_noise_is_solved(budget: dict[str, Any]) -> None:
     assert asked(SUMS, given=10**6, **budget).iterations == 10**6
 
