@@ -52,7 +52,9 @@ class Asked:
         return F.one_hot(torch.arange(len(images)) % CLASSES, CLASSES).float().log()
 
 
-def train(settings: Transcription, student: str = "datalens", **given: Any) -> tuple[nn.Module, Tensor, Asked, Numbered]:
+def train(
+    settings: Transcription, student: str = "datalens", **given: Any
+) -> tuple[nn.Module, Tensor, Asked, Numbered]:
     asked, source = Asked([], []), Numbered()
     torch.manual_seed(0)
     phi_s, last = settings.train(toy_teacher(), student, source, asked, context(), "toy", **given)

@@ -486,7 +486,7 @@ def test_solving_for_the_number_of_answers() -> None:
 @pytest.mark.parametrize(
     ("method", "budget", "message"),
     [
-        (DpDfd(), Budget(1.0, account="accounted"), "use --variant working --method.discriminator student"),
+        (DpDfd(), Budget(1.0, account="accounted"), "use --variant working"),
         (DpDfd(answers="soft"), Budget(1.0, account="accounted"), "use --method.answers onehot"),
         (DpDfd(answers="soft"), Budget(1.0, account="accounted", unit=Unit.QUERY), "use --method.answers onehot"),
         (DpDfd(), Budget(1.0, solve="steps"), "use --solve sigma"),
