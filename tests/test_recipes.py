@@ -177,7 +177,7 @@ def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant:
 
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "dp-dfd"])
 def test_a_recipe_names_the_printed_variant_where_the_working_one_cannot_run_it(method: str) -> None:
-    """No cell of dpsd and dpdfd names it for less."""
+    """No cell of dpsd and dpdfd names it for less, but for the whole loss beside its parts."""
     known = {option.name for option in options(registry.load("method", method, "working"))}
     named = [given for variant, given in with_options(method) if variant == "printed"]
     assert named and (method == "dp-dfd" or all(not given.keys() <= known for given in named if "mode" not in given))

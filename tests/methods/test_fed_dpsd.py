@@ -324,6 +324,13 @@ def test_fewer_questions_are_asked_where_the_budget_leaves_no_more_that_can_be_r
     assert WorkingFedDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
 
 
+def test_noise_of_every_client_is_readable_where_that_of_their_mean_is() -> None:
+    """It has to be the square root of their number smaller than the server's, and so buys fewer questions."""
+    budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
+    found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
+    assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
+
+
 @BOTH
 @pytest.mark.parametrize("mode", MODES)
 def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Variant) -> None:
