@@ -38,7 +38,7 @@ from bench.testing import MemoryArtifacts
 ROUNDS = ("iterations", "stages")
 SCALED = (
     "student_steps", "ensemble_steps", "generator_steps", "pretrain_steps", "finetune_steps", "steps", "vae_steps",
-    "direct_iterations", "amount", "queries", "extra", "synthetic",
+    "direct_iterations", "questions", "amount", "queries", "extra", "synthetic",
 )  # fmt: skip
 WITHOUT_BUDGET = Budget(None, solve="none")
 """The methods' own noise: how much there is does not change the work."""
@@ -80,7 +80,9 @@ def shortened(plugin: type[Any], args: argparse.Namespace) -> Any:
     given = {name: str(min(args.rounds, at_tier[name])) for name in ROUNDS if name in at_tier}
     for name in SCALED:
         if at_tier.get(name):
-            scale = args.scale * (int(given["stages"]) / at_tier["stages"] if name == "amount" else 1)
+            scale = args.scale
+            if name == "amount" and "stages" in given:
+                scale *= int(given["stages"]) / at_tier["stages"]
             given[name] = str(max(1, round(at_tier[name] * scale)))
     return configure(plugin, args.tier, given | {k: v for k, v in args.set if k in at_tier}, "method")
 
@@ -178,7 +180,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--student", default="datalens", help="a network's name (default datalens)")
     parser.add_argument("--shape", default="1x28x28", help="images, CxHxW (default 1x28x28)")
     parser.add_argument("--classes", type=positive, default=10)
-    parser.add_argument("--dataset", default="mnist", help="name for settings per data set, such as strokes for mnist")
+    parser.add_argument("--dataset", default="mnist", help="name for settings per data set, such as the prior of mnist")
     parser.add_argument("--private", type=positive, default=2000, help="random private images (default 2000)")
     parser.add_argument("--tier", choices=TIERS, default="quick")
     parser.add_argument("--rounds", type=positive, default=1, help="rounds or stages at most (default 1)")

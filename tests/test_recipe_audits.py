@@ -12,7 +12,9 @@ import pytest
 import torch
 from conftest import ROOT
 
+from bench import registry
 from bench.cli.sweep import settle
+from bench.config import Variant, describe
 from bench.data import ImageData
 from bench.leaderboard import audited_release
 from bench.pipeline import canary_audit
@@ -90,7 +92,17 @@ def covers(audited: dict[str, Any], release: dict[str, Any]) -> bool:
     newer, older = dict(audited["release"]), dict(release["release"])
     if audited["tier"] != release["tier"] or newer.pop("version") <= older.pop("version"):
         return False
+    usual = usual_sizes(newer["method"], newer["variant"], audited["tier"]).items()
+    newer["options"] = {name: value for name, value in newer["options"].items() if (name, value) not in usual}
     return agree(newer, older)
+
+
+@lru_cache
+def usual_sizes(method: str, variant: Variant, tier: str) -> dict[str, Any]:
+    """The sizes that a plug-in has where none is given; a newer one may have others."""
+    described = describe(registry.load("method", method, variant))
+    values = described.values(tier, variant)
+    return {option.name: values[option.name] for option in described.options if option.size}
 
 
 def agree(one: Any, other: Any) -> bool:
@@ -117,8 +129,14 @@ def test_a_release_that_is_not_audited_would_be_seen(audited: list[dict[str, Any
     assert not seen(), "of an older version of the plug-in, and audited as it is now"
     changed["release"]["options"]["an-old-name"] = 1
     assert not seen()
+    changed["release"]["options"]["student_steps"] = 77
+    assert not seen(), "nor of the same sizes"
     changed["release"]["budget"]["epsilon"] = 3.0
     assert seen()
+    changed["release"]["budget"]["epsilon"] = 10.0
+    changed["release"]["options"]["mode"] = "label"
+    changed["release"]["options"]["beta"] = 0.5
+    assert seen(), "of other options"
     changed = json.loads(json.dumps(audited[0]))
     changed["release"]["version"] += 1
     assert seen(), "newer than the code"

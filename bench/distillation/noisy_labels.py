@@ -260,17 +260,22 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
         ) from None
 
 
-def few_enough(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
-    """`fields` with at most as many answers as the budget allows at a noise of READABLE, but at least FEWEST.
+def few_enough(
+    mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float = 0.0
+) -> AnnotationParameters:
+    """`fields` with at most as many answers as the budget allows at a noise of `readable`, but at least FEWEST.
 
     What all answers can tell grows with their number over sigma^2, which the budget fixes; a student learns more of
     a few that can be read one by one than of many that cannot.
+
+    Args:
+        readable: sigma at which an answer can be read; 0 = READABLE for each of the teachers that are summed.
     """
     if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
     _refuse_the_impossible(mechanism, budget)
 
-    sigma = READABLE * max(mechanism.teachers, mechanism.clients, 1)
+    sigma = readable or READABLE * max(mechanism.teachers, mechanism.clients, 1)
 
     def cost(answers: int) -> float:
         return mechanism.cost(replace(fields, sigma=sigma, iterations=answers), budget)

@@ -174,7 +174,7 @@ class Transcription:
 
 
 def one_cycle(step: int, steps: int) -> float:
-    """The share of the largest rate that step 0, 1, ... takes: up in a straight line for a tenth, down along a cosine."""
+    """The share of the largest rate that step 0, 1, ... takes: up in a line for a tenth, then down along a cosine."""
     rise = max(steps // 10, 1)
     if step < rise:
         return (step + 1) / rise

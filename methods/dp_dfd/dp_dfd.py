@@ -15,8 +15,8 @@ Distillation", Algorithm 1. phi_t teacher, phi_s student, phi_g generator; T sta
 Privacy. The paper's claim is epsilon of one answer (unit `query`), with delta 0; it needs one-hot answers. One private
 record (unit `example`) may change the teacher and hence all N answers, which compose (`methods.dp_dfd.accounting`). The
 generator of line 1 has seen gradients and statistics of the unprotected teacher, so that nothing is proved for unit
-`example`; `discriminator student` of the variant `working` leaves line 1 out, and the sum over the answers is all that
-is spent. The paper charges nothing for either.
+`example`; the variant `working` leaves line 1 out, and the sum over the answers is all that is spent. The paper charges
+nothing for either.
 
 Differs from the paper:
 - Line 5 sets k = |I| before line 7 replaces I by the top two; here k is counted afterwards, as section II-C has it.
@@ -220,7 +220,7 @@ class DpDfd:
         elif budget.unit == Unit.EXAMPLE:
             refusal = (
                 "line 1 trains the generator on the unprotected teacher, which has no finite epsilon for one example; "
-                "use --variant working --method.discriminator student"
+                "use --variant working"
             )
         return within(fields, budget, self.ledger, refusal)
 

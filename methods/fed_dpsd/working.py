@@ -29,6 +29,7 @@ from bench.distillation.likelihoods import (
 )
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import (
+    READABLE,
     AnnotationMechanism,
     AnnotationParameters,
     calibrate,
@@ -198,7 +199,8 @@ class WorkingFedDpsd:
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            fields = few_enough(mechanism, fields, budget)
+            readable = READABLE / sigma_of_mean(1.0, self.clients, self.noise_by)
+            fields = few_enough(mechanism, fields, budget, readable)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

@@ -25,8 +25,8 @@ CASES = {
     "unknown method": (["audit", "release", "--method", "dpds"], ["Did you mean 'dpsd'"]),
     "unknown option": ([*RELEASE, "--canarys", "3"], ["--canarys", "Did you mean '--canaries'"]),
     "unknown option of the method": (
-        ["audit", "release", "--method", "dpsd", "--method.iteration", "3"],
-        ["--method.iterations"],
+        ["audit", "release", "--method", "dpsd", "--method.question", "3"],
+        ["--method.questions"],
     ),
     "too many canaries": ([*RELEASE, "--canaries", "240"], ["--canaries 240", "239 images"]),
     "canaries not a number": ([*RELEASE, "--canaries", "many"], ["--canaries many", "whole number"]),

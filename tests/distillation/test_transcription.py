@@ -52,7 +52,9 @@ class Asked:
         return F.one_hot(torch.arange(len(images)) % CLASSES, CLASSES).float().log()
 
 
-def train(settings: Transcription, student: str = "datalens", **given: Any) -> tuple[nn.Module, Tensor, Asked, Numbered]:
+def train(
+    settings: Transcription, student: str = "datalens", **given: Any
+) -> tuple[nn.Module, Tensor, Asked, Numbered]:
     asked, source = Asked([], []), Numbered()
     torch.manual_seed(0)
     phi_s, last = settings.train(toy_teacher(), student, source, asked, context(), "toy", **given)
@@ -207,4 +209,4 @@ class TestSources:
         assert loss() < first - 0.01
         assert all(torch.equal(before[name], value) for name, value in student.state_dict().items())
         images = made.draw(5, SHAPE, torch.Generator().manual_seed(2))
-        assert images.shape == (5, *SHAPE) and 0 <= images.min() and images.max() <= 1 and not images.requires_grad
+        assert images.shape == (5, *SHAPE) and images.min() >= 0 and images.max() <= 1 and not images.requires_grad

@@ -1,4 +1,4 @@
-"""What a printed loop hands to its optimisers, beside what it should."""
+"""What a printed loop hands to its optimisers, beside what it should; whether two loops made the same student."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.api import Release
+from bench.distillation import image_source
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
 
 
@@ -61,3 +63,15 @@ def watched_losses(monkeypatch: pytest.MonkeyPatch, module: ModuleType, cls: typ
     monkeypatch.setattr(cls, "_annotate", annotate)
     monkeypatch.setattr(module, "descend", descend)
     return steps
+
+
+def same_students(one: Release, other: Release) -> bool:
+    """Whether two releases have the same student, bit for bit."""
+    pairs = zip(one.student.state_dict().values(), other.student.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def small_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working variants' generator with 2 steps on 8 images after each round."""
+    monkeypatch.setattr(image_source, "STEPS", 2)
+    monkeypatch.setattr(image_source, "BATCH", 8)

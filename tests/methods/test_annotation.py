@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate
+from bench.distillation.noisy_labels import (
+    FEWEST,
+    READABLE,
+    AnnotationMechanism,
+    AnnotationParameters,
+    calibrate,
+    few_enough,
+)
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 
 ROWS = AnnotationMechanism("data", batch=256, classes=10)
 LABELS = replace(ROWS, mode="label", batch=4)
+ONES = replace(ROWS, batch=1)
+SUMS = replace(ONES, teachers=50)
 PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.0, iterations=200)
 
 
@@ -92,3 +102,100 @@ def test_no_budget_keeps_the_fields_and_an_infinite_one_drops_the_noise() -> Non
     free = calibrate(ROWS, PARAMETERS, Budget(math.inf, solve="none"))
     assert free.sigma == 0 and math.isinf(account(ROWS.ledger(free), Unit.EXAMPLE, 1e-5).epsilon)
     assert math.isinf(ROWS.claim(free, 1e-5).epsilon)
+
+
+# Questions that are batches of their own
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"mode": "label"}, {"teachers": 3}, {"clients": 3}, {"clients": 3, "mode": "label"}],
+    ids=lambda kind: " ".join(map(str, kind.values())) or "data",
+)
+def test_batches_of_one_cost_and_claim_what_batches_of_many_do(kind: dict[str, Any]) -> None:
+    """N questions as N batches of one, 5 batches of N / 5 or one batch of all: only their number counts."""
+    small = replace(PARAMETERS, answer_epsilon=0.1, sigma=30.0)
+    found = []
+    for batch, steps in ((1, 60), (12, 5), (60, 1)):
+        mechanism, parameters = replace(ROWS, batch=batch, **kind), replace(small, iterations=steps)
+        claim, ledger = mechanism.claim(parameters, 1e-5), mechanism.ledger(parameters)
+        costs = [account(ledger, unit, 1e-5).epsilon for unit in mechanism.units]
+        found.append([claim.epsilon if claim else 0.0, *costs])
+    assert found[0] == pytest.approx(found[1], rel=1e-6) and found[0] == pytest.approx(found[2], rel=1e-6)
+    assert all(math.isfinite(value) for value in found[0])
+
+
+def test_another_number_of_questions_costs_and_claims_more() -> None:
+    ledgers = [ONES.ledger(replace(PARAMETERS, iterations=n)) for n in (60, 61)]
+    fewer, more = (account(ledger, Unit.EXAMPLE, 1e-5).epsilon for ledger in ledgers)
+    assert fewer < more
+    claims = [ONES.claim(replace(PARAMETERS, iterations=n), 1e-5) for n in (60, 61)]
+    assert claims[0].epsilon < claims[1].epsilon
+
+
+# How many questions
+
+
+def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **budget: Any) -> AnnotationParameters:
+    """What `few_enough` leaves of `given` questions."""
+    fields = replace(PARAMETERS, iterations=given)
+    return few_enough(mechanism, fields, Budget(target, **({"account": "accounted"} | budget)))
+
+
+@pytest.mark.parametrize("mechanism", [ONES, SUMS, replace(ONES, clients=5)], ids=["one", "teachers", "clients"])
+@pytest.mark.parametrize("given", [1, FEWEST - 1, FEWEST, 2000])
+@pytest.mark.parametrize("target", [0.1, 8.0, 1000.0])
+def test_never_more_questions_than_given_and_at_least_the_fewest(
+    mechanism: AnnotationMechanism, given: int, target: float
+) -> None:
+    found = asked(mechanism, target, given)
+    assert min(given, FEWEST) <= found.iterations <= given
+    assert found == replace(PARAMETERS, iterations=found.iterations), "nothing else changes"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "agreeing", "target"),
+    [(SUMS, 50, 10.0), (replace(SUMS, teachers=200), 200, 3.0), (replace(ONES, clients=40), 40, 20.0), (ONES, 1, 1e4)],
+)
+def test_where_more_are_affordable_their_noise_can_be_read_and_one_more_is_too_many(
+    mechanism: AnnotationMechanism, agreeing: int, target: float
+) -> None:
+    """A sum of the gradients of m teachers that agree has the norm m beta."""
+    found, budget = asked(mechanism, target, 10**6), Budget(target, account="accounted")
+    assert FEWEST < found.iterations < 10**6
+    noise = READABLE * agreeing
+    assert mechanism.cost(replace(found, sigma=noise), budget) <= target
+    assert mechanism.cost(replace(found, sigma=noise, iterations=found.iterations + 1), budget) > target
+    assert calibrate(mechanism, found, budget).sigma == pytest.approx(noise, rel=0.02)
+
+
+def test_a_tight_budget_is_met_by_noise_alone() -> None:
+    budget = Budget(0.5, account="accounted")
+    found = calibrate(SUMS, asked(SUMS, 0.5, 10**6), budget)
+    assert found.iterations == FEWEST and found.sigma > 2 * READABLE * 50
+    assert SUMS.cost(found, budget) <= 0.5
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"target": None, "solve": "none"},
+        {"target": math.inf},
+        {"target": 0.5, "solve": "steps"},
+        {"target": 0.5, "solve": "none"},
+    ],
+    ids=str,
+)
+def test_questions_stay_where_no_noise_is_solved(budget: dict[str, Any]) -> None:
+    assert asked(SUMS, given=10**6, **budget).iterations == 10**6
+
+
+def test_the_claim_has_its_own_number_of_questions() -> None:
+    """Theorem 1 buys many questions where the ledger buys the fewest."""
+    assert asked(ONES, 10.0, 10**6, account="claimed").iterations > 50 * FEWEST
+    assert asked(ONES, 10.0, 10**6).iterations == FEWEST
+
+
+def test_what_is_impossible_is_refused_before_the_number_is_sought() -> None:
+    with pytest.raises(BenchError, match="states no theorem for many teachers"):
+        asked(SUMS, 8.0, 2000, account="claimed")

@@ -161,20 +161,27 @@ def test_the_teacher_is_asked_once_a_batch_and_never_trains_the_generator(terms:
 VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["printed", "working"])
 
 
-@pytest.mark.parametrize(("variant", "multiplier"), [("printed", 100 / (2 * 16)), ("working", 100 / (2 * 4))])
-def test_the_ledger_has_sigma_over_what_a_record_may_move(variant: Any, multiplier: float) -> None:
-    method = configure(registry.load("method", "dpdfd", variant), "smoke", {"iterations": "3"}, "method", variant)
+@pytest.mark.parametrize(
+    ("variant", "given", "multiplier", "count"),
+    [("printed", {"iterations": "3"}, 100 / (2 * 16), 3), ("working", {"questions": "48"}, 50, 48)],
+)
+def test_the_ledger_has_sigma_over_what_a_record_may_move(
+    variant: Any, given: dict[str, str], multiplier: float, count: int
+) -> None:
+    """All 16 images of a batch share one draw as printed; in the working variant a record moves every answer alone."""
+    method = configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
     ledger = method.convert(toy_teacher(), "datalens", FREE, context()).ledger
     (example,), (query,) = ledger.entries(Unit.EXAMPLE), ledger.entries(Unit.QUERY)
-    assert (example.event, example.count) == (GaussianDpEvent(multiplier), 3)
+    assert (example.event, example.count) == (GaussianDpEvent(multiplier), count)
     assert (query.event, query.count) == (GaussianDpEvent(50.0), 1)
 
 
-@pytest.mark.parametrize(("method", "expected"), [(WorkingDpdfd(iterations=200), 28.84), (Dpdfd(), 2929.0)])
+@pytest.mark.parametrize(("method", "expected"), [(WorkingDpdfd(), 28.84), (Dpdfd(), 2929.0)])
 def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None:
-    """B = 256, sigma = 100, T = 200: ../shared/privacy.md."""
-    ledger = method._mechanism(10).ledger(method.parameters(FREE, 10))
-    assert (method.batch, method.sigma, method.iterations) == (256, 100.0, 200)
+    """sigma = 100, B T = 256 * 200 = 51,200: ../shared/privacy.md."""
+    parameters, mechanism = method.parameters(FREE, 10), method._mechanism(10)
+    ledger = mechanism.ledger(parameters)
+    assert (mechanism.batch * parameters.iterations, method.sigma) == (51_200, 100.0)
     assert account(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
 
 
@@ -182,7 +189,7 @@ def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None
 @VARIANTS
 def test_the_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
     bound, steps, expected = bound_and_steps
-    method = variant(norm_bound=bound, iterations=steps)
+    method = variant(norm_bound=bound, **({"iterations": steps} if variant is Dpdfd else {"questions": 256 * steps}))
     claim = method._mechanism(10).claim(method.parameters(FREE, 10), 1e-5)
     assert claim is not None and claim.epsilon == pytest.approx(expected, abs=1e-4)
     assert claim.unit == Unit.QUERY and claim.source == "DPDFD, Theorem 3"
@@ -199,7 +206,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
 @VARIANTS
 def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
     """At sigma = 2 and C = 1e-3, Theorem 3 says that one image's answer costs 0.1; the noise is 2 C, not 2."""
-    method = variant(batch=2, norm_bound=1e-3, sigma=2.0)
+    method = Dpdfd(batch=2, norm_bound=1e-3, sigma=2.0) if variant is Dpdfd else variant(norm_bound=1e-3, sigma=2.0)
     found = audit(method.game(FREE, "toy", 3), 6_000)
     assert found.claimed < 0.1 < 1 < found.lower_bound <= found.accounted and found.verdict == "refuted"
 

@@ -8,18 +8,29 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent
+from loops import same_students, small_generator
 from test_dpsd import Fixed, Spy
 from torch import Tensor
 
+from bench import data
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation.noisy_labels import AnnotationParameters
+from bench.distillation.likelihoods import LEAST_SIGMA, likelihood_loss
+from bench.distillation.losses import gradient_at_output, kd_loss
+from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
+FREE, OWN = Budget(math.inf, solve="none"), Budget(None, solve="none")
+MODES = ["data", "label"]
 
 
 def smoke(**given: str) -> WorkingDpsd:
@@ -31,93 +42,268 @@ def convert(teacher: Teacher | None = None, budget: Budget | None = None, **give
     return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
 
 
-def annotate(
-    method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, k: int = CLASSES
-) -> Tensor:
+def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
-    return method._annotate(images, Fixed(ours), Fixed(theirs), parameters, k, noise)
+    return method._answers(images, ours, Fixed(theirs), parameters, noise)
 
 
-@pytest.mark.parametrize(("mode", "batches"), [("data", 3), ("label", 6)])
-def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, batches: int) -> None:
+# Who is asked
+
+
+@pytest.mark.parametrize("prior", ["auto", "generator"])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many candidates are looked at, and however many steps student and generator take."""
+    small_generator(monkeypatch)
     toy = toy_teacher()
     spy = Spy(toy.model)
-    given = {"iterations": "3", "batches_before_update": "2", "student_steps": "3", "generator_steps": "2"}
+    given = {"questions": "50", "choose": "3", "student_steps": "9", "prior": prior}
     release = convert(replace(toy, model=spy), mode=mode, **given)
-    assert spy.asked == [16] * batches, "however many steps student and generator take"
-    assert spy.with_gradient == 0, "the generator must not see the teacher"
-    entries = release.ledger.entries(Unit.EXAMPLE)
-    assert sum(entry.count for entry in entries) == (batches if mode == "data" else batches * 16)
+    assert sum(spy.asked) == 50
+    assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 50
+    if mode == "data":
+        assert entry.event == GaussianDpEvent(release.solved["sigma"] / 2)
+    else:
+        assert entry.event.num_buckets == CLASSES
+    (once,) = release.ledger.entries(Unit.QUERY)
+    assert (once.count, once.event) == (1, entry.event)
 
 
-def test_batches_before_the_first_update_are_asked_about_all_classes_and_entered_as_such() -> None:
-    release = convert(mode="label", iterations="3", batches_before_update="2", k="2")
-    assert [(e.count, e.event.num_buckets) for e in release.ledger.entries(Unit.EXAMPLE)] == [(32, CLASSES), (64, 2)]
+@pytest.mark.parametrize("mode", MODES)
+def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode: str) -> None:
+    release = convert(mode=mode)
+    assert release.solved["iterations"] == 48 and release.solved["beta"] == 5e-3
+    assert release.synthetic is not None and release.synthetic.shape == (16, *SHAPE) and release.generator is None
+    assert release.claim is not None and 9.99 < release.claim.epsilon <= 10
 
 
-@pytest.mark.parametrize(("loss", "noise"), [("kd", 0.0), ("kd", 0.1), ("dkd", 0.0)])
-def test_the_posterior_finds_a_sure_teachers_class(loss: str, noise: float) -> None:
+# Data mode
+
+
+def towards(r: int) -> Tensor:
+    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.3, 2.0])
+def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float) -> None:
+    """beta (towards the class) + noise; log P(answer | r) = -|answer / beta - towards r|^2 / (2 sigma^2)."""
+    r = torch.arange(40) % CLASSES
+    sent = gaussian_rows(
+        0.01 * torch.stack([towards(int(c)) for c in r]), sigma * 0.01, torch.Generator().manual_seed(0)
+    )
+    found = answers(
+        smoke(), torch.randn(40, CLASSES), 9 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma)
+    )
+    means = torch.stack([towards(c) for c in range(CLASSES)])
+    by_hand = -(sent[:, None] / 0.01 - means).square().sum(2) / (2 * max(sigma, LEAST_SIGMA) ** 2)
+    by_hand -= by_hand.amax(1, keepdim=True)
+    assert torch.allclose(found, by_hand, atol=2e-3, rtol=0.03)
+
+
+@pytest.mark.parametrize("at", ["flat", "student"])
+def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_at(at: Any) -> None:
+    """y = p - 0.1 beta g / (||g|| + h), g the gradient of plain distillation at the flat output, or the student's."""
+    torch.manual_seed(1)
+    ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
+    output = ours if at == "student" else torch.zeros_like(ours)
+    g = gradient_at_output(kd_loss, output, theirs)
+    by_hand = output.softmax(1) - 0.1 * 0.01 * g / (g.norm(dim=1, keepdim=True) + 1e-4)
+    found = answers(smoke(reading="printed", asked_at=at), ours, theirs, PARAMETERS)
+    assert torch.allclose(found, by_hand, atol=1e-7)
+
+
+@pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
+@pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
+def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
+    given: dict[str, str], sigma: float, right: float
+) -> None:
     torch.manual_seed(5)
-    ours, r = torch.randn(200, CLASSES), torch.randint(0, CLASSES, (200,))
-    theirs = torch.nn.functional.one_hot(r, CLASSES).float() * 6
-    targets = annotate(smoke(loss=loss), ours, theirs, replace(PARAMETERS, sigma=noise))
-    assert torch.allclose(targets.sum(1), torch.ones(200), atol=1e-5)
-    assert (targets.argmax(1) == r).float().mean() > 0.95
+    ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
+    found = answers(smoke(**given), ours, 6 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma))
+    share = float((found.argmax(1) == r).float().mean())
+    assert share >= right if right else (share < 0.4 and float(found.min()) > -0.1)
 
 
-def test_the_posterior_gives_up_when_noise_drowns_the_answer() -> None:
+def test_a_flat_question_says_nothing_of_the_student() -> None:
     torch.manual_seed(6)
-    ours, theirs = torch.randn(200, CLASSES), torch.randn(200, CLASSES) * 5
-    targets = annotate(smoke(), ours, theirs, replace(PARAMETERS, sigma=1000.0))
-    assert (targets.amax(1) < 0.3).all()
+    theirs = torch.randn(30, CLASSES) * 3
+    one, other = torch.randn(2, 30, CLASSES)
+    assert torch.equal(answers(smoke(), one, theirs, PARAMETERS), answers(smoke(), other, theirs, PARAMETERS))
+    by_student = [answers(smoke(asked_at="student"), ours, theirs, PARAMETERS) for ours in (one, other)]
+    assert not torch.allclose(*by_student)
 
 
-def test_label_mode_reads_a_response_over_the_students_candidates() -> None:
-    """epsilon = ln 3, two candidates: kept with 3/4, else 1/4; a class outside answers either with 1/2."""
+@pytest.mark.parametrize("loss", ["kd", "dkd"])
+@pytest.mark.parametrize("bound", ["normalise", "clip"])
+def test_what_is_sent_has_k_entries_and_at_most_norm_beta(loss: Any, bound: Any) -> None:
     torch.manual_seed(7)
+    ours, theirs = torch.randn(200, CLASSES), torch.randn(200, CLASSES) * 20
+    rows = WorkingDpsd(loss=loss, bound=bound)._bounded_gradient(ours, theirs, replace(PARAMETERS, k=2))
+    assert (rows != 0).sum(1).max() == 2 and 0.009 < float(rows.norm(dim=1).max()) <= 0.01 + 1e-7
+
+
+# Label mode
+
+
+def test_a_response_is_read_by_its_likelihood_over_the_students_candidates() -> None:
+    """epsilon = ln 3, two candidates: 3/4 for the class that was answered, 1/4 for the other, 1/2 outside of both."""
+    torch.manual_seed(8)
     ours, theirs = torch.randn(300, CLASSES), torch.randn(300, CLASSES)
-    parameters = replace(PARAMETERS, answer_epsilon=math.log(3))
-    targets = annotate(smoke(mode="label"), ours, theirs, parameters, k=2)
-    candidates = ours.topk(2, 1).indices
-    inside = targets.gather(1, candidates).sort(1).values / targets.sum(1, keepdim=True)
-    assert torch.allclose(inside, torch.tensor([[0.125, 0.375]]).expand(300, -1), atol=1e-6)
-    outside = targets.scatter(1, candidates, 0.0)
-    assert torch.allclose(outside[outside > 0], torch.tensor(0.25), atol=1e-6)
+    found = answers(smoke(mode="label"), ours, theirs, replace(PARAMETERS, k=2, answer_epsilon=math.log(3))).exp()
+    inside = ours.topk(2, 1).indices
+    assert torch.allclose(found.gather(1, inside).sort(1).values, torch.tensor([[0.25, 0.75]]), atol=1e-6)
+    assert torch.allclose(found.scatter(1, inside, 0.5), torch.tensor(0.5), atol=1e-6)
+    told = (ours.topk(2, 1).indices == theirs.argmax(1, keepdim=True)).any(1)
+    kept = (found.argmax(1) == theirs.argmax(1))[told].float().mean()
+    assert float(kept) == pytest.approx(0.75, abs=0.12)
+
+
+def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
+    torch.manual_seed(9)
+    ours, theirs = torch.randn(50, CLASSES), torch.randn(50, CLASSES)
+    method = smoke(mode="label", reading="printed")
+    found = answers(method, ours, theirs, PARAMETERS)
+    assert torch.equal(found.exp(), F.one_hot(theirs.argmax(1), CLASSES).float())
+    assert float(method._loss(ours, found)) == pytest.approx(float(F.cross_entropy(ours, theirs.argmax(1))))
+
+
+@pytest.mark.parametrize(
+    ("given", "loss"),
+    [
+        ({}, likelihood_loss),
+        ({"mode": "label"}, likelihood_loss),
+        ({"mode": "label", "reading": "printed"}, likelihood_loss),
+        ({"reading": "printed"}, F.cross_entropy),
+    ],
+    ids=str,
+)
+def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
+    assert smoke(**given)._loss is loss
+
+
+@pytest.mark.parametrize(("dataset", "classes", "data_k"), [("mnist", 10, 3), ("hundred", 100, 50), ("x", 2, 2)])
+def test_k_is_the_papers_in_data_mode_and_all_classes_in_label_mode(
+    dataset: str, classes: int, data_k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"hundred": data.DatasetFacts(candidates=50)}
+    monkeypatch.setattr(data, "facts", lambda name: known.get(name, data.DatasetFacts()))
+    found = [WorkingDpsd(mode=mode).parameters(Budget(10.0), dataset, classes).k for mode in ("data", "label")]  # type: ignore[arg-type]
+    assert found == [data_k, classes]
+    assert WorkingDpsd(mode="label", k=2).parameters(Budget(10.0), dataset, classes).k == 2
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> None:
+    """1,024 questions, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
+    few = {"sigma": 40.0, "answer_epsilon": 0.05, "beta": 1e-3, "k": 3, "mode": mode}
+    one, other = WorkingDpsd(questions=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
+    found = []
+    for method in (one, other):
+        parameters, mechanism = method.parameters(OWN, "mnist", 10), method._mechanism(10)
+        claim = mechanism.claim(parameters, 1e-5)
+        assert claim is not None and claim.unit == Unit.QUERY
+        ledger = mechanism.ledger(parameters)
+        found.append((claim.epsilon, *(account(ledger, unit, 1e-5).epsilon for unit in (Unit.EXAMPLE, Unit.QUERY))))
+    assert found[0] == pytest.approx(found[1], rel=1e-6) and math.isfinite(sum(found[0]))
+
+
+@pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
+def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
+    """One record moves all of a teacher's answers, so that a usual budget pays for the least number alone."""
+    method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
+    found = method.parameters(budget, "mnist", 10)
+    assert found.iterations == asked
+    assert (found.sigma > 10 * READABLE) == (asked == FEWEST)
+    assert WorkingDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
+    assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000
+
+
+def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
+    for mode in MODES:
+        release = convert(budget=FREE, mode=mode)
+        assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["iterations"] == 48
+        assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
+        assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+# Options
 
 
 @pytest.mark.parametrize(
     "given",
     [
+        {"questions": "60"},
+        {"rounds": "4"},
+        {"k": "2"},
+        {"loss": "dkd", "asked_at": "student"},
         {"bound": "clip"},
-        {"generator": "strokes"},
-        {"augment": "false"},
-        {"generator_steps": "0"},
-        {"ce_weight": "0", "ie_weight": "0", "norm_weight": "0"},
-        {"mode": "label", "k": "3"},
+        {"asked_at": "student"},
+        {"prior": "noise"},
+        {"prior": "generator"},
+        {"evolve": "0"},
+        {"choose": "1"},
+        {"reading": "printed"},
+        {"jitter": "off"},
+        {"replay": "false"},
+        {"gamma_s": "0.01"},
+        {"student_steps": "7"},
+        {"mode": "label"},
+        {"mode": "label", "reading": "printed"},
     ],
-    ids=lambda given: "-".join(given),
+    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
 )
-def test_every_other_option_runs_and_changes_the_student(given: dict[str, str]) -> None:
-    free = Budget(math.inf, solve="none")
-    one, other = convert(budget=free), convert(budget=free, **given)
-    pairs = zip(one.student.state_dict().values(), other.student.state_dict().values(), strict=True)
-    assert not all(torch.equal(a, b) for a, b in pairs)
+def test_every_other_option_changes_the_student(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    small_generator(monkeypatch)
+    assert not same_students(usual(), convert(budget=FREE, **given))
 
 
-def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
-    release = convert(budget=Budget(math.inf, solve="none"))
-    assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
+def test_nothing_else_changes_the_student() -> None:
+    assert same_students(usual(), convert(budget=FREE, jitter="on", prior="auto", k="3"))
+
+
+def usual() -> Release:
+    return convert(budget=FREE)
 
 
 @pytest.mark.parametrize("given", [{"k": 11}, {"k": 1}])
-def test_k_outside_two_to_c_is_refused(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_k_outside_two_to_c_is_refused(given: dict[str, Any], mode: Any) -> None:
     with pytest.raises(BenchError, match="2 to 10"):
-        WorkingDpsd(**given).check(Budget(10.0), "mnist", 10)
+        WorkingDpsd(mode=mode, **given).check(Budget(10.0), "mnist", 10)
+
+
+def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(BenchError, match="nothing-such") as refused:
+        WorkingDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
+    assert "\n" not in str(refused.value)
+    WorkingDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
 
 
 @pytest.mark.parametrize(
-    "given", [{"batches_before_update": 0}, {"student_steps": 0}, {"generator_steps": -1}, {"gamma_s": 0.0}]
+    "given",
+    [
+        {"questions": 0},
+        {"choose": 0.5},
+        {"evolve": 1.0},
+        {"evolve": -0.1},
+        {"evolve": math.nan},
+        {"rounds": -1},
+        {"student_steps": -1},
+        {"k": -1},
+        {"beta": -0.1},
+        {"sigma": -1.0},
+        {"gamma_s": 0.0},
+        {"answer_epsilon": 0.0},
+    ],
+    ids=str,
 )
-def test_impossible_fields_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
         WorkingDpsd(**given)

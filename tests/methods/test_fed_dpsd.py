@@ -9,22 +9,25 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-from loops import watched_losses
+from loops import same_students, small_generator, watched_losses
 from scipy import stats
 from torch import Tensor, nn
 
 from bench import registry
 from bench.api import Release, Shards, Teacher
 from bench.config import Variant, configure
-from bench.distillation.losses import dkd_loss, gradient_at_output
-from bench.distillation.noisy_labels import AnnotationParameters
+from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
+from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
+from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.fed_dpsd import fed_dpsd
+from methods.fed_dpsd.clients import noisy_mean
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
 
@@ -105,9 +108,11 @@ def convert(budget: Budget | None = None, variant: Variant = "printed", **given:
 
 
 def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationParameters, k: int = 3) -> Tensor:
+    """Targets of the printed variant, readings of the working one."""
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
     if isinstance(method, WorkingFedDpsd):
-        return method._annotate(images, Fixed(ours), Clients(clients), parameters, k, noise)
+        method = replace(method, clients=len(clients))
+        return method._answers(images, ours, Clients(clients), replace(parameters, k=k), noise)
     return method._annotate(images, Fixed(ours), Clients(clients), replace(parameters, k=k), noise)
 
 
@@ -181,48 +186,98 @@ def test_the_noise_of_the_mean_over_4_clients(noise: str, std: float, scale: flo
 
 
 @pytest.mark.parametrize("noise", ["server", "client"])
+@pytest.mark.parametrize("at", ["flat", "student"])
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
-def test_the_posterior_finds_the_class_that_all_clients_are_sure_of(noise: str, sigma: float) -> None:
+def test_the_likeliest_class_is_the_one_that_all_clients_are_sure_of(noise: str, at: str, sigma: float) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(200, CLASSES), torch.randint(0, CLASSES, (200,))
-    clients = (6 * torch.nn.functional.one_hot(r, CLASSES).float()).expand(16, -1, -1)
-    method = smoke("working", noise_by=noise)
-    found = annotate(method, ours, clients, replace(PARAMETERS, sigma=sigma))
-    assert torch.allclose(found.sum(1), torch.ones(200), atol=1e-5)
+    clients = (6 * F.one_hot(r, CLASSES).float()).expand(16, -1, -1)
+    found = annotate(smoke("working", noise_by=noise, asked_at=at), ours, clients, replace(PARAMETERS, sigma=sigma))
     assert (found.argmax(1) == r).float().mean() > 0.9
 
 
-def test_the_posterior_is_surer_of_noise_added_once() -> None:
+def towards(r: int) -> Tensor:
+    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
+
+
+@pytest.mark.parametrize(("noise", "of_mean"), [("server", 4.0 / 16), ("client", 4.0 / 4)])
+def test_the_mean_gradient_is_read_with_its_noise_and_the_clients_spread(noise: str, of_mean: float) -> None:
+    """16 clients, sigma 4: log P = -|answer / beta - towards r|^2 / (2 (s^2 + 0.3^2)), s the noise of the mean."""
+    r = torch.arange(40) % CLASSES
+    sure = (9 * F.one_hot(r, CLASSES).float()).expand(16, -1, -1)
+    means, parameters = torch.stack([towards(c) for c in range(CLASSES)]), replace(PARAMETERS, sigma=4.0)
+    rows = (0.5 * means[r]).expand(16, -1, -1)
+    sent = noisy_mean(rows, parameters, noise, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    by_hand = -(sent[:, None] / 0.5 - means).square().sum(2) / (2 * (of_mean**2 + 0.3**2))
+    by_hand -= by_hand.amax(1, keepdim=True)
+    found = annotate(smoke("working", noise_by=noise), torch.randn(40, CLASSES), sure, parameters)
+    assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
+
+
+def test_noise_added_once_is_read_with_more_confidence() -> None:
     """16 clients, sigma 8: the mean's noise is beta / 2 from the server, 2 beta from the clients."""
-    torch.manual_seed(5)
     ours = torch.zeros(300, CLASSES)
     clients = (6 * torch.eye(CLASSES)[torch.zeros(300, dtype=torch.long)]).expand(16, -1, -1)
     sure = [
-        float(annotate(smoke("working", noise_by=noise), ours, clients, parameters).amax(1).mean())
+        float(annotate(smoke("working", noise_by=noise), ours, clients, parameters).softmax(1)[:, 0].mean())
         for parameters in [replace(PARAMETERS, sigma=8.0)]
         for noise in ("server", "client")
     ]
-    assert sure[0] > sure[1] + 0.1
+    assert sure[0] > sure[1] + 0.2
 
 
-def test_the_label_posterior_is_the_mean_of_what_each_response_says() -> None:
-    """3 of 4 classes are candidates, epsilon = 1: weights e/(e+2), 1/(e+2) twice, and 1/3 for the class outside."""
-    parameters = replace(PARAMETERS, answer_epsilon=1.0)
-    kept = math.e / (math.e + 2)
-    found = annotate(smoke("working", mode="label"), log(P_S), log(FIRST)[None], parameters)
-    weights = [kept, (1 - kept) / 2, (1 - kept) / 2, 1 / 3]
-    assert sorted(found[0].tolist()) == pytest.approx(sorted(w / sum(weights) for w in weights), abs=1e-6)
-    assert float(found[0, 3]) == pytest.approx(1 / 3 / sum(weights), abs=1e-6)
-    two = annotate(smoke("working", mode="label"), log(P_S), log(FIRST).expand(2, 1, -1), parameters)
-    assert float(two[0, 3]) == pytest.approx(1 / 3 / sum(weights), abs=1e-6)
+@pytest.mark.parametrize("at", ["flat", "student"])
+def test_the_printed_reading_of_data_mode_is_a_step_from_the_output_that_was_asked_at(at: str) -> None:
+    """Lines 23 to 27 and 14, of plain distillation, with the step 0.1."""
+    output = torch.zeros(1, CLASSES) if at == "flat" else log(P_S)
+    g = [gradient_at_output(kd_loss, output, log(client)) for client in (FIRST, SECOND)]
+    bars = [0.5 * each / (each.norm() + 1e-4) for each in g]
+    method = smoke("working", reading="printed", asked_at=at)
+    found = annotate(method, log(P_S), torch.stack([log(FIRST), log(SECOND)]), PARAMETERS)
+    assert torch.allclose(found, output.softmax(1) - 0.1 * (bars[0] + bars[1]) / 2, atol=1e-6)
+
+
+def test_the_printed_reading_of_label_mode_is_the_mean_of_the_answers() -> None:
+    method = smoke("working", mode="label", reading="printed")
+    told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
+    assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_responses_of_several_clients_multiply_each_with_a_share_that_says_nothing(m: int) -> None:
+    """3 of 4 classes are candidates, epsilon = 1: of every answer a client gives, 0.2 / 3 + 0.8 P(answer | r), P being
+    e / (e + 2) for the class that was answered, 1 / (e + 2) for the other two, and 1 / 3 for the class outside."""
+    n, parameters = 400, replace(PARAMETERS, answer_epsilon=1.0)
+    asked = (log(P_S).expand(n, -1), log(FIRST).expand(m, n, -1), parameters)
+    votes = m * annotate(smoke("working", mode="label", reading="printed"), *asked)
+    assert m == 1 or len(votes.unique(dim=0)) > 3, "clients disagree"
+    told, silent = 0.8 * math.e / (math.e + 2) + 0.2 / 3, 0.8 / (math.e + 2) + 0.2 / 3
+    by_hand = votes * math.log(told) + (m - votes) * math.log(silent)
+    by_hand[:, 3] = m * math.log(1 / 3)
+    assert torch.allclose(annotate(smoke("working", mode="label"), *asked), by_hand, atol=1e-5)
+
+
+def test_no_client_is_believed_without_doubt() -> None:
+    """Without noise three of five clients that agree outweigh two, and two are not forgotten."""
+    logits = 5 * torch.eye(CLASSES)[[0, 0, 0, 1, 1]][:, None]
+    found = annotate(smoke("working", mode="label"), torch.zeros(1, CLASSES), logits, PARAMETERS, k=CLASSES)
+    told, other = 0.8 + 0.2 / CLASSES, 0.2 / CLASSES
+    by_hand = [
+        3 * math.log(told) + 2 * math.log(other),
+        2 * math.log(told) + 3 * math.log(other),
+        *[5 * math.log(other)] * 2,
+    ]
+    assert found[0].tolist() == pytest.approx(by_hand, abs=2e-3)
 
 
 @BOTH
 @pytest.mark.parametrize("noise", ["server", "client"])
 def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
     """Another record or client moves one of the m rows of every image, another image all m rows of one."""
-    release, clients = convert(FREE, variant, noise_by=noise, clients="3", iterations="3")
-    assert clients.asked == [16, 16, 16] and clients.with_gradient == 0
+    given = {"iterations": "3"} if variant == "printed" else {"questions": "48"}
+    release, clients = convert(FREE, variant, noise_by=noise, clients="3", **given)
+    assert sum(clients.asked) == 48 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
         (entry,) = release.ledger.entries(unit)
         assert (entry.event, entry.count) == (GaussianDpEvent(50.0), sum(clients.asked))
@@ -230,16 +285,14 @@ def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
     assert (query.event, query.count) == (GaussianDpEvent(100 / (2 * 3)), 1)
 
 
-@pytest.mark.parametrize(("variant", "counts"), [("printed", [(96, 2)]), ("working", [(32, CLASSES), (64, 2)])])
-def test_the_ledger_of_label_mode(variant: Variant, counts: list[tuple[int, int]]) -> None:
-    """In the working variant's batches before the first update all classes are candidates."""
-    given = {"iterations": "6"} if variant == "printed" else {"iterations": "3", "batches_before_update": "2"}
+@BOTH
+def test_the_ledger_of_label_mode(variant: Variant) -> None:
+    given = {"iterations": "6"} if variant == "printed" else {"questions": "96"}
     release, clients = convert(FREE, variant, mode="label", k="2", clients="3", **given)
-    assert clients.asked == [16] * 6 and clients.with_gradient == 0
+    assert sum(clients.asked) == 96 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
-        entries = release.ledger.entries(unit)
-        assert [(e.count, e.event.num_buckets) for e in entries] == counts
-        assert sum(e.count for e in entries) == sum(clients.asked)
+        (entry,) = release.ledger.entries(unit)
+        assert (entry.count, entry.event.num_buckets) == (96, 2)
     (query,) = release.ledger.entries(Unit.QUERY)
     assert query.count == 3, "all clients answer for one image"
     assert account(release.ledger, Unit.QUERY, 1e-12).epsilon == pytest.approx(3.0, rel=1e-3)
@@ -247,19 +300,35 @@ def test_the_ledger_of_label_mode(variant: Variant, counts: list[tuple[int, int]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_batches_before_the_first_update_ask_label_mode_about_all_classes(
+def test_the_generator_of_the_working_variant_never_sees_the_clients(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offered: list[int] = []
-    annotated = WorkingFedDpsd._annotate
+    small_generator(monkeypatch)
+    release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", questions="50")
+    assert sum(clients.asked) == 50 and clients.with_gradient == 0
+    assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50
 
-    def watch(self: WorkingFedDpsd, *given: Any) -> Tensor:
-        offered.append(given[-2])
-        return annotated(self, *given)
 
-    monkeypatch.setattr(WorkingFedDpsd, "_annotate", watch)
-    convert(variant="working", mode=mode, k="2", iterations="2", batches_before_update="2")
-    assert offered == ([4, 4, 2, 2] if mode == "label" else [2, 2])
+@pytest.mark.parametrize(("dataset", "classes"), [("mnist", 10), ("x", 2)])
+def test_candidates_are_all_classes_where_k_is_not_given(dataset: str, classes: int) -> None:
+    assert WorkingFedDpsd(mode="label").parameters(Budget(10.0), dataset, classes).k == classes
+    assert WorkingFedDpsd(mode="label", k=2).parameters(Budget(10.0), dataset, classes).k == 2
+
+
+def test_fewer_questions_are_asked_where_the_budget_leaves_no_more_that_can_be_read() -> None:
+    budget = Budget(20.0, account="accounted", unit=Unit.CLIENT)
+    found = {m: WorkingFedDpsd(clients=m).parameters(budget, "mnist", 10) for m in (1, 40, 80)}
+    assert found[1].iterations == FEWEST < found[40].iterations < found[80].iterations < 51_200
+    for m in (40, 80):
+        assert found[m].sigma == pytest.approx(READABLE * m, rel=0.05)
+    assert WorkingFedDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
+
+
+def test_noise_of_every_client_is_readable_where_that_of_their_mean_is() -> None:
+    """It has to be the square root of their number smaller than the server's, and so buys fewer questions."""
+    budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
+    found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
+    assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
 
 
 @BOTH
@@ -275,11 +344,10 @@ def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Vari
 @BOTH
 @pytest.mark.parametrize(("mode", "source"), [("data", "DPSD, Theorem 1"), ("label", "DPSD, Theorem 2")])
 def test_the_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
-    given = {"iterations": "3"} if variant == "printed" else {"iterations": "3", "batches_before_update": "1"}
-    release, _ = convert(variant=variant, mode=mode, **given)
+    release, _ = convert(variant=variant, mode=mode, **({"iterations": "3"} if variant == "printed" else {}))
     assert release.claim is not None and release.claim.source == source and release.claim.unit == Unit.QUERY
     assert 9.99 < release.claim.epsilon <= 10
-    assert release.solved["iterations"] == 3 and release.solved["beta"] == 5e-3
+    assert release.solved["iterations"] == (3 if variant == "printed" else 48) and release.solved["beta"] == 5e-3
 
 
 def test_theorem_1_at_the_papers_settings() -> None:
@@ -425,3 +493,67 @@ def test_impossible_settings_are_refused(given: dict[str, Any], variant: Any) ->
 def test_a_method_without_its_clients_says_so() -> None:
     with pytest.raises(RuntimeError, match="teacher_ensemble"):
         smoke().convert(toy_teacher(), "datalens", Budget(10.0), context())
+
+
+def free(**given: str) -> Release:
+    return convert(Budget(math.inf, solve="none"), "working", **given)[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"questions": "60"},
+        {"rounds": "4"},
+        {"asked_at": "student"},
+        {"prior": "noise"},
+        {"prior": "generator"},
+        {"evolve": "0"},
+        {"choose": "1"},
+        {"reading": "printed"},
+        {"jitter": "off"},
+        {"replay": "false"},
+        {"gamma_s": "0.01"},
+        {"student_steps": "7"},
+        {"mode": "label"},
+        {"mode": "label", "reading": "printed"},
+        {"mode": "label", "k": "2"},
+    ],
+    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
+)
+def test_every_other_option_of_the_working_variant_changes_the_student(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_generator(monkeypatch)
+    usual = free(mode="label") if len(given) == 2 else free()
+    assert not same_students(usual, free(**given))
+
+
+def test_nothing_else_changes_the_student() -> None:
+    assert same_students(free(), free(jitter="on", noise_by="client"))
+
+
+def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(BenchError, match="nothing-such") as refused:
+        WorkingFedDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
+    assert "\n" not in str(refused.value)
+    WorkingFedDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"questions": 0},
+        {"choose": 0.5},
+        {"evolve": 1.0},
+        {"evolve": math.nan},
+        {"rounds": -1},
+        {"student_steps": -1},
+        {"gamma_s": 0.0},
+        {"sigma": -1.0},
+    ],
+    ids=str,
+)
+def test_impossible_fields_of_the_working_variant_are_refused_by_name(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
+        WorkingFedDpsd(**given)

@@ -32,7 +32,7 @@ def method(name: str, **options: object):
         (method("lp-2st"), OF_LABELS),
         (method("dpsd", mode="label"), Budget(40.0)),
         (method("fed-dpsd", mode="label"), Budget(40.0)),
-        (method("dp-dfd", discriminator="student"), Budget(1e6)),
+        (method("dp-dfd"), Budget(1e6)),
     ],
     ids=["rr", "rr-debiased", "lp-2st", "dpsd", "fed-dpsd", "dp-dfd"],
 )

@@ -126,9 +126,12 @@ def heeding_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+HOURS = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 1000000\nepsilon = "none"'
+
+
 def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     """A sweep of two cells, and the process of the first, which is converting and would for hours."""
-    path = recipe(tmp_path, 'method = "dpsd"\n"method.iterations" = 1000000\nepsilon = "none"', 'method = "no-defence"')
+    path = recipe(tmp_path, HOURS, 'method = "no-defence"')
     started = subprocess.Popen(
         [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

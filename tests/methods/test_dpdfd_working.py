@@ -1,0 +1,204 @@
+"""DPDFD's working variant: who asks the teacher what, how answers are read, and that the ledger tells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent
+from loops import same_students, small_generator
+from test_dpdfd import Fixed, Spy
+from torch import Tensor, nn
+
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.distillation.losses import gradient_at_output, kd_loss
+from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.mechanisms import gaussian_rows
+from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from methods.dpdfd.working import WorkingDpdfd
+
+PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
+FREE = Budget(math.inf, solve="none")
+
+
+class Members(nn.Module):
+    """Many teachers, each of which answers every batch with the same logits."""
+
+    def __init__(self, logits: list[Tensor]) -> None:
+        super().__init__()
+        self.logits = torch.stack(logits)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits[:, : len(x)]
+
+
+def smoke(**given: str) -> WorkingDpdfd:
+    return configure(WorkingDpdfd, "smoke", given, "method", "working")
+
+
+def convert(teacher: Teacher | None = None, budget: Budget | None = None, **given: str) -> Release:
+    torch.manual_seed(0)
+    return smoke(**given).convert(teacher or toy_teacher(), "datalens", budget or Budget(10.0), context())
+
+
+def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:
+    """Readings of a teacher's answers, or of many teachers'."""
+    phi_t = Members(theirs) if method.teachers else Fixed(theirs[0])
+    noise = torch.Generator().manual_seed(0)
+    return method._answers(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
+
+
+@pytest.mark.parametrize("prior", ["auto", "generator"])
+def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many candidates are looked at, and however many steps student and generator take."""
+    small_generator(monkeypatch)
+    toy = toy_teacher()
+    spy = Spy(toy.model)
+    release = convert(replace(toy, model=spy), questions="50", choose="3", student_steps="9", prior=prior)
+    assert sum(spy.asked) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
+    assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
+    (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
+    assert (entry.event, entry.count) == (GaussianDpEvent(release.solved["sigma"] / 2), 50)
+    assert (once.event, once.count) == (entry.event, 1)
+    assert release.solved["iterations"] == 50 and release.solved["norm_bound"] == 5e-3
+    assert release.claim is not None and 9.99 < release.claim.epsilon <= 10 and release.generator is None
+
+
+def towards(r: int) -> Tensor:
+    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
+
+
+@pytest.mark.parametrize(("teachers", "sigma", "of_mean"), [(0, 0.5, 0.5), (4, 2.0, 0.5), (4, 8.0, 2.0)])
+def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(teachers: int, sigma: float, of_mean: float) -> None:
+    """log P(answer | r) = -|answer / C - towards r|^2 / (2 s^2), s being the noise, over C, of the teachers' mean."""
+    r = torch.arange(40) % CLASSES
+    means, n = torch.stack([towards(c) for c in range(CLASSES)]), max(teachers, 1)
+    noise = torch.Generator().manual_seed(0)
+    sent = gaussian_rows(n * 0.01 * means[r].double(), sigma * 0.01, noise).float() / n
+    if not teachers:
+        sent = gaussian_rows(0.01 * means[r], sigma * 0.01, torch.Generator().manual_seed(0))
+    sure = [9 * F.one_hot(r, CLASSES).float()] * n
+    found = answers(smoke(teachers=str(teachers)), torch.randn(40, CLASSES), sure, replace(PARAMETERS, sigma=sigma))
+    by_hand = -(sent[:, None] / 0.01 - means).square().sum(2) / (2 * of_mean**2)
+    by_hand -= by_hand.amax(1, keepdim=True)
+    assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
+
+
+@pytest.mark.parametrize("at", ["flat", "student"])
+@pytest.mark.parametrize("bound", ["normalise", "clip"])
+def test_the_printed_reading_is_a_step_from_the_output_that_was_asked_at(at: Any, bound: str) -> None:
+    """y = p - 0.1 C g / (||g|| + e), or g clipped to C; the mean over two teachers."""
+    torch.manual_seed(1)
+    ours, theirs = torch.randn(5, CLASSES), list(torch.randn(2, 5, CLASSES) * 3)
+    output = ours if at == "student" else torch.zeros_like(ours)
+    bars = []
+    for each in theirs:
+        g = gradient_at_output(kd_loss, output, each)
+        norm = g.norm(dim=1, keepdim=True)
+        bars.append(0.3 * g / (norm + 1e-4) if bound == "normalise" else g * (0.3 / norm).clamp(max=1))
+    method = smoke(reading="printed", asked_at=at, bound=bound)
+    one = answers(method, ours, theirs, replace(PARAMETERS, beta=0.3))
+    assert torch.allclose(one, output.softmax(1) - 0.1 * bars[0], atol=1e-6)
+    both = answers(replace(method, teachers=2), ours, theirs, replace(PARAMETERS, beta=0.3))
+    assert torch.allclose(both, output.softmax(1) - 0.1 * (bars[0] + bars[1]) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"bound": "clip"}], ids=str)
+def test_the_likeliest_class_is_a_sure_teachers(given: dict[str, str]) -> None:
+    torch.manual_seed(5)
+    ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
+    found = answers(smoke(**given), ours, [6 * F.one_hot(r, CLASSES).float()], replace(PARAMETERS, sigma=0.2))
+    assert float((found.argmax(1) == r).float().mean()) > 0.95
+
+
+@pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
+def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
+    budget = Budget(target, account="accounted")
+    found = WorkingDpdfd(questions=2000).parameters(budget, 10)
+    assert found.iterations == asked and (found.sigma > 10 * READABLE) == (asked == FEWEST)
+    assert WorkingDpdfd(questions=100).parameters(budget, 10).iterations == 100
+
+
+def test_many_teachers_are_asked_more_for_the_same_budget() -> None:
+    budget, found = Budget(8.0, account="accounted"), {}
+    for teachers in (50, 100, 200):
+        method = WorkingDpdfd(teachers=teachers)
+        parameters = method.parameters(budget, 10)
+        found[teachers] = parameters.iterations
+        assert parameters.sigma == pytest.approx(READABLE * teachers, rel=0.05)
+        assert account(method._mechanism(10).ledger(parameters), Unit.EXAMPLE, 1e-5).epsilon <= 8
+    assert FEWEST < found[50] < found[100] < found[200]
+    assert found[200] == pytest.approx(16 * found[50], rel=0.02), "as the square of their number"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"questions": "60"},
+        {"rounds": "4"},
+        {"bound": "clip"},
+        {"asked_at": "student"},
+        {"prior": "noise"},
+        {"prior": "generator"},
+        {"evolve": "0"},
+        {"choose": "1"},
+        {"reading": "printed"},
+        {"jitter": "off"},
+        {"replay": "false"},
+        {"gamma_s": "0.01"},
+        {"student_steps": "7"},
+    ],
+    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
+)
+def test_every_other_option_changes_the_student(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    small_generator(monkeypatch)
+    assert not same_students(convert(budget=FREE), convert(budget=FREE, **given))
+
+
+def test_nothing_else_changes_the_student() -> None:
+    """Options of direct training among them."""
+    assert same_students(convert(budget=FREE), convert(budget=FREE, jitter="on", batch="8", direct_iterations="9"))
+
+
+def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(BenchError, match="nothing-such") as refused:
+        WorkingDpdfd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
+    assert "\n" not in str(refused.value)
+    WorkingDpdfd(prior="generator").check(Budget(10.0), "mnist", 10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"questions": 0},
+        {"choose": 0.5},
+        {"evolve": 1.0},
+        {"evolve": math.nan},
+        {"rounds": -1},
+        {"student_steps": -1},
+        {"norm_bound": 0.0},
+        {"sigma": -1.0},
+        {"gamma_s": 0.0},
+        {"batch": 0},
+        {"direct_iterations": 0},
+    ],
+    ids=str,
+)
+def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
+        WorkingDpdfd(**given)
+
+
+def test_direct_training_and_many_teachers_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
+        WorkingDpdfd(data="private", teachers=3)
