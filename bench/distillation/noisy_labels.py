@@ -34,9 +34,8 @@ from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
 MOST_ITERATIONS = 10_000_000
-READABLE, FEWEST = 0.5, 256
-"""Noise over the norm of what is answered at which a gradient can be read, or the sum of the gradients of many teachers
-that agree; fewest answers asked for however small the budget."""
+FEWEST = 256
+"""Answers asked for at least, however small the budget."""
 
 
 def paper_k(dataset: str, classes: int) -> int:
@@ -261,7 +260,7 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
 
 
 def few_enough(
-    mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float = 0.0
+    mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float
 ) -> AnnotationParameters:
     """`fields` with at most as many answers as the budget allows at a noise of `readable`, but at least FEWEST.
 
@@ -269,16 +268,14 @@ def few_enough(
     a few that can be read one by one than of many that cannot.
 
     Args:
-        readable: sigma at which an answer can be read; 0 = READABLE for each of the teachers that are summed.
+        readable: sigma at which an answer can be read, >= 0; 0 = any: `fields` as they are.
     """
-    if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
+    if not readable or budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
     _refuse_the_impossible(mechanism, budget)
 
-    sigma = readable or READABLE * max(mechanism.teachers, mechanism.clients, 1)
-
     def cost(answers: int) -> float:
-        return mechanism.cost(replace(fields, sigma=sigma, iterations=answers), budget)
+        return mechanism.cost(replace(fields, sigma=readable, iterations=answers), budget)
 
     try:
         affordable = largest_count(cost, budget.epsilon, fields.iterations)

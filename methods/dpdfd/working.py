@@ -56,13 +56,15 @@ class WorkingDpdfd:
     departures: ClassVar[tuple[Departure, ...]] = ()
 
     questions: Size[int] = 51_200
-    """B T, images asked about, once each; at most so many as the budget allows at a noise of 0.5 C."""
+    """B T, images asked about, once each; at most so many as the budget allows at `most_noise`."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     norm_bound: float = 5e-3
     """C of line 7, > 0; 1e-3 is where Fig. 2 says that clipping overtakes normalising."""
     sigma: float = 100.0
     """Noise scale sigma of line 9, over C; solved from the budget unless --solve steps or --epsilon none."""
+    most_noise: float = 0.5
+    """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
     asked_at: Literal["flat", "student"] = "flat"
@@ -98,7 +100,7 @@ class WorkingDpdfd:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "questions", "choose", "batch", "direct_iterations", "teacher_steps")
-        at_least(self, 0, "sigma", "rounds", "student_steps", "teachers")
+        at_least(self, 0, "sigma", "most_noise", "rounds", "student_steps", "teachers")
         positive(self, "norm_bound", "gamma_s")
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
@@ -200,7 +202,11 @@ class WorkingDpdfd:
             answer_epsilon=1.0,
             iterations=self.direct_iterations if direct else self.questions,
         )
-        return calibrate(mechanism, fields if direct else few_enough(mechanism, fields, budget), budget)
+        return calibrate(
+            mechanism,
+            fields if direct else few_enough(mechanism, fields, budget, self.most_noise * max(self.teachers, 1)),
+            budget,
+        )
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         # Every question is a batch of its own, so that their number may be any

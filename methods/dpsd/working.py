@@ -67,7 +67,7 @@ class WorkingDpsd:
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.5 beta."""
+    """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
@@ -78,6 +78,8 @@ class WorkingDpsd:
     """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
     answer_epsilon: float = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
+    most_noise: float = 0.5
+    """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     loss: Literal["kd", "dkd"] = "kd"
     """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
@@ -103,7 +105,7 @@ class WorkingDpsd:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "questions", "choose")
-        at_least(self, 0, "k", "beta", "sigma", "rounds", "student_steps")
+        at_least(self, 0, "k", "beta", "sigma", "most_noise", "rounds", "student_steps")
         positive(self, "answer_epsilon", "gamma_s")
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
@@ -179,7 +181,7 @@ class WorkingDpsd:
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            fields = few_enough(mechanism, fields, budget)
+            fields = few_enough(mechanism, fields, budget, self.most_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

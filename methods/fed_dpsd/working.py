@@ -29,7 +29,6 @@ from bench.distillation.likelihoods import (
 )
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import (
-    READABLE,
     AnnotationMechanism,
     AnnotationParameters,
     calibrate,
@@ -86,8 +85,8 @@ class WorkingFedDpsd:
     noise_by: NoiseBy = "server"
     """Data mode: noise added once by the server (as printed), or by every client."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at a noise of 0.5 beta on
-    the clients' mean."""
+    """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`
+    on the clients' mean."""
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
@@ -98,6 +97,8 @@ class WorkingFedDpsd:
     """Noise scale sigma, over beta; solved from the budget unless --solve steps or --epsilon none."""
     answer_epsilon: float = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
+    most_noise: float = 0.5
+    """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     asked_at: Literal["flat", "student"] = "flat"
     """Data mode: the output at which the gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
@@ -119,7 +120,7 @@ class WorkingFedDpsd:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "clients", "client_steps", "questions", "choose")
-        at_least(self, 0, "k", "beta", "sigma", "rounds", "student_steps")
+        at_least(self, 0, "k", "beta", "sigma", "most_noise", "rounds", "student_steps")
         positive(self, "alpha", "answer_epsilon", "gamma_s")
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
@@ -199,7 +200,7 @@ class WorkingFedDpsd:
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            readable = READABLE / sigma_of_mean(1.0, self.clients, self.noise_by)
+            readable = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
             fields = few_enough(mechanism, fields, budget, readable)
         return calibrate(mechanism, fields, budget)
 

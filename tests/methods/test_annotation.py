@@ -10,7 +10,6 @@ import pytest
 
 from bench.distillation.noisy_labels import (
     FEWEST,
-    READABLE,
     AnnotationMechanism,
     AnnotationParameters,
     calibrate,
@@ -19,6 +18,9 @@ from bench.distillation.noisy_labels import (
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
+
+READABLE = 0.5
+"""The default of `most_noise`."""
 
 ROWS = AnnotationMechanism("data", batch=256, classes=10)
 LABELS = replace(ROWS, mode="label", batch=4)
@@ -138,8 +140,9 @@ def test_another_number_of_questions_costs_and_claims_more() -> None:
 
 def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **budget: Any) -> AnnotationParameters:
     """What `few_enough` leaves of `given` questions."""
-    fields = replace(PARAMETERS, iterations=given)
-    return few_enough(mechanism, fields, Budget(target, **({"account": "accounted"} | budget)))
+    fields, summed = replace(PARAMETERS, iterations=given), max(mechanism.teachers, mechanism.clients, 1)
+    budgeted = Budget(target, **({"account": "accounted"} | budget))
+    return few_enough(mechanism, fields, budgeted, READABLE * summed)
 
 
 @pytest.mark.parametrize("mechanism", [ONES, SUMS, replace(ONES, clients=5)], ids=["one", "teachers", "clients"])

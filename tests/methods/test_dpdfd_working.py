@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
-from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
+from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpdfd.working import WorkingDpdfd
+
+READABLE = 0.5
+"""The default of `most_noise`."""
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
 FREE = Budget(math.inf, solve="none")

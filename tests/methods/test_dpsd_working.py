@@ -19,7 +19,7 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.likelihoods import LEAST_SIGMA, likelihood_loss
 from bench.distillation.losses import gradient_at_output, kd_loss
-from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
+from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
@@ -27,6 +27,9 @@ from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
+
+READABLE = 0.5
+"""The default of `most_noise`."""
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 FREE, OWN = Budget(math.inf, solve="none"), Budget(None, solve="none")

@@ -19,7 +19,7 @@ from bench import registry
 from bench.api import Release, Shards, Teacher
 from bench.config import Variant, configure
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
-from bench.distillation.noisy_labels import FEWEST, READABLE, AnnotationParameters
+from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
@@ -30,6 +30,9 @@ from methods.fed_dpsd import fed_dpsd
 from methods.fed_dpsd.clients import noisy_mean
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
+
+READABLE = 0.5
+"""The default of `most_noise`."""
 
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 FREE = Budget(None, solve="none")
