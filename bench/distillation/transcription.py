@@ -58,7 +58,7 @@ class Options(Protocol):
 FEW = 4096
 """Below so many stored answers a student learns them by heart unless they are jittered; above, jitter harms."""
 PER_ROUND, FEWEST_ROUNDS = 5000, 4
-FIRST_STEPS, QUESTIONS_PER_STEP = 300, 60
+FIRST_STEPS, QUESTIONS_PER_STEP = 300, 40
 UNSURE = 0.5
 
 

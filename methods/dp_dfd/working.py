@@ -44,7 +44,36 @@ class DpDfdWorking:
     reference: ClassVar[str] = "after Liu et al., DP-DFD, arXiv 2409.12384, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    departures: ClassVar[tuple[Departure, ...]] = ()
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            "images come from a data-free prior instead of a generator that line 1 trains on the unprotected teacher",
+            "nothing can be proved of what the generator learns there; and `--method.prior generator`, which learns "
+            "from the student alone, draws images of one class",
+        ),
+        Departure(
+            "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
+            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
+            "that class more often",
+        ),
+        Departure(
+            "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
+            "choice)",
+            "answers are few, and the teacher's classes on drawn images are not even",
+        ),
+        Departure(
+            "an answer is read by its likelihood under every class (`--method.reading printed`: Eq. 3's divergence)",
+            "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the"
+            " teacher's classes. The paper asks for an algorithm robust to label noise and names none",
+        ),
+        Departure(
+            "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
+            "steps on stored answers cost no privacy",
+        ),
+        Departure(
+            "the student's rate is 2e-3 at most, in one cycle",
+            "the paper prints none",
+        ),
+    )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},
         "quick": {"amount": 25_600},
@@ -74,7 +103,7 @@ class DpDfdWorking:
     gamma_s: float = 2e-3
     """Largest learning rate of the student, of one cycle."""
     student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 60 images."""
+    """Student steps in all; 0 = 300 and one more for every 40 images."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "choose")

@@ -173,8 +173,8 @@ class Given:
 
 def test_sizes_that_are_not_given_follow_the_questions() -> None:
     few, many = Transcription.of(Given(), 768), Transcription.of(Given(), 60_000)
-    assert (few.rounds, few.steps, few.jitter) == (4, 312, True)
-    assert (many.rounds, many.steps, many.jitter) == (12, 1300, False)
+    assert (few.rounds, few.steps, few.jitter) == (4, 319, True)
+    assert (many.rounds, many.steps, many.jitter) == (12, 1800, False)
     assert Transcription.of(Given(), FEW - 1).jitter and not Transcription.of(Given(), FEW).jitter
     given = Transcription.of(Given(rounds=3, student_steps=7, jitter="on"), 60_000)
     assert (given.rounds, given.steps, given.jitter) == (3, 7, True)
