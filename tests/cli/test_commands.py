@@ -239,7 +239,7 @@ def test_list_show_doctor_version(bench: Bench) -> None:
         assert word in listed.stdout
     assert "gmi" not in bench("list", "methods").stdout
     shown = bench("show", "dpsd").stdout
-    for word in ("reference", "needs", "unit", "Differs from the paper", "iterations", "sigma", "[smoke"):
+    for word in ("reference", "needs", "unit", "Differs from the paper", "questions", "sigma", "[smoke"):
         assert word in shown, word
     doctor = bench("doctor").stdout
     assert "torch" in doctor and "digits" in doctor and "blocks --dataset" in doctor
