@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from dp_accounting import NonPrivateDpEvent
 
@@ -15,6 +16,7 @@ from bench.privacy.claims import dgd_composition
 BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
 PRIVATE_IMAGES = "private images train the student and are put to the teachers"
 UNCHARGED = {
+    "": "which is all that is taken",
     BASELINE: "the generator's use of the baseline is not charged",
     PRIVATE_IMAGES: "the private images are not charged",
 }
@@ -69,6 +71,21 @@ def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: flo
         return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
 
     return calibrate(fields, cost, budget)
+
+
+def affordable(fields: VotePlan, share: float, budget: Budget, unprotected: str) -> VotePlan:
+    """`fields` with at most as many queries as the budget allows at a noise of `share` of the teachers.
+
+    What the votes on one image say depends on the noise over the number of teachers; of two hundred images whose votes
+    can be read a student learns more than of two thousand that drown.
+    """
+    if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
+        return fields
+    if budget.account == "accounted" and budget.unit == Unit.QUERY:
+        return fields
+    readable = fields.with_scale(share * fields.teachers)
+    found = within(readable, replace(budget, solve="steps"), unprotected).queries
+    return fields.with_queries(min(found, fields.queries))
 
 
 def asks_for_a_proof(budget: Budget) -> bool:
