@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from bench import data, nets, teachers
+from bench import data, nets, priors, teachers
 from bench.api import (
     ACCESS_LEVELS,
     Access,
@@ -170,6 +170,10 @@ class DatasetContract:
         if facts.other is not None:
             data.check(facts.other)
 
+    def test_its_prior_draws_images_of_its_shape(self) -> None:
+        shape = data.load(self.name, self.root).shape
+        assert priors.for_dataset(priors.AUTO, self.name).draw(2, shape, torch.Generator()).shape == (2, *shape)
+
 
 class NetworkContract:
     """What everything relies on in a network that is named on the command line."""
@@ -223,6 +227,59 @@ class NetworkContract:
             nets.build(self.name, (1, 1, 1), 4)
         except BenchError as error:
             assert "\n" not in str(error)
+
+
+class PriorContract:
+    """What everything relies on in a prior over images."""
+
+    name: ClassVar[str]
+    """What it is called on the command line."""
+    shapes: ClassVar[tuple[tuple[int, int, int], ...]] = (
+        *((channels, side, side) for channels in (1, 3) for side in (8, 16, 28, 32, 64)),
+        (1, 9, 20),
+        (3, 33, 16),
+    )
+    """(c, h, w) of images that it draws."""
+
+    def draw(self, count: int, shape: tuple[int, int, int] = (1, 28, 28), seed: int = 0) -> Tensor:
+        """Images of a seed."""
+        return priors.load(self.name).draw(count, shape, torch.Generator().manual_seed(seed))
+
+    def test_draws_images_of_any_shape_in_range(self) -> None:
+        for shape in self.shapes:
+            for count in (0, 1, 7):
+                images = self.draw(count, shape)
+                assert images.shape == (count, *shape) and images.dtype == torch.float32
+                assert torch.isfinite(images).all() and ((images >= 0) & (images <= 1)).all()
+
+    def test_same_seed_same_images_and_nobody_elses_randomness_moves(self) -> None:
+        state = torch.get_rng_state()
+        first, again, other = (self.draw(7, seed=seed) for seed in (1, 1, 2))
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.equal(first, again) and not torch.equal(first, other)
+
+    def test_a_generator_goes_on(self) -> None:
+        prior, rng = priors.load(self.name), torch.Generator().manual_seed(0)
+        assert not torch.equal(prior.draw(7, (1, 16, 16), rng), prior.draw(7, (1, 16, 16), rng))
+
+    def test_no_two_images_are_alike(self) -> None:
+        for shape in ((1, 28, 28), (3, 32, 32)):
+            images = self.draw(1000, shape)
+            assert len(images.flatten(1).unique(dim=0)) == len(images)
+
+    def test_colours_are_used(self) -> None:
+        images = self.draw(200, (3, 16, 16))
+        coloured = (images.amax(1) - images.amin(1)).amax((1, 2)) > 0.05
+        assert float(coloured.float().mean()) > 0.5
+
+    def test_a_shape_that_it_cannot_draw_is_refused_in_a_sentence(self) -> None:
+        for shape in ((2, 16, 16), (1, 4, 16)):
+            try:
+                self.draw(1, shape)
+            except BenchError as error:
+                assert "\n" not in str(error)
+            else:
+                raise AssertionError(f"it draws {shape}")
 
 
 class TeacherRecipeContract:

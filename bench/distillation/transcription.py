@@ -11,9 +11,11 @@ Nothing in here asks a teacher but `ask`, which the method gives; the prior know
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -22,8 +24,8 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Advance, Context, Teacher
 from bench.data.affine import random_affine
-from bench.distillation.likelihoods import likelihood_loss
 from bench.distillation.image_source import Source
+from bench.distillation.likelihoods import likelihood_loss
 from bench.distillation.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
 from bench.distillation.updates import descend
 from bench.nets.initialise import xavier
@@ -145,7 +147,7 @@ class Transcription:
         """Questions of each round."""
         rounds = min(self.rounds, self.questions)
         edges = [self.questions * i // rounds for i in range(rounds + 1)]
-        return [after - before for before, after in zip(edges, edges[1:], strict=False)]
+        return [after - before for before, after in itertools.pairwise(edges)]
 
     @torch.no_grad()
     def _questions(
@@ -171,6 +173,14 @@ class Transcription:
         return images[chosen(images, logits_of(phi_s, images), size, self.unsure, rng)]
 
 
+def one_cycle(step: int, steps: int) -> float:
+    """The share of the largest rate that step 0, 1, ... takes: up in a straight line for a tenth, down along a cosine."""
+    rise = max(steps // 10, 1)
+    if step < rise:
+        return (step + 1) / rise
+    return (1 + math.cos(math.pi * (step - rise) / max(steps - rise, 1))) / 2
+
+
 class _Learner:
     """The student's steps: one optimiser and one schedule over the whole run."""
 
@@ -180,9 +190,7 @@ class _Learner:
         self._settings, self._phi_s, self._ctx, self._loss, self._rng = settings, phi_s, ctx, loss, rng
         self._call = ctx.compiled(phi_s)
         self._optimizer = torch.optim.Adam(phi_s.parameters(), lr=settings.gamma_s, betas=(0.9, 0.99))
-        self._schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self._optimizer, settings.gamma_s, total_steps=settings.steps + 1, pct_start=0.1, cycle_momentum=False
-        )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, partial(one_cycle, steps=settings.steps))
         self._done = 0
 
     def learn(self, answered: Answered, until: int, advance: Advance) -> None:

@@ -68,7 +68,7 @@ class WorkingDpdfd:
     asked_at: Literal["flat", "student"] = "flat"
     """The output at which the gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`), auto = the data set's, or `generator`, the paper's."""
+    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
     """Share of the candidate images that are children of answered ones."""
     choose: float = 2.0

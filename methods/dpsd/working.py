@@ -43,7 +43,6 @@ from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, keep_top_k, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
-"""
 
 LAMBDA, H = 8.0, 1e-4
 """Of Eq. 2 and 3, as printed."""
@@ -72,7 +71,7 @@ class WorkingDpsd:
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
-    """Top-k of Eq. 3 (0 = the paper's for the data set, 3 for MNIST, FMNIST, CIFAR10), candidates of Eq. 5 (0 = all)."""
+    """Top-k of Eq. 3; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10). Candidates of Eq. 5; 0 = all."""
     beta: float = 0.0
     """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: float = 100.0
@@ -86,7 +85,7 @@ class WorkingDpsd:
     asked_at: Literal["flat", "student"] = "flat"
     """The output at which Eq. 3's gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`), auto = the data set's, or `generator`, the paper's."""
+    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
     """Share of the candidate images that are children of answered ones."""
     choose: float = 2.0

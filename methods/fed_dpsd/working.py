@@ -54,8 +54,8 @@ GAMMA = 0.1
 WRONG = 0.2
 """Label mode: how often a client's own class is taken to say nothing of the clients' common one."""
 SPREAD = 0.3
-"""Data mode: standard deviation over beta, in each entry, by which the clients' mean gradient is taken to differ from one
-that all agree on."""
+"""Data mode: standard deviation over beta, in each entry, by which the clients' mean gradient is taken to differ from
+one that all agree on."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class WorkingFedDpsd:
     asked_at: Literal["flat", "student"] = "flat"
     """Data mode: the output at which the gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`), auto = the data set's, or `generator`, the paper's."""
+    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
     """Share of the candidate images that are children of answered ones."""
     choose: float = 2.0
@@ -179,8 +179,8 @@ class WorkingFedDpsd:
         if self.reading == "printed":
             return torch.stack([F.one_hot(o, classes).float() for o in answers]).mean(0)
         allowed = candidates(ours, parameters.k)
-        likelihood = [response_log_likelihood(o, allowed, epsilon).exp() for o in answers]
-        return sum((WRONG / parameters.k + (1 - WRONG) * each).log() for each in likelihood)
+        likelihood = torch.stack([response_log_likelihood(o, allowed, epsilon).exp() for o in answers])
+        return (WRONG / parameters.k + (1 - WRONG) * likelihood).log().sum(0)
 
     @property
     def _loss(self) -> Loss:

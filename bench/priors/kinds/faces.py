@@ -20,7 +20,7 @@ HALF_WIDTH, TALLER = (0.4, 0.65), (1.15, 1.5)
 HAIR_WIDER, HAIR_LONGER, HAIR_UP = (0.95, 1.4), (0.9, 1.4), (0.05, 0.3)
 """Of the hair behind the head: its half axes, and how far up it lies, in the head's."""
 CAP, HAIRLINE, HAIR_ARCH = 1.08, (0.3, 0.9), (-0.5, 0.8)
-"""Size of the cap beside the head; height of the hairline over the middle, in half heights, and its drop at the sides."""
+"""Size of the cap beside the head; height of the hairline in half heights, and how much lower it is at the sides."""
 EYES_APART, EYES_UP, EYE_SIZE, EYE_FLATTER = (0.32, 0.5), (0.0, 0.22), (0.12, 0.24), (0.4, 0.8)
 """In half widths, half heights, half widths and in the eye's own half width."""
 MOUTH_DOWN, MOUTH_WIDTH, MOUTH_HEIGHT = (0.42, 0.65), (0.22, 0.5), (0.04, 0.13)

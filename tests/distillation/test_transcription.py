@@ -1,0 +1,210 @@
+"""The loop of the working variants: who is asked what, and what the student learns from."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.distillation import transcription
+from bench.distillation.image_source import JudgedGenerator, image_source
+from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
+from bench.distillation.transcription import FEW, Transcription, one_cycle
+from bench.errors import BenchError
+from bench.testing import CLASSES, SHAPE, context, toy_teacher
+
+SMALL = Transcription(
+    questions=30, rounds=3, choose=2.0, evolve=0.5, unsure=0.5, steps=9, gamma_s=1e-2, jitter=False, batch=8,
+)  # fmt: skip
+
+
+class Numbered:
+    """Images of one grey value, the number of the image; counts what it was asked for."""
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+        self.learnt = 0
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        first = sum(self.drawn)
+        self.drawn.append(count)
+        return (torch.arange(first, first + count).float() / 255).view(-1, 1, 1, 1).expand(count, *shape)
+
+    def learn(self, student: nn.Module) -> None:
+        self.learnt += 1
+
+
+@dataclass
+class Asked:
+    """What was asked, and whether the student was in evaluation mode."""
+
+    images: list[Tensor]
+    logits: list[Tensor]
+
+    def __call__(self, images: Tensor, ours: Tensor) -> Tensor:
+        self.images.append(images)
+        self.logits.append(ours)
+        return F.one_hot(torch.arange(len(images)) % CLASSES, CLASSES).float().log()
+
+
+def train(settings: Transcription, student: str = "datalens", **given: Any) -> tuple[nn.Module, Tensor, Asked, Numbered]:
+    asked, source = Asked([], []), Numbered()
+    torch.manual_seed(0)
+    phi_s, last = settings.train(toy_teacher(), student, source, asked, context(), "toy", **given)
+    return phi_s, last, asked, source
+
+
+def test_every_question_is_asked_once_and_there_are_as_many_as_said() -> None:
+    phi_s, last, asked, source = train(SMALL)
+    assert sum(len(images) for images in asked.images) == 30 and max(len(images) for images in asked.images) <= 8
+    assert source.drawn == [10, 10, 10] and source.learnt == 3
+    assert torch.equal(last, torch.cat(asked.images)[-10:]) and not phi_s.training
+    assert not any(ours.requires_grad for ours in asked.logits)
+
+
+def test_questions_have_8_bits() -> None:
+    _, _, asked, _ = train(replace(SMALL, evolve=0.9))
+    images = torch.cat(asked.images)
+    assert torch.equal((images * 255).round() / 255, images)
+
+
+@pytest.mark.parametrize(
+    ("choose", "evolve", "drawn"), [(1.0, 0.0, [10, 10, 10]), (3.0, 0.0, [10, 30, 30]), (2.0, 0.75, [10, 5, 5])]
+)
+def test_candidates_are_fresh_images_and_children(choose: float, evolve: float, drawn: list[int]) -> None:
+    _, _, _, source = train(replace(SMALL, choose=choose, evolve=evolve))
+    assert source.drawn == drawn
+
+
+def test_without_choice_and_children_the_prior_alone_is_asked_about() -> None:
+    _, _, asked, _ = train(replace(SMALL, choose=1.0, evolve=0.0))
+    values = (torch.cat(asked.images)[:, 0, 0, 0] * 255).round().int().tolist()
+    assert values == list(range(30))
+
+
+@pytest.mark.parametrize(("questions", "rounds"), [(30, 7), (5, 9), (12, 1)])
+def test_rounds_are_equal_but_for_one_question(questions: int, rounds: int) -> None:
+    sizes = replace(SMALL, questions=questions, rounds=rounds)._sizes()
+    assert sum(sizes) == questions and len(sizes) == min(rounds, questions) and max(sizes) - min(sizes) <= 1
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(answers to learn from, steps until then) of every call."""
+    seen: list[tuple[int, int]] = []
+    learn = transcription._Learner.learn
+
+    def spy(self: Any, answered: Any, until: int, advance: Any) -> None:
+        learn(self, answered, until, advance)
+        seen.append((len(answered), self._done))
+
+    monkeypatch.setattr(transcription._Learner, "learn", spy)
+    return seen
+
+
+@pytest.mark.parametrize(("replay", "sizes"), [(True, [10, 20, 30]), (False, [10, 10, 10])])
+def test_the_student_learns_from_all_answers_so_far(
+    monkeypatch: pytest.MonkeyPatch, replay: bool, sizes: list[int]
+) -> None:
+    seen = spied(monkeypatch)
+    train(replace(SMALL, replay=replay, steps=15))
+    assert [size for size, _ in seen] == sizes
+    assert [done for _, done in seen] == [4, 8, 15], "four fifths of the steps by the questions, the rest at the end"
+
+
+def test_every_answer_is_seen_once_before_any_twice() -> None:
+    batches: list[Tensor] = []
+
+    def loss(logits: Tensor, readings: Tensor) -> Tensor:
+        batches.append(readings)
+        return (logits * 0).sum()
+
+    train(replace(SMALL, rounds=1, steps=4), loss=loss)
+    assert [len(batch) for batch in batches] == [8, 8, 8, 6]
+
+
+def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nothing() -> None:
+    rates = [one_cycle(step, 100) for step in range(101)]
+    assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert rates[10] == 1 and rates[55] == pytest.approx(0.5) and rates[100] == pytest.approx(0)
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
+    assert one_cycle(0, 1) == 1
+
+
+def test_the_student_learns_what_was_answered() -> None:
+    def ask(images: Tensor, ours: Tensor) -> Tensor:
+        return F.one_hot((images.flatten(1).mean(1) > 0.5).long(), CLASSES).float().log()
+
+    settings = replace(SMALL, questions=240, choose=1.0, evolve=0.0, steps=150, gamma_s=2e-3, batch=64)
+    torch.manual_seed(0)
+    phi_s, _ = settings.train(toy_teacher(), "datalens", Numbered(), ask, context(), "toy")
+    images = Numbered().draw(240, SHAPE, torch.Generator())
+    with torch.no_grad():
+        right = phi_s(images).argmax(1) == (images.flatten(1).mean(1) > 0.5)
+    assert float(right.float().mean()) > 0.9
+
+
+@pytest.mark.parametrize("jitter", [True, False])
+def test_jitter_moves_what_is_seen_and_not_what_is_stored(monkeypatch: pytest.MonkeyPatch, jitter: bool) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(transcription, "random_affine", lambda images, rng: calls.append(len(images)) or images)
+    train(replace(SMALL, jitter=jitter))
+    assert len(calls) == (9 if jitter else 0)
+
+
+@dataclass
+class Given:
+    """Options as a method has them."""
+
+    rounds: int = 0
+    choose: float = 2.0
+    evolve: float = 0.7
+    student_steps: int = 0
+    gamma_s: float = 2e-3
+    jitter: str = "auto"
+    replay: bool = True
+
+
+def test_sizes_that_are_not_given_follow_the_questions() -> None:
+    few, many = Transcription.of(Given(), 768), Transcription.of(Given(), 60_000)
+    assert (few.rounds, few.steps, few.jitter) == (4, 312, True)
+    assert (many.rounds, many.steps, many.jitter) == (12, 1300, False)
+    assert Transcription.of(Given(), FEW - 1).jitter and not Transcription.of(Given(), FEW).jitter
+    given = Transcription.of(Given(rounds=3, student_steps=7, jitter="on"), 60_000)
+    assert (given.rounds, given.steps, given.jitter) == (3, 7, True)
+
+
+class TestSources:
+    def test_a_prior_by_its_name_or_the_data_sets_own(self) -> None:
+        teacher = replace(toy_teacher(), dataset="mnist")
+        own, named = (image_source(name, teacher, context()) for name in ("auto", "pen"))
+        drawn = [source.draw(4, SHAPE, torch.Generator().manual_seed(0)) for source in (own, named)]
+        assert torch.equal(*drawn)
+
+    def test_another_name_is_refused_with_those_that_there_are(self) -> None:
+        with pytest.raises(BenchError, match=r"pencil.*pen"):
+            image_source("pencil", toy_teacher(), context())
+
+    def test_the_generator_descends_its_loss_and_leaves_the_student_as_it_is(self) -> None:
+        torch.manual_seed(0)
+        student, made = toy_teacher(seed=1).model, JudgedGenerator(SHAPE, context())
+        before = {name: value.clone() for name, value in student.state_dict().items()}
+        z = torch.randn(64, 100, generator=torch.Generator().manual_seed(1))
+
+        def loss() -> float:
+            with torch.no_grad():
+                images = made._phi_g(z)
+                logits = student(images)
+                value = confidence_loss(logits) + 5 * balance_loss(logits, per_sample=False)
+                return float(value + 0.02 * activation_loss(student.features(images), up=True))
+
+        first = loss()
+        made.learn(student)
+        assert loss() < first - 0.01
+        assert all(torch.equal(before[name], value) for name, value in student.state_dict().items())
+        images = made.draw(5, SHAPE, torch.Generator().manual_seed(2))
+        assert images.shape == (5, *SHAPE) and 0 <= images.min() and images.max() <= 1 and not images.requires_grad

@@ -1,0 +1,157 @@
+"""The contract over the priors, and what each of them promises to draw."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench import data, plugins, priors, testing
+from bench.errors import BenchError
+from bench.priors.drawing import Draws, pixel_places, texture
+from bench.priors.kinds import faces, pen, shapes
+
+NAMES = list(plugins.entries("prior"))
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+
+
+def drawn(name: str, count: int, shape: tuple[int, int, int] = GREY) -> Tensor:
+    return priors.load(name).draw(count, shape, torch.Generator().manual_seed(0))
+
+
+def draws(seed: int = 0) -> Draws:
+    return Draws(torch.Generator().manual_seed(seed))
+
+
+def within(found: float, share: float, count: int) -> bool:
+    """Whether a share found among `count` draws is within 4 standard deviations of `share`."""
+    return abs(found - share) < 4 * math.sqrt(share * (1 - share) / count)
+
+
+def likeness(images: Tensor, others: Tensor) -> Tensor:
+    """(n,) correlations of pixels."""
+    a, b = ((x.flatten(1) - x.flatten(1).mean(1, keepdim=True)) for x in (images, others))
+    return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1)).clamp_min(1e-9)
+
+
+@pytest.mark.parametrize("check", [name for name in dir(testing.PriorContract) if name.startswith("test_")])
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name: str, check: str) -> None:
+    getattr(type(f"Test_{name}", (testing.PriorContract,), {"name": name})(), check)()
+
+
+def test_auto_is_the_prior_of_the_data_set() -> None:
+    found = {
+        name: type(priors.for_dataset("auto", name)) for name in ("digits", "mnist", "fmnist", "cifar10-jpeg", "npz-a")
+    }
+    assert list(found.values()) == [pen.Pen, pen.Pen, shapes.Shapes, shapes.Shapes, shapes.Shapes]
+    assert isinstance(priors.for_dataset("faces", "mnist"), faces.Faces)
+    assert data.DatasetFacts().prior in NAMES
+    with pytest.raises(BenchError, match=r"no prior called 'shape'\. Did you mean 'shapes'"):
+        priors.load("shape")
+
+
+def test_images_are_drawn_in_parts_that_fit_into_memory() -> None:
+    asked = []
+
+    class Counting(priors.Prior):
+        pixels = 100 * 64
+
+        def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+            asked.append(count)
+            return torch.full((count, *shape), len(asked) / 10)
+
+    images = Counting().draw(250, (1, 8, 8), torch.Generator())
+    assert asked == [100, 100, 50]
+    assert images[[0, 99, 100, 249], 0, 0, 0].tolist() == pytest.approx([0.1, 0.1, 0.2, 0.3])
+    Counting().draw(2, (1, 100, 100), torch.Generator())
+    assert asked[3:] == [1, 1]
+
+
+def test_pens_draw_a_little_light_ink_in_the_middle() -> None:
+    images = drawn("pen", 2000)
+    ink = images.mean((1, 2, 3))
+    assert 0.12 < float(ink.mean()) < 0.2
+    assert float(((ink > 0.015) & (ink < 0.4)).float().mean()) > 0.99
+    assert float((images.amax((1, 2, 3)) > 0.6).float().mean()) > 0.95
+    border = torch.cat([images[..., 0], images[..., -1], images[:, :, 0], images[:, :, -1]], -1)
+    assert float(border.mean()) < 0.02
+
+
+def test_pens_mix_paths_looping_paths_and_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[Any]] = {"walks": [], "looping": []}
+    walks, paths = pen._walks, pen._paths
+    monkeypatch.setattr(pen, "_walks", lambda count, draws: seen["walks"].append(count) or walks(count, draws))
+    monkeypatch.setattr(pen, "_paths", lambda looping, draws: seen["looping"].append(looping) or paths(looping, draws))
+    drawn("pen", 4000)
+    looping = torch.cat(seen["looping"])
+    assert sum(seen["walks"]) + len(looping) == 4000
+    assert within(sum(seen["walks"]) / 4000, 0.1, 4000) and within(int(looping.sum()) / 4000, 0.3, 4000)
+
+
+def test_distance_is_to_the_nearest_dot_of_both_strokes() -> None:
+    lines = torch.rand(50, 2, 9, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    lines[::2, 1] = lines[::2, 0]
+    pixels = pixel_places(8, 12, torch.device("cpu"))
+    expected = torch.cdist(pixels.expand(50, -1, -1), lines.flatten(1, 2)).amin(2)
+    assert torch.allclose(pen._distance(lines, pixels), expected.clamp_min(1e-3), atol=1e-3)
+
+
+def test_dots_between_points_lie_evenly_on_the_line() -> None:
+    line = torch.tensor([[0.0, 0.0], [3.0, 0.0], [3.0, 6.0]]).expand(1, 2, -1, -1)
+    dotted = pen._dotted(line, 3)[0, 0]
+    assert dotted.tolist() == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 2], [3, 4], [3, 6]]
+
+
+def test_a_path_has_equal_steps_and_plain_ones_stay_open() -> None:
+    step = pen._path(torch.zeros(300, dtype=torch.bool), draws()).diff(dim=1).norm(dim=-1)
+    assert torch.allclose(step, torch.full_like(step, 1 / pen.POINTS), atol=1e-5)
+    looping = pen._path(torch.ones(2000, dtype=torch.bool), draws())
+    moved = (looping.diff(dim=1).norm(dim=-1) - 1 / pen.POINTS).abs().amax(1) > 1e-4
+    assert within(float(moved.float().mean()), 0.3, 2000)
+
+
+def test_coloured_ink_stands_out_from_its_ground() -> None:
+    images = drawn("pen", 500, COLOUR).mean(1).flatten(1)
+    ground, ink = images[:, 0], images.gather(1, (images - images[:, :1]).abs().argmax(1, keepdim=True))[:, 0]
+    assert float(((ink - ground).abs() > 0.2).float().mean()) > 0.9
+    assert 0.4 < float((ink > ground).float().mean()) < 0.6
+
+
+def test_the_promised_share_of_shapes_is_symmetric() -> None:
+    for shape, share in ((GREY, 0.85 * 0.6), ((3, 32, 20), 0.85 * 0.6 * 0.5)):
+        images = drawn("shapes", 2000, shape)
+        symmetric = (images - images.flip(3)).abs().amax((1, 2, 3)) < 1e-3
+        assert within(float(symmetric.float().mean()), share, 2000), shape
+
+
+def test_shapes_fill_the_box_that_is_drawn_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "HALF_WIDTH", (0.5, 0.5 + 1e-6))
+    monkeypatch.setattr(shapes, "HALF_HEIGHT", (0.75, 0.75 + 1e-6))
+    layers = torch.zeros(1, 2, 64, 64)
+    layers[:, :, 10:20, 40:60] = 1
+    fitted = shapes._fitted(layers, draws())[0, 1]
+    assert fitted.mean(0).gt(0.3).nonzero()[[0, -1], 0].tolist() == pytest.approx([16, 47], abs=2)
+    assert fitted.mean(1).gt(0.2).nonzero()[[0, -1], 0].tolist() == pytest.approx([8, 55], abs=4)
+
+
+def test_no_shape_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "HOLE", 0.9)
+    assert (shapes._things(2000, GREY, draws()).amax((1, 2, 3)) > 0.01).float().mean() > 0.99
+
+
+def test_faces_are_more_symmetric_than_noise() -> None:
+    for shape in (GREY, (3, 64, 64)):
+        images = drawn("faces", 300, shape)
+        assert float(likeness(images, images.flip(3)).median()) > 0.35
+        noise = drawn("noise", 300, shape)
+        assert float(likeness(noise, noise.flip(3)).median()) < 0.2
+
+
+def test_textures_get_smoother_with_the_exponent() -> None:
+    rough, smooth = (texture(100, GREY, draws(), (exponent, exponent)) for exponent in (0.0, 3.0))
+    near = [float(likeness(field[..., 1:], field[..., :-1]).mean()) for field in (rough, smooth)]
+    assert abs(near[0]) < 0.1 and near[1] > 0.9
