@@ -64,28 +64,30 @@ def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: flo
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
-
-    def cost(plan: VotePlan) -> float:
-        if budget.account == "claimed":
-            return votes_epsilon(plan, budget.delta) + code_epsilon
-        return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
-
-    return calibrate(fields, cost, budget)
+    return calibrate(fields, lambda plan: _cost(plan, budget, unprotected, code_epsilon), budget)
 
 
-def affordable(fields: VotePlan, share: float, budget: Budget, unprotected: str) -> VotePlan:
-    """`fields` with at most as many queries as the budget allows at a noise of `share` of the teachers.
+def _cost(plan: VotePlan, budget: Budget, unprotected: str, code_epsilon: float = 0.0) -> float:
+    if budget.account == "claimed":
+        return votes_epsilon(plan, budget.delta) + code_epsilon
+    return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
 
-    What the votes on one image say depends on the noise over the number of teachers; of two hundred images whose votes
-    can be read a student learns more than of two thousand that drown.
+
+def readable(fields: VotePlan, share: float, fewest: int, budget: Budget, unprotected: str) -> VotePlan:
+    """`fields` with as many of its queries as the budget allows at a noise of `share` of the teachers, but `fewest`.
+
+    What the votes on one image tell depends on the noise over the number of teachers; a student learns more of a few
+    answers that can be read one by one than of many that drown.
     """
     if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
     if budget.account == "accounted" and budget.unit == Unit.QUERY:
         return fields
-    readable = fields.with_scale(share * fields.teachers)
-    found = within(readable, replace(budget, solve="steps"), unprotected).queries
-    return fields.with_queries(min(found, fields.queries))
+    at = fields.with_scale(share * fields.teachers)
+    if _cost(at.with_queries(fewest), budget, unprotected) > budget.epsilon:
+        return fields.with_queries(fewest)
+    found = within(at, replace(budget, solve="steps"), unprotected)
+    return fields.with_queries(min(found.queries, fields.queries))
 
 
 def asks_for_a_proof(budget: Budget) -> bool:

@@ -323,7 +323,7 @@ class Dgd:
         if asks_for_a_proof(budget):
             raise BenchError(
                 f"--account accounted: {self.unprotected}, which has no finite epsilon; "
-                "use --variant working --method.discriminator none"
+                "use --variant working"
             )
         queries = self.queries or (FEW if budget.epsilon is not None and budget.epsilon <= 1 else MANY)
         fields = VotePlan(Aggregation(self.aggregation, self.scale), queries, queries, self.teachers)

@@ -40,9 +40,9 @@ from bench.validate import at_least
 from methods.dgd.accounting import (
     BASELINE,
     UNCHARGED,
-    affordable,
     asks_for_a_proof,
     one_query_game,
+    readable,
     votes_claim,
     votes_ledger,
     within,
@@ -55,15 +55,15 @@ ALPHA, BETA = 5.0, 0.1
 GENERATOR_STEPS, GENERATOR_BATCH, GENERATOR_RATE = 200, 128, 1e-3
 LATENT, WIDTH = 100, 32
 """Of the generator that learns from phi_b."""
-TEACHER_RATE, TEACHER_SHIFT, TEACHER_BATCH = 3e-3, 2, 16
+TEACHER_RATE, TEACHER_SHIFT, TEACHER_BATCH = 3e-3, 1, 16
 """Of teachers that are trained step by step."""
 TEACHERS = 500
 """n where the field is 0 and the data set needs no other number."""
-MANY, READABLE = 25_600, 0.1
-"""Queries where the field is 0: at most so many, and so few that the noise is at most this share of the teachers."""
+FEWEST, MANY, READABLE = 1300, 25_600, 0.1
+"""Queries where the field is 0: as many as leave the noise at this share of the teachers; the paper's 1300 at least."""
 LEAST_ODDS = 1e-5
 """Of a class that the arg-max does not name."""
-RATE = 2e-3
+RATE, UNSURE, EARLY = 2e-3, 0.0, 0.4
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,14 @@ class DgdWorking:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"teachers": 3, "teacher_net": "shard-cnn", "teacher_steps": 3, "queries": 12, "rounds": 3,
                   "student_steps": 6},
-        "quick": {"teachers": 0, "teacher_steps": 300},
+        "quick": {"teachers": 0, "teacher_steps": 120},
     }  # fmt: skip
 
     teachers: Size[int] = 250
     """n, teachers on disjoint parts of the private data; 0 = as many as suit the data set."""
-    teacher_net: Size[str] = "scatter-linear"
-    """Network of the n teachers, a name as for --teacher (the paper's is dgd-cnn), or `same` for the run's --teacher."""
+    teacher_net: Size[str] = "auto"
+    """Network of the n teachers, a name as for --teacher (the paper's is dgd-cnn), or `same` for the run's --teacher;
+    auto = scatter-linear, or shard-cnn where the data set is too small for 100 teachers."""
     teacher_steps: Size[int] = 3000
     """Rounds of the teachers' training, where their network is trained step by step."""
     aggregation: Literal["gaussian", "laplace"] = "gaussian"
@@ -96,7 +97,7 @@ class DgdWorking:
     scale: float = 40.0
     """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3; solved from the budget unless --solve steps."""
     queries: Size[int] = 0
-    """|D^_s|, images put to the ensemble; 0 = as many as the budget allows at a noise of a tenth of the teachers."""
+    """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, from 1300 to 25,600."""
     prior: str = "auto"
     """Where D^ comes from: a prior (`bench list priors`), auto = the data set's; `baseline`, a generator that learns from
     phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
@@ -123,7 +124,7 @@ class DgdWorking:
         """The ensemble of section III-C; `teacher_arch` is the network of phi_b."""
         return Shards(
             count=self.ensemble_size(dataset),
-            archs=(teacher_arch if self.teacher_net == "same" else self.teacher_net,),
+            archs=(self.network(teacher_arch, dataset),),
             steps=self.teacher_steps,
             batch=TEACHER_BATCH,
             lr=TEACHER_RATE,
@@ -133,6 +134,11 @@ class DgdWorking:
     def ensemble_size(self, dataset: str) -> int:
         """n."""
         return self.teachers or data.facts(dataset).teachers or TEACHERS
+
+    def network(self, teacher_arch: str, dataset: str) -> str:
+        """That of a teacher. Least squares on fixed features need a hundred images."""
+        small = "shard-cnn" if data.facts(dataset).teachers else "scatter-linear"
+        return {"same": teacher_arch, "auto": small}.get(self.teacher_net, self.teacher_net)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Section III. `label` alone asks the ensemble; phi_b is asked only by `prior baseline`."""
@@ -176,10 +182,11 @@ class DgdWorking:
             rounds=self.rounds,
             choose=self.choose,
             evolve=self.evolve,
-            unsure=0.0,
+            unsure=UNSURE,
             steps=self.student_steps or 300 + queries // 15,
             gamma_s=RATE,
             jitter=self.jitter,
+            early=EARLY,
         )
 
     def label(self, images: Tensor, plan: VotePlan, teacher: Teacher, noise: Source) -> Tensor:
@@ -205,7 +212,7 @@ class DgdWorking:
         noise = Aggregation(self.aggregation, self.scale)
         fields = VotePlan(noise, self.queries or MANY, self.queries or MANY, self.ensemble_size(dataset))
         if not self.queries:
-            fields = affordable(fields, READABLE, budget, self.unprotected)
+            fields = readable(fields, READABLE, FEWEST, budget, self.unprotected)
         return within(fields, budget, self.unprotected)
 
     @property
