@@ -64,6 +64,8 @@ FEWEST, MANY, READABLE = 1300, 25_600, 0.1
 LEAST_ODDS = 1e-5
 """Of a class that the arg-max does not name."""
 RATE, UNSURE, EARLY = 2e-3, 0.0, 0.4
+"""Of the student: largest rate; how much it prefers doubtful images, on which the teachers disagree; share of its steps
+before the last answer."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ class DgdWorking:
     scale: float = 40.0
     """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3; solved from the budget unless --solve steps."""
     queries: Size[int] = 0
-    """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, from 1300 to 25,600."""
+    """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, 1300 to 25,600."""
     prior: str = "auto"
-    """Where D^ comes from: a prior (`bench list priors`), auto = the data set's; `baseline`, a generator that learns from
-    phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
+    """Where D^ comes from: a prior (`bench list priors`), auto = the data set's; `baseline`, a generator that learns
+    from phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
     rounds: Size[int] = 5
     """Parts in which the queries are asked, the student learning after each."""
     evolve: float = 0.7
