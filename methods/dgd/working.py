@@ -86,7 +86,8 @@ class DgdWorking:
             "D^ is drawn from a data-free prior (pen strokes on digits and mnist), not by a "
             "generator that learns from phi_b",
             "phi_b is unprotected: nothing could be proved",
-            worth="mnist, claimed epsilon 10, seed 0: 87.8 % with a generator that phi_b taught, 92.6 % with the prior; "
+            worth="mnist, claimed epsilon 10, seed 0: 87.8 % with a generator that phi_b "
+            "taught, 92.6 % with the prior; "
             "digits, seed 0, five rounds: 68.0 % and 54.6 %",
         ),
         Departure(
@@ -106,7 +107,8 @@ class DgdWorking:
             "a network that is trained on 100 images answers worse",
             worth="mnist, claimed epsilon 10, seed 0: 85.2 % with 100 teachers shard-cnn (1300 "
             "queries), 92.6 % as it is; "
-            "their votes are right on 89.8 % and 95.2 % of the attacker's images; digits, seed 0, five rounds: 42.3 % with "
+            "their votes are right on 89.8 % and 95.2 % of the attacker's images; digits, seed "
+            "0, five rounds: 42.3 % with "
             "scatter-linear, 54.6 % with shard-cnn",
         ),
         Departure(
@@ -138,7 +140,8 @@ class DgdWorking:
             "a student of a few thousand images would remember them",
             worth="mnist, claimed epsilon 10, one seed, 3000 queries, the attacker's images: 86.5 % "
             "unmoved, 89.9 % moved; "
-            "1300 queries: 72.8 % with four fifths of the steps before the last answer, 83.2 % with two fifths; digits, seed 0, five rounds: 65.5 % unmoved, 54.6 % moved",
+            "1300 queries: 72.8 % with four fifths of the steps before the last answer, 83.2 % "
+            "with two fifths; digits, seed 0, five rounds: 65.5 % unmoved, 54.6 % moved",
         ),
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
