@@ -110,13 +110,23 @@ def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor
     Returns:
         (n, classes) float32, rows sum to 1.
     """
+    return _fits(counts, aggregation, teachers).softmax(1).float()
+
+
+def log_posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
+    """The logarithm of `posterior`, (n, classes) float32."""
+    return _fits(counts, aggregation, teachers).log_softmax(1).float()
+
+
+def _fits(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
+    """(n, classes) log-likelihoods of the counts if the class is meant, up to a constant per row."""
     classes, width = counts.shape[1], max(aggregation.scale, 0.5)
     fits = []
     for share in AGREEMENTS:
         rest = (1 - share) * teachers / (classes - 1)
         as_meant, as_other = (_log_density(counts - at, width, aggregation.law) for at in (share * teachers, rest))
         fits.append(as_other.sum(1, keepdim=True) - as_other + as_meant)
-    return torch.stack(fits).logsumexp(0).softmax(1).float()
+    return torch.stack(fits).logsumexp(0)
 
 
 def _log_density(x: Tensor, scale: float, law: Law) -> Tensor:

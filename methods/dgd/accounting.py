@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from dp_accounting import NonPrivateDpEvent
 
@@ -15,6 +16,7 @@ from bench.privacy.claims import dgd_composition
 BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
 PRIVATE_IMAGES = "private images train the student and are put to the teachers"
 UNCHARGED = {
+    "": "which is all that is taken",
     BASELINE: "the generator's use of the baseline is not charged",
     PRIVATE_IMAGES: "the private images are not charged",
 }
@@ -62,13 +64,30 @@ def within(fields: VotePlan, budget: Budget, unprotected: str, code_epsilon: flo
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
+    return calibrate(fields, lambda plan: _cost(plan, budget, unprotected, code_epsilon), budget)
 
-    def cost(plan: VotePlan) -> float:
-        if budget.account == "claimed":
-            return votes_epsilon(plan, budget.delta) + code_epsilon
-        return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
 
-    return calibrate(fields, cost, budget)
+def _cost(plan: VotePlan, budget: Budget, unprotected: str, code_epsilon: float = 0.0) -> float:
+    if budget.account == "claimed":
+        return votes_epsilon(plan, budget.delta) + code_epsilon
+    return account(votes_ledger(plan, unprotected), budget.unit, budget.delta).epsilon
+
+
+def readable(fields: VotePlan, share: float, fewest: int, budget: Budget, unprotected: str) -> VotePlan:
+    """`fields` with as many of its queries as the budget allows at a noise of `share` of the teachers, but `fewest`.
+
+    What the votes on one image tell depends on the noise over the number of teachers; a student learns more of a few
+    answers that can be read one by one than of many that drown.
+    """
+    if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
+        return fields
+    if budget.account == "accounted" and budget.unit == Unit.QUERY:
+        return fields
+    at = fields.with_scale(share * fields.teachers)
+    if _cost(at.with_queries(fewest), budget, unprotected) > budget.epsilon:
+        return fields.with_queries(fewest)
+    found = within(at, replace(budget, solve="steps"), unprotected)
+    return fields.with_queries(min(found.queries, fields.queries))
 
 
 def asks_for_a_proof(budget: Budget) -> bool:

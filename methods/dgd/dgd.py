@@ -14,10 +14,10 @@ the private data, phi_g generator, (phi_e, phi_d) VAE with codes of length c, ph
 
 Privacy. The claim is n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta) for n queries, PATE's composition, which speaks of
 one private record (unit `example`) and leaves out that the generator learnt from phi_b, unprotected: the ledger has a
-`NonPrivateDpEvent` for it, so nothing is proved. (`discriminator student` and `none` of the variant `working` leave
-phi_b alone; then the noisy votes are all that is taken, one vote per record and query, and epsilon is finite.) The
-paper adds epsilon_1 for Laplace noise on the VAE's codes (`code_epsilon`), which protects synthetic images and proves
-nothing for a private record. Private images instead of synthetic ones (Fig. 4 and 7) are used without protection.
+`NonPrivateDpEvent` for it, so nothing is proved. (The variant `working` leaves phi_b alone; the noisy votes are then
+all that is taken, one vote per record and query, and epsilon is finite.) The paper adds epsilon_1 for Laplace noise on
+the VAE's codes (`code_epsilon`), which protects synthetic images and proves nothing for a private record. Private
+images instead of synthetic ones (Fig. 4 and 7) are used without protection.
 
 Differs from the paper:
 - The claim is the formula of section III-E; the paper's epsilon 10 at 1300 queries and 1 at 27 come from a moments
@@ -322,8 +322,7 @@ class Dgd:
         """The queries and, from the budget, the noise on the votes (or the number of queries)."""
         if asks_for_a_proof(budget):
             raise BenchError(
-                f"--account accounted: {self.unprotected}, which has no finite epsilon; "
-                "use --variant working --method.discriminator none"
+                f"--account accounted: {self.unprotected}, which has no finite epsilon; use --variant working"
             )
         queries = self.queries or (FEW if budget.epsilon is not None and budget.epsilon <= 1 else MANY)
         fields = VotePlan(Aggregation(self.aggregation, self.scale), queries, queries, self.teachers)

@@ -103,8 +103,6 @@ GOLDEN = [
     (Dgd, "toy", {}, [0.211238, 0.047741, -0.236814, -0.174120], 3.120064),
     (Dgd, "toy", {"follow": "equations", "code_epsilon": "0.01"}, [0.23581, -0.073633, -0.225645, -0.19754], 3.122532),
     (Dgd, "toy", {"aggregation": "gaussian"}, [0.211238, 0.047741, -0.236814, -0.174120], 1.731728),
-    (DgdWorking, "toy", {}, [0.067635, -0.01903, -0.154482, -0.02215], 3.120064),
-    (DgdWorking, "digits", {}, [0.106969, -0.096355, -0.042478, -0.090607], 3.120064),
 ]
 
 
@@ -112,23 +110,13 @@ GOLDEN = [
 def test_golden_students(
     cls: type[Any], dataset: str, given: dict[str, str], logits: list[float], scale: float
 ) -> None:
-    """As made by the first version of the method, of which tier paper is now `printed` and tier quick `working`."""
+    """As made by the first version of the method."""
     release = convert(configure(cls, "smoke", given, "method"), teacher(dataset=dataset))
     with torch.no_grad():
         found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
     assert found[0].tolist() == pytest.approx(logits, abs=1e-4)
     assert release.solved == {"queries": 6, "scale": pytest.approx(scale, rel=1e-5)}
     assert release.claim is not None and release.claim.epsilon == pytest.approx(10, rel=1e-4)
-
-
-def test_golden_student_of_an_accounted_budget() -> None:
-    release = convert(learning(discriminator="student", rounds="2"), teacher(), Budget(10.0, account="accounted"))
-    with torch.no_grad():
-        found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
-    assert found[0].tolist() == pytest.approx([0.15366, 0.289136, -0.150562, -0.34571], abs=1e-4)
-    assert release.solved["scale"] == pytest.approx(1.200054, rel=1e-5)
-    assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999551, rel=1e-5)
-    assert release.claim is not None and release.claim.epsilon == pytest.approx(36.254191, rel=1e-5)
 
 
 class Two(nn.Module):
@@ -180,16 +168,32 @@ def test_the_default_of_equation_6_prefers_sure_outputs() -> None:
     assert as_printed.unsupervised_energy(Two(), sure) > as_printed.unsupervised_energy(Two(), flat)
 
 
-def test_equation_5_fits_the_answered_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With only E_s, two images far apart and their labels, the student learns exactly these labels."""
-    monkeypatch.setattr(working, "RATE", 0.01)
-    monkeypatch.setattr(working, "random_affine", lambda images, _: images)
-    torch.manual_seed(0)
-    phi_s = nets.build("datalens", SHAPE, CLASSES)
-    images = torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE)])
-    labels = F.one_hot(torch.tensor([2, 1]), CLASSES).float()
-    learning(steps="60").learn_student(phi_s, images, labels, rng(), context(), lambda _: None)
-    assert phi_s.eval()(images).argmax(1).tolist() == [2, 1]
+def test_equation_5_by_hand() -> None:
+    """Logits (0, 0) to a target of (1/4, 3/4), and (2, 0) to (1, 0): log 2 and -log sigmoid(2), their mean."""
+    targets = torch.tensor([[0.25, 0.75], [1.0, 0.0]]).log()
+    found = working.cross_entropy(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), targets)
+    assert float(found) == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
+
+
+def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prior of black and white images, all votes for class 2 and class 1: the student tells them apart."""
+
+    class Votes(SpyEnsemble):
+        def votes(self, images: Tensor) -> Tensor:
+            return 3 * F.one_hot(torch.where(images.flatten(1).mean(1) < 0.5, 2, 1), CLASSES).float()
+
+    class TwoImages:
+        def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+            return torch.randint(2, (count, 1, 1, 1), generator=rng).float().expand(count, *shape)
+
+        def learn(self, student: nn.Module) -> None:
+            pass
+
+    monkeypatch.setattr(DgdWorking, "image_source", lambda *_: TwoImages())
+    made = Votes.build(["shard-cnn"], 3, SHAPE, CLASSES, range(3)).eval()
+    given = {"queries": "60", "student_steps": "60", "jitter": "no", "evolve": "0"}
+    student = convert(learning(**given), teacher(ensemble=made), Budget(math.inf)).student
+    assert student(torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE)])).argmax(1).tolist() == [2, 1]
 
 
 def linear_decoder(rank: int, code: int = 6, pixels: int = 20) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -257,56 +261,75 @@ def test_the_printed_code_noise_leaves_nothing_of_a_code() -> None:
     assert (one[0] - other[0]).abs().mean() > 20 * (one[0] - one[1]).abs().mean()
 
 
-@pytest.mark.parametrize("method", [printed(), learning()])
-def test_the_ensemble_is_asked_as_often_as_the_ledger_says(method: Dgd | DgdWorking) -> None:
+@pytest.mark.parametrize(("method", "events"), [
+    (printed(), [(LaplaceDpEvent, 6), (NonPrivateDpEvent, 1)]),
+    (learning(), [(GaussianDpEvent, 12)]),
+    (learning(aggregation="laplace"), [(LaplaceDpEvent, 12)]),
+    (learning(queries="7", prior="generator"), [(GaussianDpEvent, 7)]),
+    (learning(queries="2", prior="pen", choose="3"), [(GaussianDpEvent, 2)]),
+    (learning(prior="baseline"), [(GaussianDpEvent, 12), (NonPrivateDpEvent, 1)]),
+])  # fmt: skip
+def test_the_ensemble_is_asked_as_often_as_the_ledger_says(
+    method: Dgd | DgdWorking, events: list[tuple[type[Any], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "GENERATOR_STEPS", 2)
     of = teacher()
     release = convert(method, of)
-    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == 6
-    entries = release.ledger.entries(Unit.EXAMPLE)
-    assert [(type(e.event), e.count) for e in entries] == [(LaplaceDpEvent, 6), (NonPrivateDpEvent, 1)]
+    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == events[0][1]
+    assert [(type(e.event), e.count) for e in release.ledger.entries(Unit.EXAMPLE)] == events
 
 
-def test_rounds_share_the_queries_and_the_student_teaches_the_generator_between_them() -> None:
+@pytest.mark.parametrize("prior", ["auto", "pen", "generator"])
+def test_without_the_baselines_generator_the_baseline_is_left_alone(prior: str) -> None:
     spy = Spy(toy_teacher().model)
-    of = teacher(model=spy)
-    given = {"queries": "7", "rounds": "3"}
-    release = convert(learning(**given, discriminator="student", generator_steps="4"), of)
-    assert isinstance(of.ensemble, SpyEnsemble) and of.ensemble.asked == 7
-    assert spy.shown == 0, "the baseline is left alone"
-    untouched = convert(learning(**given, discriminator="none"), of).generator
-    assert release.generator is not None and untouched is not None
-    assert any(
-        not torch.equal(a, b) for a, b in zip(release.generator.parameters(), untouched.parameters(), strict=True)
-    )
+    convert(learning(prior=prior), teacher(model=spy))
+    assert spy.shown == 0
 
 
-@pytest.mark.parametrize("method", [printed(), learning(), learning(rounds="2")])
-def test_the_baseline_trains_the_generator_by_default(method: Dgd | DgdWorking) -> None:
+@pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
+def test_the_baseline_trains_the_generator(method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "GENERATOR_STEPS", 3)
     spy = Spy(toy_teacher().model)
     convert(method, teacher(model=spy))
     assert spy.with_gradient == 3
 
 
-@pytest.mark.parametrize("method", [printed(), learning(target_estimator="argmax")])
+def test_more_answers_than_the_ledger_has_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DgdWorking, "training", lambda self, plan: TRAINING(self, plan.with_queries(13)))
+    with pytest.raises(ValueError, match="13 queries, but the ledger is told of 12"):
+        convert(learning())
+
+
+TRAINING = DgdWorking.training
+
+
+@pytest.mark.parametrize(("epsilon", "rounds"), [(10.0, 5), (1.0, 1), (math.inf, 5)])
+def test_one_round_where_the_noise_is_large(epsilon: float, rounds: int) -> None:
+    quick = configure(DgdWorking, "quick", {}, "method")
+    assert quick.training(quick.plan(Budget(epsilon), "mnist")).rounds == rounds
+
+
+@pytest.mark.parametrize("method", [printed(), learning(reading="argmax")])
 def test_answers_are_the_votes_arg_max_without_noise(method: Dgd | DgdWorking) -> None:
     of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
     labels = method.label(images, VotePlan(Aggregation("laplace", 0.0), 6, 6, 3), of, rng())
-    assert torch.equal(labels, F.one_hot(of.members().votes(images).argmax(1), CLASSES).float())
+    labels = labels.exp() if isinstance(method, DgdWorking) else labels
+    assert torch.allclose(labels, F.one_hot(of.members().votes(images).argmax(1), CLASSES).float(), atol=1e-4)
 
 
 def test_targets_of_the_posterior_say_how_sure_the_votes_are() -> None:
     of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
     sure, drowned = (
-        learning().label(images, VotePlan(Aggregation("laplace", scale), 6, 6, 3), of, rng()) for scale in (0.0, 1e4)
+        learning().label(images, VotePlan(Aggregation("laplace", scale), 6, 6, 3), of, rng()).exp()
+        for scale in (0.0, 1e4)
     )
     assert torch.equal(sure.argmax(1), of.members().votes(images).argmax(1)) and sure.amax() > 0.9
     assert drowned.amax() < 1 / CLASSES + 0.05 and torch.allclose(drowned.sum(1), torch.ones(6), atol=1e-5)
 
 
-@pytest.mark.parametrize("method", [printed(), learning()])
-def test_more_queries_than_the_ledger_has_are_not_answered(method: Dgd | DgdWorking) -> None:
+def test_more_queries_than_the_ledger_has_are_not_answered() -> None:
     with pytest.raises(ValueError, match="which is what the ledger is told"):
-        method.label(torch.rand(7, *SHAPE), VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), teacher(), rng())
+        printed().label(torch.rand(7, *SHAPE), VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), teacher(), rng())
 
 
 def test_private_images_are_used_instead_of_synthetic_ones_and_charged() -> None:
@@ -323,14 +346,14 @@ def test_private_images_are_used_instead_of_synthetic_ones_and_charged() -> None
         convert(method, teacher(private=few))
 
 
-@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("method", [Dgd(), DgdWorking(aggregation="laplace")])
 @pytest.mark.parametrize(("queries", "golden"), [(400, 5.7985), (1000, 10.087)])
-def test_golden_claims(cls: type[Any], queries: int, golden: float) -> None:
+def test_golden_claims(method: Dgd | DgdWorking, queries: int, golden: float) -> None:
     """Section IV-C: 5.80 for 400 queries and 10.1 for 1000, at 2 / epsilon_0 = 40 and delta 1e-5."""
-    method = configure(cls, "paper", {"queries": str(queries)}, "method")
+    method = replace(method, queries=queries)
     claim = method.claim(method.plan(Budget(None, solve="none"), "mnist"), 1e-5)
     assert claim.epsilon == pytest.approx(golden, abs=1e-3)
-    assert claim.unit == Unit.EXAMPLE and "not charged" in claim.source
+    assert claim.unit == Unit.EXAMPLE and ("not charged" in claim.source) == isinstance(method, Dgd)
 
 
 def test_noise_on_the_codes_enters_the_claim_and_the_budget() -> None:
@@ -345,19 +368,30 @@ def test_the_papers_number_of_queries(target: float, queries: int) -> None:
     assert plan.queries == queries
     claimed = Dgd().claim(plan, 1e-5).epsilon
     assert claimed == pytest.approx(target, rel=1e-3) and claimed <= target
-    assert DgdWorking().plan(Budget(target), "mnist").queries == 1300
+
+
+def test_queries_are_as_many_as_leave_the_votes_readable() -> None:
+    """At claimed epsilon 10 a noise of 50 votes, a tenth of 500 teachers, is that of 5002 queries; 1300 at least."""
+    free = DgdWorking(teachers=500)
+    plan = free.plan(Budget(10.0), "mnist")
+    assert plan.queries == 5002 and plan.aggregation.scale == pytest.approx(50.0, rel=1e-3)
+    assert free.plan(Budget(1.0), "mnist").queries == 1300
+    assert replace(free, teachers=3).plan(Budget(9.0), "digits").queries == 1300
+    assert free.plan(Budget(math.inf), "mnist").queries == working.MANY
+    assert replace(free, queries=700).plan(Budget(10.0), "mnist").queries == 700
+    assert free.plan(Budget(10.0, account="accounted", unit=Unit.QUERY), "mnist").queries == working.MANY
 
 
 @pytest.mark.parametrize("method", [printed(aggregation="gaussian"), learning(aggregation="gaussian")])
 def test_the_claim_of_gaussian_votes_is_the_accountants_of_the_votes(method: Dgd | DgdWorking) -> None:
     plan = method.plan(Budget(2.0), "digits")
     assert method.claim(plan, 1e-5).epsilon == pytest.approx(2.0, rel=1e-3)
-    answers, unprotected = method.ledger(plan).entries(Unit.EXAMPLE)
-    assert isinstance(answers.event, GaussianDpEvent) and answers.count == 6
-    assert unprotected.event == NonPrivateDpEvent()
+    answers, *unprotected = method.ledger(plan).entries(Unit.EXAMPLE)
+    assert isinstance(answers.event, GaussianDpEvent) and answers.count == plan.queries
+    assert [each.event for each in unprotected] == [NonPrivateDpEvent()] * isinstance(method, Dgd)
 
 
-@pytest.mark.parametrize("given", [{"discriminator": "none"}, {"discriminator": "student", "rounds": "2"}])
+@pytest.mark.parametrize("given", [{}, {"prior": "generator"}, {"aggregation": "laplace"}])
 def test_accounted_epsilon_is_met_where_the_baseline_is_left_alone(given: dict[str, str]) -> None:
     release = convert(learning(**given), budget=Budget(3.0, account="accounted"))
     found = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
@@ -370,13 +404,13 @@ ACCOUNTED = Budget(3.0, account="accounted")
 @pytest.mark.parametrize(
     ("method", "budget", "says"),
     [
-        (printed(), ACCOUNTED, "--variant working --method.discriminator none"),
+        (printed(), ACCOUNTED, "--variant working"),
         (printed(images="private"), ACCOUNTED, "private images train the student.*--variant working"),
-        (learning(), ACCOUNTED, "use --method.discriminator none"),
+        (learning(prior="baseline"), ACCOUNTED, "use another --method.prior"),
+        (learning(prior="none"), Budget(3.0), "none"),
         (printed(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
         (learning(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
         (printed(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
-        (learning(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
     ],
 )
 def test_impossible_budgets_are_refused_before_anything_is_trained(
@@ -393,10 +427,10 @@ def test_impossible_budgets_are_refused_before_anything_is_trained(
         (Dgd, {"queries": "40"}),
         (Dgd, {"teachers": "0"}),
         (Dgd, {"code_epsilon": "-1"}),
-        (DgdWorking, {"discriminator": "student"}),
-        (DgdWorking, {"queries": "40"}),
+        (DgdWorking, {"evolve": "1"}),
+        (DgdWorking, {"choose": "0.5"}),
         (DgdWorking, {"teachers": "-1"}),
-        (DgdWorking, {"rounds": "0"}),
+        (DgdWorking, {"rounds": "-1"}),
     ],
 )
 def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
@@ -410,9 +444,9 @@ def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) ->
         printed(aggregation="gaussian", follow="equations", code_epsilon="0.01"),
         printed(beta="0", generator_steps="0"),
         printed(synthetic="257", step_size="0.1"),
-        learning(aggregation="gaussian", generator="strokes"),
-        learning(target_estimator="argmax", discriminator="none"),
-        learning(discriminator="student", rounds="2", generator="upsample"),
+        learning(reading="argmax", jitter="no"),
+        learning(prior="generator", rounds="1"),
+        learning(evolve="0", choose="1"),
     ],
     ids=repr,
 )
@@ -438,28 +472,25 @@ def test_progress_is_told_in_full(cls: type[Any]) -> None:
         totals.append(total)
         return Counting()
 
-    given = {"rounds": "3", "discriminator": "student"} if cls is DgdWorking else {}
     torch.manual_seed(0)
-    method = configure(cls, "smoke", given, "method")
+    method = configure(cls, "smoke", {}, "method")
     method.convert(teacher(), "datalens", Budget(10.0), replace(context(), track=track))
     assert sum(totals) == sum(told) > 0
 
 
 def test_the_ensemble_asked_for_is_the_papers() -> None:
-    for method in (Dgd(), DgdWorking()):
-        shards = method.shards("resnet18", "mnist")
-        assert (shards.count, shards.archs, shards.steps, shards.batch) == (250, ("dgd-cnn",), 3000, 128)
-        assert replace(method, teacher_net="same").shards("resnet18", "mnist").archs == ("resnet18",)
     shards = Dgd().shards("resnet18", "mnist")
+    assert (shards.count, shards.archs, shards.steps, shards.batch) == (250, ("dgd-cnn",), 3000, 128)
     assert (shards.lr, shards.shift) == (0.05, 0)
+    assert DgdWorking().shards("resnet18", "mnist").count == 250
+    for method in (Dgd(), DgdWorking()):
+        assert replace(method, teacher_net="same").shards("resnet18", "mnist").archs == ("resnet18",)
 
 
-@pytest.mark.parametrize(("dataset", "count"), [("digits", 48), ("mnist", 100)])
-def test_the_quick_ensemble_suits_the_data_set(dataset: str, count: int) -> None:
-    quick = configure(DgdWorking, "quick", {}, "method")
-    shards = quick.shards("resnet18", dataset)
-    assert (shards.count, shards.archs, shards.steps, shards.batch) == (count, ("shard-cnn",), 120, 16)
-    assert (shards.lr, shards.shift) == (3e-3, 1)
+@pytest.mark.parametrize(("dataset", "count", "net"), [("digits", 48, "shard-cnn"), ("mnist", 500, "scatter-linear")])
+def test_the_quick_ensemble_suits_the_data_set(dataset: str, count: int, net: str) -> None:
+    shards = configure(DgdWorking, "quick", {}, "method").shards("resnet18", dataset)
+    assert (shards.count, shards.archs) == (count, (net,))
 
 
 @pytest.mark.parametrize("method", [printed(), learning()])
@@ -469,12 +500,12 @@ def test_an_audit_does_not_refute_what_the_ledger_says_of_one_query(method: Dgd 
 
 
 @pytest.mark.slow
-def test_noise_free_student_comes_within_ten_points_of_its_teacher(
+def test_noise_free_student_comes_within_fifteen_points_of_its_teacher(
     bench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    few = ["--method.teachers", 16, "--method.teacher_steps", 400, "--method.teacher_batch", 32]
-    done = bench("run", "--method", "dgd", "--dataset", "digits", "--tier", "quick", "--epsilon", "inf", *few)
+    done = bench("run", "--method", "dgd", "--dataset", "digits", "--tier", "quick", "--epsilon", "inf",
+                 "--method.queries", 6000)  # fmt: skip
     assert done.returncode == 0, done.stderr
     (record,) = (tmp_path / "runs" / "records").glob("*/record.json")
     metrics = json.loads(record.read_text())["metrics"]
-    assert metrics["accuracy"] > metrics["teacher_accuracy"] - 0.10
+    assert metrics["accuracy"] > metrics["teacher_accuracy"] - 0.15
