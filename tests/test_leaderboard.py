@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench import leaderboard
+from bench import leaderboard, registry
 from bench.cli import main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
@@ -31,6 +31,9 @@ from bench.storage.specs import (
     digest,
 )
 
+NEWER = 99
+"""A version that no installed plug-in has reached."""
+
 publishing = importlib.import_module("bench.leaderboard.publish")
 
 
@@ -39,8 +42,8 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     where = DataSpec("digits", "f" * 16, changes.get("split", "iid"))
     teacher = TeacherSpec(where, "resnet18", None, {}, seed)
     options = {"sigma": changes.get("sigma", 1.0)}
-    release = ReleaseSpec(teacher, "dpsd", 1, options, "datalens", {"epsilon": 10.0}, "os", seed)
-    attack = AttackSpec(release, "a" * 16, "gmi", 1, "weights", {}, seed)
+    release = ReleaseSpec(teacher, "dpsd", NEWER, options, "datalens", {"epsilon": 10.0}, "os", seed)
+    attack = AttackSpec(release, "a" * 16, "gmi", NEWER, "weights", {}, seed)
     spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
     result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
     if status == "failed":
@@ -403,9 +406,27 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
 
     assert found() == []
     assert found(noise="seeded") == ["seeded-noise"]
-    assert found(method="p3gm", version=1) == ["account-mended"] and found(method="p3gm", version=2) == []
+    assert found(method="p3gm", version=1) == ["older-version", "account-mended"]
+    assert found(method="p3gm", version=2) == []
     old = record(0, 0.5)
     old.privacy.pop("noise_version")
     assert "float32-noise" in leaderboard.flags(old)
     nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": "inf"}}})
     assert nothing == [], "where nothing is proved, noise matters to no one"
+
+
+def test_rows_of_plug_ins_that_have_changed_since_say_so() -> None:
+    def found(release: dict[str, Any], attack: dict[str, Any]) -> bool:
+        made = record(0, 0.5)
+        made.spec["release"] |= release
+        made.spec["attack"] |= attack
+        return "older-version" in leaderboard.flags(made)
+
+    now = registry.describe("method", "dpsd", "working").facts["version"]
+    working = {"method": "dpsd", "variant": "working"}
+    assert found(working | {"version": now - 1}, {}) and not found(working | {"version": now}, {})
+    printed = registry.describe("method", "dpsd", "printed").facts["version"]
+    assert printed < now and not found({"method": "dpsd", "variant": "printed", "version": printed}, {})
+    attack = registry.describe("attack", "gmi", "working").facts["version"]
+    assert found({}, {"attack": "gmi", "variant": "working", "version": attack - 1})
+    assert not found({"method": "not-installed", "version": 0}, {}), "nothing is known of it"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
+from bench import registry
+from bench.errors import BenchError
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
 from bench.storage.records import Record
@@ -24,10 +27,29 @@ def flags(record: Record) -> list[str]:
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
     `account-mended`: the accounted epsilon of this version was not true, and that of the next one is; `public-data`:
-    the method had unlabelled public images of the private data's own distribution, which no epsilon charges for.
+    the method had unlabelled public images of the private data's own distribution, which no epsilon charges for;
+    `older-version`: the method or the attack has changed since, and the command would give other numbers today.
     """
+    older = ["older-version"] if _is_older(record) else []
     public = ["public-data"] if record.spec["release"].get("public") else []
-    return public + _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+    return older + public + _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+
+
+def _is_older(record: Record) -> bool:
+    """Whether the installed method or attack has a higher version than the one that made a record."""
+    release, attack = record.spec["release"], record.spec["attack"]
+    parts = [("method", release["method"], release)]
+    parts += [("attack", attack["attack"], attack)] if attack else []
+    return any(part["version"] < _installed(kind, name, part.get("variant")) for kind, name, part in parts)
+
+
+@cache
+def _installed(kind: str, name: str, variant: str | None) -> int:
+    """The version of a plug-in; 0 of one that is not installed or has no such variant."""
+    try:
+        return int(registry.describe(kind, name, variant).facts["version"])
+    except BenchError:
+        return 0
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:

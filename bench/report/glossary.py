@@ -14,6 +14,8 @@ FLAGS = {
     "quite true. Run it again.",
     "seeded-noise": "The noise follows from the recorded seed, so that the run can be repeated: the accounted epsilon "
     "holds for an adversary who does not have the seed. A release that is to protect someone needs --noise os.",
+    "older-version": "The method or the attack has changed since this run: the same command would give other numbers "
+    "today.",
     "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
     "the others. The next version mends it; run it again.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
