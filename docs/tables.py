@@ -9,6 +9,8 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import math
 import re
 import sys
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, stdev
 from typing import Any
 
 from bench import leaderboard, registry
@@ -334,6 +336,33 @@ def excluded() -> str:
     return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
 
 
+def ablations(method: str) -> str:
+    """docs/ablations.csv: the student's mean accuracy at each setting, per data set."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in read_rows(ROOT / "docs" / "ablations.csv"):
+        if row["method"] == method:
+            options = typed({group: held for group, held in json.loads(row["options"]).items() if held})
+            found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
+    sets = sorted({dataset for by_set in found.values() for dataset in by_set})
+    rows = [[options, *(spread(by_set.get(dataset, [])) for dataset in sets)] for options, by_set in found.items()]
+    return table(["options", *sets], rows)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def spread(accuracies: list[float]) -> str:
+    """Mean and deviation in percent, with the number of seeds if that is not three; "" of none."""
+    if not accuracies:
+        return ""
+    seeds = "" if len(accuracies) == 3 else f" ({len(accuracies)} seeds)" if len(accuracies) > 1 else " (1 seed)"
+    deviation = f" ± {100 * stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
+    return f"{100 * mean(accuracies):.1f}{deviation} %{seeds}"
+
+
 def percent(value: float | None) -> str:
     """A share in percent, or that there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"
@@ -369,6 +398,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
     "excluded": excluded,
+    **{f"ablations_{name}": partial(ablations, name.replace("_", "-")) for name in ("dpsd", "dp_dfd", "dgd")},
 }
 PAGES = tuple(
     ROOT / "docs" / f"{name}.md" for name in ("results", "methods", "baselines", "attacks", "audits", "information")

@@ -1,0 +1,84 @@
+"""What each departure of a working variant is worth: docs/ablations.csv, from the records of a sweep.
+
+bench sweep recipes/ablations.toml --out ABLATIONS
+python benchmarks/ablations.py ABLATIONS
+
+Rows of an older version of a method go; the others stay unless the records have the same run. `docs/tables.py` makes the
+table of docs/methods.md of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.storage.records import RECORD, Record
+
+FILE = Path(__file__).resolve().parent.parent / "docs" / "ablations.csv"
+KEY = ("method", "version", "dataset", "options", "seed")
+FIELDS = (*KEY, "accuracy", "teacher_accuracy")
+ATTACK = "random-guess"
+"""The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
+
+
+def rows(runs: list[Path]) -> list[dict[str, Any]]:
+    """The students below some output folders that nothing but `random-guess` attacked.
+
+    Raises:
+        ValueError: a record that is damaged; the file is named.
+    """
+    records = [Record.read(path) for run in runs for path in sorted(run.glob(f"records/[!.]*/{RECORD}"))]
+    return [_row(record) for record in records if record.status != "failed" and _attack(record) == ATTACK]
+
+
+def _attack(record: Record) -> str | None:
+    attack = record.spec["attack"]
+    return attack["attack"] if attack else None
+
+
+def _row(record: Record) -> dict[str, Any]:
+    release = record.spec["release"]
+    return {
+        "method": release["method"],
+        "version": str(release["version"]),
+        "dataset": release["teacher"]["data"]["dataset"],
+        "options": json.dumps(record.options, sort_keys=True),
+        "seed": str(release["seed"]),
+        "accuracy": f"{record.metrics['accuracy']:.4f}",
+        "teacher_accuracy": f"{record.metrics['teacher_accuracy']:.4f}",
+    }
+
+
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Both, each run once, of each method the newest version alone; sorted."""
+    found = {tuple(row[key] for key in KEY): row for row in [*old, *new]}
+    newest: dict[str, int] = {}
+    for row in found.values():
+        newest[row["method"]] = max(newest.get(row["method"], 0), int(row["version"]))
+    kept = [row for row in found.values() if int(row["version"]) == newest[row["method"]]]
+    return sorted(kept, key=lambda row: [row[key] for key in KEY])
+
+
+def main() -> None:
+    """Read the runs, write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="output folders of a sweep")
+    parser.add_argument("--into", type=Path, default=FILE, metavar="FILE", help="the table (default docs/ablations.csv)")
+    given = parser.parse_args()
+    old: list[dict[str, Any]] = []
+    if given.into.exists():
+        with given.into.open(newline="", encoding="utf-8") as file:
+            old = list(csv.DictReader(file))
+    new = rows(given.runs)
+    with given.into.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(merged(old, new))
+    print(f"{given.into}: {len(new)} runs read")
+
+
+if __name__ == "__main__":
+    main()
