@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bench import registry
 from bench.nets import Classifier
+from bench.storage.specs import digest
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -141,3 +142,43 @@ def test_time_is_attributed_to_networks_forward_and_backward(on_path: None, diff
     assert watch.images[network] == 2 * 3 * 5 and loop.steps == 2
     assert Classifier.forward.__module__ == "bench.nets.zoo"
     assert not hasattr(Classifier.forward, "__wrapped__")
+
+
+class TestAblations:
+    """docs/ablations.csv from the records of a sweep."""
+
+    @pytest.fixture
+    def ablations(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module("ablations")
+
+    @staticmethod
+    def rows(method: str, version: str, seeds: str, accuracy: str = "0.5000") -> list[dict[str, str]]:
+        return [
+            {"method": method, "version": version, "dataset": "digits", "options": "{}", "seed": seed,
+             "accuracy": accuracy, "teacher_accuracy": "0.9000"}
+            for seed in seeds
+        ]  # fmt: skip
+
+    def test_a_run_that_is_made_again_replaces_itself_and_the_others_stay(self, ablations: Any) -> None:
+        found = ablations.merged(self.rows("dpsd", "3", "01"), self.rows("dpsd", "3", "12", "0.7000"))
+        assert [(row["seed"], row["accuracy"]) for row in found] == [("0", "0.5000"), ("1", "0.7000"), ("2", "0.7000")]
+
+    def test_rows_of_an_older_version_go(self, ablations: Any) -> None:
+        found = ablations.merged(self.rows("dpsd", "3", "0") + self.rows("dgd", "2", "0"), self.rows("dpsd", "10", "1"))
+        assert [(row["method"], row["version"]) for row in found] == [("dgd", "2"), ("dpsd", "10")]
+
+    def test_runs_of_a_sweep_are_read_and_those_with_a_real_attack_are_not(
+        self, ablations: Any, tmp_path: Path
+    ) -> None:
+        boards = importlib.import_module("boards")
+        for number, attack in enumerate(("random-guess", "gmi")):
+            made = boards.record(number)
+            made.spec["attack"]["attack"] = attack
+            made.hash = digest(made.spec)
+            made.metrics |= {"accuracy": 0.81234, "teacher_accuracy": 0.9}
+            path = tmp_path / "records" / f"{number:016x}" / "record.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(made.to_json(), encoding="utf-8")
+        found = ablations.rows([tmp_path])
+        assert [(row["method"], row["seed"], row["accuracy"]) for row in found] == [("dpsd", "0", "0.8123")]
