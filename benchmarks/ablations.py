@@ -66,7 +66,9 @@ def main() -> None:
     """Read the runs, write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="output folders of a sweep")
-    parser.add_argument("--into", type=Path, default=FILE, metavar="FILE", help="the table (default docs/ablations.csv)")
+    parser.add_argument(
+        "--into", type=Path, default=FILE, metavar="FILE", help="the table (default docs/ablations.csv)"
+    )
     given = parser.parse_args()
     old: list[dict[str, Any]] = []
     if given.into.exists():

@@ -35,7 +35,6 @@ from bench.distillation.noisy_labels import (
     check_candidates,
     few_enough,
     paper_beta,
-    paper_k,
 )
 from bench.distillation.transcription import Loss, Transcription
 from bench.privacy import Budget, Unit
@@ -54,7 +53,7 @@ GAMMA = 0.1
 class WorkingDpsd:
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -92,8 +91,10 @@ class WorkingDpsd:
             "at 0.1 most units of the student die at once",
         ),
         Departure(
-            "label mode: all classes are candidates (`--method.k 3`: the student's three)",
-            "a class that is none of the student's three is answered by noise, so that it stays unknown",
+            "all classes are candidates of a response, and entries of a gradient (`--method.k 3`: the student's three, or "
+            "the largest three)",
+            "a class that is none of the student's three is answered by noise, so that it stays unknown; of a sure teacher "
+            "the entries left out tell as much as those that are kept",
         ),
         Departure(
             "data mode: the gradient is taken where all classes are equally likely (`--method.asked_at student`: at "
@@ -122,7 +123,7 @@ class WorkingDpsd:
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
-    """Top-k of Eq. 3; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10). Candidates of Eq. 5; 0 = all."""
+    """Top-k of Eq. 3, candidates of Eq. 5; 0 = all classes. The paper's is 3 for MNIST, FMNIST and CIFAR10."""
     beta: float = 0.0
     """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: float = 100.0
@@ -222,9 +223,8 @@ class WorkingDpsd:
 
     def parameters(self, budget: Budget, dataset: str, classes: int) -> AnnotationParameters:
         """k, beta, the number of questions and, from the budget, sigma (or the randomised response's epsilon)."""
-        usual = paper_k(dataset, classes) if self.mode == "data" else classes
         fields = AnnotationParameters(
-            k=check_candidates(self.k or usual, dataset, classes),
+            k=check_candidates(self.k or classes, dataset, classes),
             beta=self.beta or paper_beta(dataset, budget.epsilon),
             sigma=self.sigma,
             answer_epsilon=self.answer_epsilon,
