@@ -3,8 +3,8 @@
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
-Rows of an older version of a method go; the others stay unless the records have the same run. `docs/tables.py` makes the
-table of docs/methods.md of the file.
+Rows of an older version of a method go; the others stay unless the records have the same run. `docs/tables.py` makes
+the table of docs/methods.md of the file.
 """
 
 from __future__ import annotations

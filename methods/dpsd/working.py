@@ -91,10 +91,10 @@ class WorkingDpsd:
             "at 0.1 most units of the student die at once",
         ),
         Departure(
-            "all classes are candidates of a response, and entries of a gradient (`--method.k 3`: the student's three, or "
-            "the largest three)",
-            "a class that is none of the student's three is answered by noise, so that it stays unknown; of a sure teacher "
-            "the entries left out tell as much as those that are kept",
+            "all classes are candidates of a response and entries of a gradient (`--method.k 3`: the student's three, "
+            "or the three largest)",
+            "a class that is none of the student's three is answered by noise, so that it stays unknown; of a sure "
+            "teacher the entries left out tell as much as those kept",
         ),
         Departure(
             "data mode: the gradient is taken where all classes are equally likely (`--method.asked_at student`: at "
