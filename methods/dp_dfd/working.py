@@ -54,24 +54,29 @@ class DpDfdWorking:
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
             "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
             "that class more often",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
             "choice)",
             "answers are few, and the teacher's classes on drawn images are not even",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: Eq. 3's divergence)",
             "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the"
             " teacher's classes. The paper asks for an algorithm robust to label noise and names none",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
             "steps on stored answers cost no privacy",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "the student's rate is 2e-3 at most, in one cycle",
             "the paper prints none",
+            worth="measured on `dpsd`, whose loop this is",
         ),
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -75,51 +75,62 @@ class WorkingFedDpsd:
             "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
             "an untrained generator's images are one class to the teacher, and a student that agrees can teach it no "
             "other",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
             "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
             "that class more often",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
             "choice)",
             "answers are few, and the teacher's classes on drawn images are not even",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
             "clients that hold few images of a class are often wrong; all their answers together are read by a law "
             "that allows for that",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
             "steps on stored answers cost no privacy",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "the student's rate is 2e-3 at most, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
             "at 0.1 most units of the student die at once",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "label mode: all classes are candidates (`--method.k 3`: the student's three)",
             "a class that is none of the student's three is answered by noise, so that it stays unknown",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "data mode: the gradient is taken where all classes are equally likely (`--method.asked_at student`: at "
             "the student's output)",
             "at the output of a student that is sure and right nothing but rounding is left of the gradient",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "data mode: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
             "beyond a noise of the bound itself a student learns the noise by heart",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "plain distillation instead of DPSD's decoupled loss",
             "eight times as much of the bounded gradient speaks of the other classes",
+            worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
             "data mode: fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter "
             "off`)",
             "a few hundred images are learnt by heart",
+            worth="measured on `dpsd`, whose loop this is",
         ),
     )
 
