@@ -132,15 +132,20 @@ def own(row: Row) -> Changed:
 def release(name: str, method: str, options: Changed | None, variant: str | None = None) -> Row | None:
     """The row of a release with most seeds, whatever attacked it; None if it was not run.
 
-    Of several variants the default one, if it was run.
+    Of several variants the default one, if it was run; a row of an older version where there is no other.
     """
     usual = registry.variants("method", method)[-1]
     found = of(name, method, options, variant)
     return max(
         found,
-        key=lambda row: (row["variant"] == usual, len(row["seeds"].split()), row["attack"] == "gmi"),
+        key=lambda row: (row["variant"] == usual, not older(row), len(row["seeds"].split()), row["attack"] == "gmi"),
         default=None,
     )
+
+
+def older(row: Row) -> bool:
+    """Whether the method or the attack has changed since."""
+    return "older-version" in row["flags"].split()
 
 
 def accuracy(row: Row | None) -> str:
@@ -177,7 +182,8 @@ def accounted(row: Row) -> str:
 def attacked(name: str, method: str, options: Changed) -> list[str]:
     """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
     chosen = release(name, method, options)
-    rows = {row["attack"]: row for row in of(name, method, options, None if chosen is None else chosen["variant"])}
+    same = [] if chosen is None else of(name, method, options, chosen["variant"])
+    rows = {row["attack"]: row for row in same if chosen is not None and older(row) == older(chosen)}
     values = []
     for attack in ATTACKS:
         row = rows.get(attack)

@@ -94,3 +94,13 @@ def test_what_the_results_say_of_gmi_is_on_the_boards(tables: ModuleType) -> Non
     )
     shares = [100 * float(row["knn_gap"]) / float(row["knn_distance"]) for row in (bare, ours)]
     assert [f"{share:.0f}" for share in shares] == list(said)
+
+
+def test_rows_of_an_older_version_stand_back(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = {"dataset": "digits", "method": "dpsd", "variant": "working", "options": "{}", "power": ""}
+    old = common | {"seeds": "0 1 2", "flags": "other-unit older-version", "attack": "gmi", "attack_accuracy": "0.9"}
+    new = common | {"seeds": "0", "flags": "other-unit", "attack": "", "attack_accuracy": ""}
+    monkeypatch.setattr(tables, "board", lambda name: [old, new])
+    assert tables.release("digits", "dpsd", {}) is new and tables.attacked("digits", "dpsd", {}) == ["", "", ""]
+    monkeypatch.setattr(tables, "board", lambda name: [old])
+    assert tables.release("digits", "dpsd", {}) is old and tables.attacked("digits", "dpsd", {}) == ["90", "", ""]
