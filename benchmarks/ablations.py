@@ -3,8 +3,8 @@
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
-Rows of an older version of a method go; the others stay unless the records have the same run. `docs/tables.py` makes
-the table of docs/methods.md of the file.
+A run that is made again, with the same version of the method or a newer one, replaces itself; the others stay.
+`docs/tables.py` makes the table of docs/methods.md of the file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from bench.storage.records import RECORD, Record
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "ablations.csv"
-KEY = ("method", "version", "dataset", "options", "seed")
-FIELDS = (*KEY, "accuracy", "teacher_accuracy")
+KEY = ("method", "dataset", "options", "seed")
+FIELDS = (*KEY, "version", "accuracy", "teacher_accuracy")
 ATTACK = "random-guess"
 """The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
 
@@ -53,13 +53,10 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Both, each run once, of each method the newest version alone; sorted."""
-    found = {tuple(row[key] for key in KEY): row for row in [*old, *new]}
-    newest: dict[str, int] = {}
-    for row in found.values():
-        newest[row["method"]] = max(newest.get(row["method"], 0), int(row["version"]))
-    kept = [row for row in found.values() if int(row["version"]) == newest[row["method"]]]
-    return sorted(kept, key=lambda row: [row[key] for key in KEY])
+    """Both, each run once, of the method's newest version; sorted."""
+    by_version = sorted([*old, *new], key=lambda row: int(row["version"]))
+    found = {tuple(row[key] for key in KEY): row for row in by_version}
+    return [found[key] for key in sorted(found)]
 
 
 def main() -> None:

@@ -346,20 +346,20 @@ def excluded() -> str:
 
 def ablations(method: str) -> str:
     """docs/ablations.csv: the student's mean accuracy at each setting, per data set."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
     mine = [row for row in read_rows(ROOT / "docs" / "ablations.csv") if row["method"] == method]
     for row in sorted(mine, key=by_mode):
         options = typed(filled(json.loads(row["options"]))) or "as it is"
-        found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
+        found.setdefault((options, row["version"]), {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
-    rows = [[options, *(spread(by_set.get(dataset, [])) for dataset in sets)] for options, by_set in found.items()]
-    return table(["options", *sets], rows)
+    rows = [[*key, *(spread(by_set.get(dataset, [])) for dataset in sets)] for key, by_set in found.items()]
+    return table(["options", "version", *sets], rows)
 
 
 def by_mode(row: dict[str, str]) -> tuple[bool, int, str]:
     """Where a row of ablations stands: data mode first, in each mode what leaves least out."""
-    options = json.loads(row["options"])["method"]
-    return options.get("mode") == "label", len(options), row["options"]
+    options = json.loads(row["options"])
+    return options["method"].get("mode") == "label", len(options["method"]) + len(options["budget"]), row["options"]
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
