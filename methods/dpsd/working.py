@@ -87,8 +87,8 @@ class WorkingDpsd:
             "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
             "a step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does not depend"
             " on it",
-            worth="data mode (k 3): 72.3 % on digits and 75.8 % on MNIST, without 11.7 % and 11.3 %; label mode at claimed "
-            "epsilon 1, 10,240 questions: 50.8 % on digits, without 42.6 %; at 10, where one answer in 2,400 is wrong, "
+            worth="data mode (k 3): 72.3 % on digits and 75.8 % on MNIST, without 11.7 % and 11.3 %; label mode at "
+            "claimed epsilon 1, 10,240 questions: 50.8 % on digits, without 42.6 %; at 10, where one answer in 2,400 is wrong, "
             "nothing: 94.1 % on digits and 95.8 % on MNIST, without 94.9 % and 95.1 %",
         ),
         Departure(
