@@ -52,8 +52,8 @@ class DpDfdWorking:
         ),
         Departure(
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
-            "that class more often",
+            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
+            "class more often",
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
@@ -64,8 +64,8 @@ class DpDfdWorking:
         ),
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: Eq. 3's divergence)",
-            "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the"
-            " teacher's classes. The paper asks for an algorithm robust to label noise and names none",
+            "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the "
+            "teacher's classes. The paper asks for an algorithm robust to label noise and names none",
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(

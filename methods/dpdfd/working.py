@@ -62,8 +62,8 @@ class WorkingDpdfd:
         ),
         Departure(
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
-            "that class more often",
+            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
+            "class more often",
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
@@ -88,8 +88,8 @@ class WorkingDpdfd:
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
-            "the gradient is taken where all classes are equally likely (`--method.asked_at student`: at the "
-            "student's output)",
+            "the gradient is taken where all classes are equally likely (`--method.asked_at student`: at the student's "
+            "output)",
             "at the output of a student that is sure and right nothing but rounding is left of the gradient",
             worth="measured on `dpsd`, whose loop this is",
         ),

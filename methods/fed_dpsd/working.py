@@ -79,8 +79,8 @@ class WorkingFedDpsd:
         ),
         Departure(
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of "
-            "that class more often",
+            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
+            "class more often",
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
