@@ -315,16 +315,16 @@ def remembered(name: str) -> str:
 
 def audited(name: str) -> str:
     """What audits of whole releases measured, beside what the releases promise for one private record."""
-    rows = []
-    kinds = {(row["method"], row["variant"], row["setting"]): own(row) for row in board(name) if row["epsilon_audited"]}
-    for method, variant, setting in sorted(kinds):
-        row = release(name, method, kinds[method, variant, setting], variant)
-        if row is not None:
-            found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
-            rows.append([
-                f"`{method}`", variant, typed(own(row)), claimed(row), accounted(row),
-                *(f"{float(value):.2f}" for value in found),
-            ])  # fmt: skip
+    rows, kinds = [], {}
+    for row in sorted(board(name), key=lambda row: (not older(row), len(row["seeds"].split()))):
+        if row["epsilon_audited"]:
+            kinds[row["method"], row["variant"], row["setting"]] = row
+    for (method, variant, _), row in sorted(kinds.items()):
+        found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
+        rows.append([
+            f"`{method}`" + (", older version" if older(row) else ""), variant, typed(own(row)), claimed(row),
+            accounted(row), *(f"{float(value):.2f}" for value in found),
+        ])  # fmt: skip
     bounds = ["student, at least", "undefended teacher", "null run", "ceiling"]
     return table(["name", "variant", "options", "claimed", "accounted", *bounds], rows)
 
