@@ -181,6 +181,7 @@ def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
         ({"reading": "printed"}, F.cross_entropy),
     ],
     ids=str,
+    ids=["data", "label", "printed label", "printed data"],
 )
 def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
     assert smoke(**given)._loss is loss
