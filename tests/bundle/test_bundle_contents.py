@@ -22,8 +22,8 @@ from bench.storage.specs import digest
 
 ALWAYS = {"MANIFEST.json", "README.md", "model.json", "privacy.json", "student.safetensors"}
 EXTRAS = {
-    "dpsd data": {"student.pt2", "generator.safetensors", "synthetic"},
-    "dpsd label": {"student.pt2", "generator.safetensors", "synthetic"},
+    "dpsd data": {"student.pt2", "synthetic"},
+    "dpsd label": {"student.pt2", "synthetic"},
     "class-moments": {"student.pt2", "synthetic"},
     "dp-sgd": {"student.pt2"},
     "pate-gnmax": {"student.pt2"},
@@ -31,7 +31,7 @@ EXTRAS = {
     "lp-2st": {"student.pt2"},
     "dp-merf": {"student.pt2", "generator.safetensors", "synthetic"},
     "no-defence": {"student.pt2"},
-    "resnet18": {"generator.safetensors", "synthetic"},
+    "resnet18": {"synthetic"},
 }
 EPSILON = {"epsilon", "delta", "unit"}
 PRIVACY = {

@@ -180,7 +180,6 @@ def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
         ({"mode": "label", "reading": "printed"}, likelihood_loss),
         ({"reading": "printed"}, F.cross_entropy),
     ],
-    ids=str,
     ids=["data", "label", "printed label", "printed data"],
 )
 def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:

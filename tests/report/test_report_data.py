@@ -55,7 +55,7 @@ def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> N
         "",
         "--attack gmi",
         "--attack gmi --attack.iterations 7 --attack.keep_best --seeds 3",
-        "--method.mode label --method.k 2 --method.augment false --epsilon 1",
+        "--method.mode label --method.k 2 --method.replay false --epsilon 1",
         "--method class-moments --method.teachers 4 --account accounted --epsilon 8 --unit example --delta 1e-6",
         "--epsilon inf --noise os --student resnet18",
         "--epsilon none --method.sigma 3.5",
@@ -271,7 +271,7 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
         *(("claimed", 10.0, "query"), ("accounted", 7639.0, "example"), ("accounted", 35.7, "query"))
     ]
     assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
-    assert page["flags"] == ["claim!=accounted", "other-unit"]
+    assert page["flags"] == ["claim!=accounted", "older-version", "other-unit"]
     assert page["information"]["nats"] is None and page["information"]["why"], "the made-up ledger is of queries alone"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
     assert runs.page(found, [])["information"] == {
