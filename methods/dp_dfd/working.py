@@ -48,7 +48,7 @@ class DpDfdWorking:
         Departure(
             "images come from a data-free prior instead of a generator that line 1 trains on the unprotected teacher",
             "nothing can be proved of what the generator learns there; and `--method.prior generator`, which learns "
-            "from the student alone, draws images of one class",
+            "from the student alone, draws images of few classes",
         ),
         Departure(
             "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",

@@ -65,7 +65,7 @@ class WorkingDpsd:
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
-            "an untrained generator's images are one class to the teacher, and a student that agrees can teach it no "
+            "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no "
             "other",
             worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, without 87.9 % and 41.3 %; data "
             "mode (k 3): 72.3 % and 75.8 %, without 48.7 % and 25.6 %",

@@ -73,7 +73,7 @@ class WorkingFedDpsd:
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
-            "an untrained generator's images are one class to the teacher, and a student that agrees can teach it no "
+            "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no "
             "other",
             worth="measured on `dpsd`, whose loop this is",
         ),
