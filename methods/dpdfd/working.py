@@ -45,7 +45,7 @@ GAMMA = 0.1
 class WorkingDpdfd:
     """Few images with little noise each, asked about once."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -88,12 +88,6 @@ class WorkingDpdfd:
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
-            "the gradient is taken where all classes are equally likely (`--method.asked_at student`: at the student's "
-            "output)",
-            "at the output of a student that is sure and right nothing but rounding is left of the gradient",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
             "few images with little noise each (`--method.most_noise 0`: B T = 51,200 with much)",
             "beyond a noise of the bound itself a student learns the noise by heart",
             worth="measured on `dpsd`, whose loop this is",
@@ -126,8 +120,6 @@ class WorkingDpdfd:
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
-    asked_at: Literal["flat", "student"] = "flat"
-    """The output at which the gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
     """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
@@ -217,15 +209,14 @@ class WorkingDpdfd:
         Args:
             ours: (n, c) the student's logits.
         """
-        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
         bounded, sigma = partial(self._bounded_gradient, bound=parameters.beta), parameters.sigma
         if self.teachers:
-            g, sigma = ensemble.noisy_mean(at, phi_t(images), bounded, parameters, noise), sigma / self.teachers
+            g, sigma = ensemble.noisy_mean(ours, phi_t(images), bounded, parameters, noise), sigma / self.teachers
         else:
-            g = gaussian_rows(bounded(at, phi_t(images)), sigma * parameters.beta, noise)
+            g = gaussian_rows(bounded(ours, phi_t(images)), sigma * parameters.beta, noise)
         if self.reading == "printed":
-            return at.softmax(1) - GAMMA * g
-        return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, sigma)
+            return ours.softmax(1) - GAMMA * g
+        return gradient_log_likelihood(g, expected_gradients(bounded, ours), parameters.beta, sigma)
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, bound: float) -> Tensor:
         """Lines 5 to 7, of plain distillation: (B, c) rows of norm at most C."""

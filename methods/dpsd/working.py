@@ -54,7 +54,7 @@ GAMMA = 0.1
 class WorkingDpsd:
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -113,13 +113,6 @@ class WorkingDpsd:
             "data mode: 80.1 % and 75.0 %, with k 3 72.3 % and 75.8 %",
         ),
         Departure(
-            "data mode: the gradient is taken where all classes are equally likely (`--method.asked_at student`: at "
-            "the student's output)",
-            "at the output of a student that is sure and right nothing but rounding is left of the gradient",
-            worth="nothing: 80.1 % on digits and 75.0 % on MNIST, at the student's output 80.4 % and 75.1 %; at beta "
-            "1e-3 96.4 % and 96.1 % on digits, two seeds",
-        ),
-        Departure(
             "data mode: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
             "beyond a noise of the bound itself a student learns the noise by heart",
             worth="72.3 % on digits and 75.8 % on MNIST (k 3), with 10,240 images at sigma 1.7 67.1 % and 44.3 %",
@@ -157,8 +150,6 @@ class WorkingDpsd:
     """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
-    asked_at: Literal["flat", "student"] = "flat"
-    """The output at which Eq. 3's gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
     """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
@@ -223,12 +214,11 @@ class WorkingDpsd:
             if self.reading == "printed":
                 return F.one_hot(o, ours.shape[1]).float().log()
             return response_log_likelihood(o, allowed, parameters.answer_epsilon)
-        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
         bounded = partial(self._bounded_gradient, parameters=parameters)
-        g = gaussian_rows(bounded(at, theirs), parameters.sigma * parameters.beta, noise)
+        g = gaussian_rows(bounded(ours, theirs), parameters.sigma * parameters.beta, noise)
         if self.reading == "printed":
-            return at.softmax(1) - GAMMA * g
-        return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, parameters.sigma)
+            return ours.softmax(1) - GAMMA * g
+        return gradient_log_likelihood(g, expected_gradients(bounded, ours), parameters.beta, parameters.sigma)
 
     @property
     def _loss(self) -> Loss:

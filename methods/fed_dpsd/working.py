@@ -62,7 +62,7 @@ one that all agree on."""
 class WorkingFedDpsd:
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -111,12 +111,6 @@ class WorkingFedDpsd:
             worth="measured on `dpsd`, whose loop this is",
         ),
         Departure(
-            "data mode: the gradient is taken where all classes are equally likely (`--method.asked_at student`: at "
-            "the student's output)",
-            "at the output of a student that is sure and right nothing but rounding is left of the gradient",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
             "data mode: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
             "beyond a noise of the bound itself a student learns the noise by heart",
             worth="measured on `dpsd`, whose loop this is",
@@ -161,8 +155,6 @@ class WorkingFedDpsd:
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
-    asked_at: Literal["flat", "student"] = "flat"
-    """Data mode: the output at which the gradient is taken: all classes equally likely, or the student's."""
     prior: str = "auto"
     """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
     evolve: float = 0.7
@@ -226,14 +218,13 @@ class WorkingFedDpsd:
         """
         if self.mode == "label":
             return self._responses(ours, clients(images), parameters, noise)
-        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
         bounded = partial(_bounded_gradient, bound=parameters.beta)
-        g = noisy_mean(torch.stack([bounded(at, each) for each in clients(images)]), parameters, self.noise_by, noise)
+        g = noisy_mean(torch.stack([bounded(ours, each) for each in clients(images)]), parameters, self.noise_by, noise)
         if self.reading == "printed":
-            return at.softmax(1) - GAMMA * g
+            return ours.softmax(1) - GAMMA * g
         sigma = sigma_of_mean(parameters.sigma, self.clients, self.noise_by)
         return gradient_log_likelihood(
-            g, expected_gradients(bounded, at), parameters.beta, (sigma**2 + SPREAD**2) ** 0.5
+            g, expected_gradients(bounded, ours), parameters.beta, (sigma**2 + SPREAD**2) ** 0.5
         )
 
     def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
