@@ -51,7 +51,7 @@ class Federation:
     """Who holds which record: each class by Dirichlet shares, none for who has an equal part of all records already
     (dirichlet-balanced, DENSE's), the same without that rule, or the hash of the pixels (parts of one distribution)."""
     alpha: float = 0.5
-    """Concentration of the Dirichlet shares in which the clients hold each class."""
+    """Concentration of the Dirichlet shares in which the clients hold each class; 1e6 = equal ones (IID)."""
     rounds: Size[int] = 1
     """Rounds of local training and averaging; 1 = one-shot."""
     local_epochs: Size[int] = 200

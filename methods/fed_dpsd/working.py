@@ -133,7 +133,7 @@ class WorkingFedDpsd:
     clients: Size[int] = 5
     """m."""
     alpha: float = 0.5
-    """Concentration of the Dirichlet shares in which the clients hold each class."""
+    """Concentration of the Dirichlet shares in which the clients hold each class; 1e6 = equal ones (IID)."""
     client_nets: Size[str] = "shard-cnn"
     """Networks of the clients' teachers, separated by commas and taken in turn."""
     client_steps: Size[int] = 600

@@ -1,0 +1,78 @@
+"""How much accuracy so many answers buy: the picture docs/answers.png, of docs/ablations.csv.
+
+bench sweep recipes/answers.toml --data-root DATA --out ANSWERS
+python benchmarks/ablations.py ANSWERS
+python benchmarks/answers.py
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+LABEL, LABEL_1 = "label mode, claimed 10", "label mode, claimed 1"
+DATA = "data mode, claimed 10: the same budget shared out"
+NUMBER, MODE, SHARED = "questions", "mode", "most_noise"
+PRINTED = 98.19
+"""DPSD, Table VI: label mode on MNIST, claimed epsilon 10, b T = 51,200."""
+Curve = list[tuple[int, float]]
+
+
+def curves(rows: Iterable[dict[str, str]], dataset: str) -> dict[str, Curve]:
+    """Name of a curve -> (answers, mean accuracy in percent), of DPSD's rows that differ in their number alone."""
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in rows:
+        options = json.loads(row["options"])
+        name = _curve(options["method"], options["budget"].get("epsilon", 10.0))
+        if (row["method"], row["dataset"]) == ("dpsd", dataset) and name:
+            found[name, options["method"].get(NUMBER, 25_600)].append(100 * float(row["accuracy"]))
+    made: dict[str, Curve] = {name: [] for name in (LABEL, LABEL_1, DATA)}
+    for (name, number), accuracies in sorted(found.items()):
+        made[name].append((number, mean(accuracies)))
+    return made
+
+
+def _curve(method: dict[str, object], epsilon: float) -> str | None:
+    if method.get(MODE) == "label" and set(method) <= {MODE, NUMBER}:
+        return {10.0: LABEL, 1.0: LABEL_1}.get(epsilon)
+    shared = method.get(SHARED) == 0 and set(method) <= {MODE, NUMBER, SHARED} and epsilon == 10
+    return DATA if shared else None
+
+
+def compose(dataset: str, found: dict[str, Curve]) -> Figure:
+    """Accuracy against the number of answers, in logarithms."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (name, curve), marker in zip(found.items(), "os^", strict=True):
+        axes.plot(*zip(*curve, strict=True), marker=marker, label=name)
+    axes.axhline(PRINTED, color="grey", linestyle=":", label=f"printed, label mode, claimed 10: {PRINTED} %")
+    axes.set(xscale="log", xlabel="answers of the teacher, one for each image", ylabel="accuracy of the student, %")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_title(f"DPSD on {dataset}, variant working", loc="left")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="lower right")
+    return figure
+
+
+def main() -> None:
+    """Draw it."""
+    with (DOCS / "ablations.csv").open(newline="", encoding="utf-8") as file:
+        found = curves(csv.DictReader(file), "mnist")
+    compose("MNIST", found).savefig(DOCS / "answers.png", dpi=120, metadata={"Software": None})
+    for name, curve in found.items():
+        print(name + ": " + ", ".join(f"{number:,} -> {accuracy:.1f} %" for number, accuracy in curve))
+
+
+if __name__ == "__main__":
+    main()
