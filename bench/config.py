@@ -22,7 +22,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 from bench.errors import BenchError, unknown
 from bench.plugins import SourceClass, Unreadable
 
-TIERS = ("smoke", "quick", "paper")
+TIERS = ("smoke", "quick", "standard", "paper")
+"""Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
 Variant = Literal["printed", "working", "own"]
 """A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
 SIZE = "size"
@@ -165,7 +166,21 @@ def _changes(
     if variant == "working":
         for departure in made:
             changes |= departure.sets
-    return changes | tiers.get(tier, {})  # type: ignore[operator]
+    return {**changes, **sizes(tiers, tier)}
+
+
+def sizes(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Mapping[str, Any]:
+    """What a tier sets: of `standard`, where a plug-in has no such sizes, what `quick` sets; of `paper` nothing.
+
+    Raises:
+        BenchError: another tier.
+
+    >>> sizes({"quick": {"steps": 9}}, "standard"), sizes({"quick": {"steps": 9}}, "paper")
+    ({'steps': 9}, {})
+    """
+    if tier not in TIERS:
+        raise unknown("tier", tier, TIERS)
+    return tiers.get("quick" if tier == "standard" and tier not in tiers else tier, {})
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -226,7 +241,7 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
 
     Args:
         cls: the plug-in's dataclass, with a class variable `tiers`.
-        tier: "smoke", "quick" or "paper".
+        tier: one of `TIERS`.
         given: option name to text.
         prefix: "method", "attack" or "teacher", for messages.
         variant: whether departures are made ("working"); None = `default_variant`.

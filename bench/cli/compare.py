@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench compare`."""
     parser.add_argument("--paper", required=True, metavar="NAME", help="dp-dfd, dpdfd, dgd or dpsd (required)")
     parser.add_argument("--table", required=True, metavar="NAME", help='as printed, as in "Table I" (required)')
-    parser.add_argument("--tier", choices=TIERS, help="only our rows of this tier (default: paper, else quick)")
+    parser.add_argument("--tier", choices=TIERS, help="only our rows of this tier (default: the largest)")
     parser.add_argument("--dataset", metavar="NAME", help="only this data set of the table")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -67,11 +67,14 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _of_tier(rows: list[dict[str, str]], tier: str | None) -> list[dict[str, str]]:
-    """Rows of one tier; unasked, of paper where a board has any, else of quick."""
+    """Rows of one tier; unasked, of the largest one that a method has on a data set."""
     if tier is not None:
         return [row for row in rows if row["tier"] == tier]
-    papers = {row["dataset"] for row in rows if row["tier"] == "paper"}
-    return [row for row in rows if row["tier"] == ("paper" if row["dataset"] in papers else "quick")]
+    largest: dict[tuple[str, str], int] = {}
+    for row in rows:
+        where = row["dataset"], row["method"]
+        largest[where] = max(largest.get(where, 0), TIERS.index(row["tier"]))
+    return [row for row in rows if TIERS.index(row["tier"]) == largest[row["dataset"], row["method"]] > 0]
 
 
 def _exists(method: str, dataset: str) -> bool:

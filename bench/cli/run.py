@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tier",
         choices=TIERS,
         default="quick",
-        help="size of the run. smoke: seconds, for tests; quick: minutes on two cores; paper: the paper's (default "
-        "quick)",
+        help="size of the run. smoke: seconds, for tests; quick: minutes on two cores; standard: up to an hour; paper: "
+        "the paper's (default quick)",
     )
     what.add_argument("--seeds", default="0", metavar="LIST", help="comma-separated seeds, a record each (default 0)")
     networks = parser.add_argument_group("networks")

@@ -52,6 +52,7 @@ STATUSES = {
 }
 TIERS = {
     "paper": "the papers' settings",
+    "standard": "about an hour on two CPU cores, where a method has sizes for it; else those of quick",
     "quick": "minutes on two CPU cores",
     "smoke": "a few steps, for tests: the numbers mean nothing",
 }

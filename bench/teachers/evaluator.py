@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.errors import unknown
+from bench.config import sizes
 from bench.teachers.recipes.standard import Recipe
 
 EVALUATOR = "evaluator-cnn"
@@ -20,7 +20,5 @@ _TIERS: dict[str, dict[str, Any]] = {
 
 
 def recipe_for(tier: str) -> Recipe:
-    """How the evaluator is trained in a tier ("smoke", "quick" or "paper"). Raises BenchError for another tier."""
-    if tier not in _TIERS:
-        raise unknown("tier", tier, _TIERS)
-    return Recipe(**_TIERS[tier])
+    """How the evaluator is trained in a tier. Raises BenchError for an unknown one."""
+    return Recipe(**sizes(_TIERS, tier))

@@ -227,6 +227,14 @@ def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.C
     assert found["mnist", "dpsd", "10.0"]["state"] == "not run"
 
 
+def test_of_every_method_the_largest_tier_is_compared() -> None:
+    methods = [("a", "quick"), ("a", "standard"), ("b", "quick"), ("b", "smoke"), ("c", "smoke"), ("d", "paper")]
+    rows = [{"dataset": "mnist", "method": method, "tier": tier} for method, tier in methods]
+    found = [(row["method"], row["tier"]) for row in compare._of_tier(rows, None)]
+    assert found == [("a", "standard"), ("b", "quick"), ("d", "paper")]
+    assert [row["method"] for row in compare._of_tier(rows, "smoke")] == ["b", "c"]
+
+
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(compare, "--paper", "dpsd", "--table", "Table IV", "--boards", measured) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -22,7 +22,7 @@ def test_steps_by_counting(images: int, epochs: int, batch: int, limit: int) -> 
     assert Recipe(epochs=epochs, batch=batch, max_steps=limit).steps(images) == min(usable, limit or math.inf)
 
 
-@pytest.mark.parametrize("tier", ["smoke", "quick", "paper"])
+@pytest.mark.parametrize("tier", ["smoke", "quick", "standard", "paper"])
 def test_every_tier_exists_for_both(tier: str) -> None:
     assert Recipe.at(tier, lr=0.5).lr == 0.5
     assert recipe_for(tier).steps(1200) >= 8

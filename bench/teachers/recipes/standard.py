@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench import plugins, validate
-from bench.config import Size
-from bench.errors import unknown
+from bench.config import Size, sizes
 from bench.teachers.augmentation import augmented
 
 KIND = "teacher recipe"
@@ -68,11 +67,8 @@ class Recipe:
 
     @classmethod
     def at(cls, tier: str, **overrides: Any) -> Recipe:
-        """The recipe of a tier (smoke, quick, paper), some fields changed. Raises BenchError for another tier."""
-        known = {**cls.tiers, "paper": {}}
-        if tier not in known:
-            raise unknown("tier", tier, known)
-        return cls(**{**known[tier], **overrides})
+        """The recipe of a tier, some fields changed. Raises BenchError for another tier."""
+        return cls(**{**sizes(cls.tiers, tier), **overrides})
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """A batch as the network is to see it.
