@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from bench.data.affine import random_affine
 from bench.distillation.image_source import Source
 from bench.distillation.likelihoods import likelihood_loss
 from bench.distillation.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
+from bench.distillation.transcription_options import TranscriptionOptions
 from bench.distillation.updates import descend
 from bench.nets.initialise import xavier
 
@@ -34,25 +34,6 @@ Ask = Callable[[Tensor, Tensor], Tensor]
 """(n, c, h, w) float images and the student's (n, classes) logits to (n, classes) readings of the answers."""
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The student's (n, classes) logits and (n, classes) readings to a scalar."""
-
-
-class Options(Protocol):
-    """The options of a working variant that `Transcription.of` reads; see there and `Transcription`."""
-
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def choose(self) -> float: ...
-    @property
-    def evolve(self) -> float: ...
-    @property
-    def student_steps(self) -> int: ...
-    @property
-    def gamma_s(self) -> float: ...
-    @property
-    def jitter(self) -> str: ...
-    @property
-    def replay(self) -> bool: ...
 
 
 FEW = 4096
@@ -93,7 +74,7 @@ class Transcription:
     early: float = 0.8
 
     @classmethod
-    def of(cls, options: Options, questions: int) -> Transcription:
+    def of(cls, options: TranscriptionOptions, questions: int) -> Transcription:
         """The settings of a method's options, where 0 and "auto" depend on the number of questions."""
         return cls(
             questions=questions,

@@ -14,7 +14,7 @@ does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,14 @@ from bench.config import Departure, Size
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.likelihoods import response_log_likelihood
 from bench.distillation.transcription import Transcription
+from bench.distillation.transcription_options import (
+    CHILDREN,
+    CHOICE,
+    ONE_CYCLE,
+    READING_WORTH,
+    REPLAY,
+    TranscriptionOptions,
+)
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
@@ -33,7 +41,7 @@ from methods.dp_dfd.dp_dfd import candidates, respond
 
 
 @dataclass(frozen=True)
-class DpDfdWorking:
+class DpDfdWorking(TranscriptionOptions):
     """Selective responses that a student learns from.
 
     Raises:
@@ -50,34 +58,16 @@ class DpDfdWorking:
             "nothing can be proved of what the generator learns there; and `--method.prior generator`, which learns "
             "from the student alone, draws images of few classes",
         ),
-        Departure(
-            "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
-            "class more often",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
-            "choice)",
-            "answers are few, and the teacher's classes on drawn images are not even",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        CHILDREN,
+        CHOICE,
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: Eq. 3's divergence)",
             "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the "
             "teacher's classes. The paper asks for an algorithm robust to label noise and names none",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=READING_WORTH,
         ),
-        Departure(
-            "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
-            "steps on stored answers cost no privacy",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student's rate is 2e-3 at most, in one cycle",
-            "the paper prints none",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        REPLAY,
+        ONE_CYCLE,
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},
@@ -86,38 +76,17 @@ class DpDfdWorking:
 
     amount: Size[int] = 0
     """Synthetic images asked about, once each (Fig. 2); 0 = the paper's for the data set."""
-    rounds: Size[int] = 0
-    """T, rounds of questions, the student learning after each; 0 = one for 5,000 images, at least 4."""
     answer_epsilon: float = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
     threshold: float = 0.0
     """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""
-    prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`), auto = the data set's; or `generator`, which learns
-    from the student."""
-    evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
-    choose: float = 2.0
-    """Candidate images for each question; the student chooses among them."""
-    reading: Literal["likelihood", "printed"] = "likelihood"
-    """What the student learns of an answer: its likelihood under every class, or the one-hot answer (Eq. 3)."""
-    jitter: Literal["auto", "on", "off"] = "auto"
-    """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
-    replay: bool = True
-    """Learn from the answers of all rounds, or from the last round's alone."""
-    gamma_s: float = 2e-3
-    """Largest learning rate of the student, of one cycle."""
-    student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 images."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "choose")
-        at_least(self, 0, "amount", "rounds", "student_steps")
-        positive(self, "answer_epsilon", "gamma_s")
+        super().__post_init__()
+        at_least(self, 0, "amount")
+        positive(self, "answer_epsilon")
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; expected 0 (for 1/(2c)) or a probability below 1")
-        if not 0 <= self.evolve < 1:
-            raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Rounds of questions and answers. Only `answers` asks the teacher."""

@@ -26,6 +26,18 @@ from bench.distillation.likelihoods import expected_gradients, gradient_log_like
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate, few_enough
 from bench.distillation.transcription import Transcription
+from bench.distillation.transcription_options import (
+    CHILDREN,
+    CHOICE,
+    FEW_CLEAR_ANSWERS,
+    FROM_A_PRIOR,
+    JITTER,
+    ONE_CYCLE,
+    PLAIN_LOSS_WORTH,
+    READING_WORTH,
+    REPLAY,
+    TranscriptionOptions,
+)
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
@@ -42,7 +54,7 @@ GAMMA = 0.1
 
 
 @dataclass(frozen=True)
-class WorkingDpdfd:
+class WorkingDpdfd(TranscriptionOptions):
     """Few images with little noise each, asked about once."""
 
     version: ClassVar[int] = 3
@@ -54,54 +66,23 @@ class WorkingDpdfd:
         "quick": {"questions": 25_600},
     }  # fmt: skip
     departures: ClassVar[tuple[Departure, ...]] = (
-        Departure(
-            "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
-            "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no "
-            "other",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
-            "class more often",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
-            "choice)",
-            "answers are few, and the teacher's classes on drawn images are not even",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        FROM_A_PRIOR,
+        CHILDREN,
+        CHOICE,
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
             "a step of gamma C from the student's own output is lost in Adam's steps, whose size does not depend on it",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=READING_WORTH,
         ),
-        Departure(
-            "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
-            "steps on stored answers cost no privacy",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student's rate is 2e-3 at most, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
-            "at 0.1 most units of the student die at once",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "few images with little noise each (`--method.most_noise 0`: B T = 51,200 with much)",
-            "beyond a noise of the bound itself a student learns the noise by heart",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        REPLAY,
+        ONE_CYCLE,
+        FEW_CLEAR_ANSWERS,
         Departure(
             "plain distillation instead of the decoupled loss",
             "eight times as much of the bounded gradient speaks of the other classes",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=PLAIN_LOSS_WORTH,
         ),
-        Departure(
-            "fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter off`)",
-            "a few hundred images are learnt by heart",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        JITTER,
         Departure(
             "a noise draw for each image's own gradient, not one noisy mean for the batch",
             "line 9 shares one step among all images of a batch, whatever they show; DPSD has a draw each, too",
@@ -110,8 +91,6 @@ class WorkingDpdfd:
 
     questions: Size[int] = 51_200
     """B T, images asked about, once each; at most so many as the budget allows at `most_noise`."""
-    rounds: Size[int] = 0
-    """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     norm_bound: float = 5e-3
     """C of line 7, > 0; 1e-3 is where Fig. 2 says that clipping overtakes normalising."""
     sigma: float = 100.0
@@ -120,22 +99,6 @@ class WorkingDpdfd:
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
-    prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
-    evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
-    choose: float = 2.0
-    """Candidate images for each question; the student chooses among them."""
-    reading: Literal["likelihood", "printed"] = "likelihood"
-    """What the student learns of an answer: its likelihood under every class, or the paper's target (Eq. 4)."""
-    jitter: Literal["auto", "on", "off"] = "auto"
-    """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
-    replay: bool = True
-    """Learn from all answers so far, or from the last round's alone."""
-    gamma_s: float = 2e-3
-    """Largest learning rate of the student, of one cycle."""
-    student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 questions."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Synthetic images, or direct training on the private ones, without replay (Table 4)."""
     direct_iterations: Size[int] = 600
@@ -150,11 +113,10 @@ class WorkingDpdfd:
     """Many teachers: training steps of each, all at once; networks of fixed features are solved instead."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "questions", "choose", "batch", "direct_iterations", "teacher_steps")
-        at_least(self, 0, "sigma", "most_noise", "rounds", "student_steps", "teachers")
-        positive(self, "norm_bound", "gamma_s")
-        if not 0 <= self.evolve < 1:
-            raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
+        super().__post_init__()
+        at_least(self, 1, "questions", "batch", "direct_iterations", "teacher_steps")
+        at_least(self, 0, "sigma", "most_noise", "teachers")
+        positive(self, "norm_bound")
         if self.data == "private" and self.teachers:
             raise ValueError("data private trains without teachers; leave out --method.teachers")
 

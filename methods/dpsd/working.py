@@ -38,6 +38,19 @@ from bench.distillation.noisy_labels import (
     paper_beta,
 )
 from bench.distillation.transcription import Loss, Transcription
+from bench.distillation.transcription_options import (
+    CANDIDATES_WORTH,
+    CHILDREN,
+    CHOICE,
+    FEW_CLEAR_ANSWERS,
+    FROM_A_PRIOR,
+    JITTER,
+    ONE_CYCLE,
+    PLAIN_LOSS_WORTH,
+    READING_WORTH,
+    REPLAY,
+    TranscriptionOptions,
+)
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, keep_top_k, normalise_rows, randomised_response
@@ -51,7 +64,7 @@ GAMMA = 0.1
 
 
 @dataclass(frozen=True)
-class WorkingDpsd:
+class WorkingDpsd(TranscriptionOptions):
     """Many images asked about once each, in rounds."""
 
     version: ClassVar[int] = 5
@@ -63,79 +76,37 @@ class WorkingDpsd:
         "quick": {"questions": 25_600},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
-        Departure(
-            "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
-            "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no "
-            "other",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, without 87.9 % and 41.3 %; data "
-            "mode (k 3): 72.3 % and 75.8 %, without 48.7 % and 25.6 %",
-        ),
-        Departure(
-            "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
-            "class more often",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, without 92.7 % and 94.4 %; data "
-            "mode (k 3): 72.3 % and 74.6 %, without 71.3 % and 71.7 %",
-        ),
-        Departure(
-            "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
-            "choice)",
-            "answers are few, and the teacher's classes on drawn images are not even",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, without 94.5 % and 94.3 %; data "
-            "mode: 80.1 % and 75.0 %, without 73.9 % and 68.2 %",
-        ),
+        FROM_A_PRIOR,
+        CHILDREN,
+        CHOICE,
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
             "a step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does not depend "
             "on it",
-            worth="data mode (k 3): 72.3 % on digits and 75.8 % on MNIST, without 11.7 % and 11.3 %; label mode at "
-            "claimed epsilon 1, 10,240 questions: 50.8 % on digits, without 42.6 %; at 10, where one answer in "
-            "2,400 is wrong, nothing: 94.1 % on digits and 95.8 % on MNIST, without 94.9 % and 95.1 %",
+            worth=READING_WORTH,
         ),
-        Departure(
-            "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
-            "steps on stored answers cost no privacy",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, without 95.1 % and 94.7 %; data "
-            "mode (k 3): 72.3 % and 75.8 %, without 68.6 % and 67.4 %",
-        ),
-        Departure(
-            "the student's rate is 2e-3 at most, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
-            "at 0.1 most units of the student die at once",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, with 0.1 77.6 % and 80.4 %; "
-            "data mode (k 3): 72.3 % and 75.8 %, with 0.1 44.6 % and 11.3 %",
-        ),
+        REPLAY,
+        ONE_CYCLE,
         Departure(
             "all classes are candidates of a response and entries of a gradient (`--method.k 3`: the student's three, "
             "or the three largest)",
             "a class that is none of the student's three is answered by noise, so that it stays unknown; of a sure "
             "teacher the entries left out tell as much as those kept",
-            worth="label mode, 10,240 questions: 94.1 % on digits and 95.8 % on MNIST, with k 3 68.9 % and 51.9 %; "
-            "data mode: 80.1 % and 75.0 %, with k 3 72.3 % and 75.8 %",
+            worth=CANDIDATES_WORTH,
         ),
-        Departure(
-            "data mode: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
-            "beyond a noise of the bound itself a student learns the noise by heart",
-            worth="72.3 % on digits and 75.8 % on MNIST (k 3), with 10,240 images at sigma 1.7 67.1 % and 44.3 %",
-        ),
+        FEW_CLEAR_ANSWERS,
         Departure(
             "data mode: plain distillation (Hinton et al., 2015) instead of Eq. 2's (`--method.loss dkd`)",
             "eight times as much of the bounded gradient speaks of the other classes",
-            worth="72.3 % on digits and 75.8 % on MNIST (k 3), with Eq. 2's 39.6 % and 40.3 %",
+            worth=PLAIN_LOSS_WORTH,
         ),
-        Departure(
-            "data mode: fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter "
-            "off`)",
-            "a few hundred images are learnt by heart",
-            worth="72.3 % on digits and 75.8 % on MNIST (k 3), without 66.4 % and 54.5 %",
-        ),
+        JITTER,
     )
 
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
     questions: Size[int] = 51_200
     """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`."""
-    rounds: Size[int] = 0
-    """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
     """Top-k of Eq. 3, candidates of Eq. 5; 0 = all classes. The paper's is 3 for MNIST, FMNIST and CIFAR10."""
     beta: float = 0.0
@@ -150,29 +121,12 @@ class WorkingDpsd:
     """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
-    prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
-    evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
-    choose: float = 2.0
-    """Candidate images for each question; the student chooses among them."""
-    reading: Literal["likelihood", "printed"] = "likelihood"
-    """What the student learns of an answer: its likelihood under every class, or the paper's target (Eq. 6)."""
-    jitter: Literal["auto", "on", "off"] = "auto"
-    """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
-    replay: bool = True
-    """Learn from all answers so far, or from the last round's alone."""
-    gamma_s: float = 2e-3
-    """Largest learning rate of the student, of one cycle."""
-    student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 questions."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "questions", "choose")
-        at_least(self, 0, "k", "beta", "sigma", "most_noise", "rounds", "student_steps")
-        positive(self, "answer_epsilon", "gamma_s")
-        if not 0 <= self.evolve < 1:
-            raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
+        super().__post_init__()
+        at_least(self, 1, "questions")
+        at_least(self, 0, "k", "beta", "sigma", "most_noise")
+        positive(self, "answer_epsilon")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise meets, and an unknown prior, before anything is trained."""

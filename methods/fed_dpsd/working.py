@@ -39,6 +39,19 @@ from bench.distillation.noisy_labels import (
     paper_k,
 )
 from bench.distillation.transcription import Loss, Transcription
+from bench.distillation.transcription_options import (
+    CANDIDATES_WORTH,
+    CHILDREN,
+    CHOICE,
+    FEW_CLEAR_ANSWERS,
+    FROM_A_PRIOR,
+    JITTER,
+    ONE_CYCLE,
+    PLAIN_LOSS_WORTH,
+    READING_WORTH,
+    REPLAY,
+    TranscriptionOptions,
+)
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
@@ -59,7 +72,7 @@ one that all agree on."""
 
 
 @dataclass(frozen=True)
-class WorkingFedDpsd:
+class WorkingFedDpsd(TranscriptionOptions):
     """Many images asked about once each, in rounds."""
 
     version: ClassVar[int] = 3
@@ -71,61 +84,29 @@ class WorkingFedDpsd:
         "quick": {"questions": 25_600},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
-        Departure(
-            "images come from a data-free prior instead of a generator (`--method.prior generator` goes back)",
-            "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no "
-            "other",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-            "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that "
-            "class more often",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no "
-            "choice)",
-            "answers are few, and the teacher's classes on drawn images are not even",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        FROM_A_PRIOR,
+        CHILDREN,
+        CHOICE,
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
             "clients that hold few images of a class are often wrong; all their answers together are read by a law "
             "that allows for that",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=READING_WORTH,
         ),
-        Departure(
-            "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
-            "steps on stored answers cost no privacy",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
-        Departure(
-            "the student's rate is 2e-3 at most, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
-            "at 0.1 most units of the student die at once",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        REPLAY,
+        ONE_CYCLE,
         Departure(
             "label mode: all classes are candidates (`--method.k 3`: the student's three)",
             "a class that is none of the student's three is answered by noise, so that it stays unknown",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=CANDIDATES_WORTH,
         ),
-        Departure(
-            "data mode: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
-            "beyond a noise of the bound itself a student learns the noise by heart",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        FEW_CLEAR_ANSWERS,
         Departure(
             "plain distillation instead of DPSD's decoupled loss",
             "eight times as much of the bounded gradient speaks of the other classes",
-            worth="measured on `dpsd`, whose loop this is",
+            worth=PLAIN_LOSS_WORTH,
         ),
-        Departure(
-            "data mode: fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter "
-            "off`)",
-            "a few hundred images are learnt by heart",
-            worth="measured on `dpsd`, whose loop this is",
-        ),
+        JITTER,
     )
 
     mode: Literal["data", "label"] = "data"
@@ -143,8 +124,6 @@ class WorkingFedDpsd:
     questions: Size[int] = 51_200
     """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`
     on the clients' mean."""
-    rounds: Size[int] = 0
-    """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     k: int = 0
     """Candidates of a randomised response, the student's most probable classes; 0 = all classes."""
     beta: float = 0.0
@@ -155,29 +134,12 @@ class WorkingFedDpsd:
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
-    prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's."""
-    evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
-    choose: float = 2.0
-    """Candidate images for each question; the student chooses among them."""
-    reading: Literal["likelihood", "printed"] = "likelihood"
-    """What the student learns of an answer: its likelihood under every class, or the paper's target (line 18)."""
-    jitter: Literal["auto", "on", "off"] = "auto"
-    """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
-    replay: bool = True
-    """Learn from all answers so far, or from the last round's alone."""
-    gamma_s: float = 2e-3
-    """Largest learning rate of the student, of one cycle."""
-    student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 questions."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "clients", "client_steps", "questions", "choose")
-        at_least(self, 0, "k", "beta", "sigma", "most_noise", "rounds", "student_steps")
-        positive(self, "alpha", "answer_epsilon", "gamma_s")
-        if not 0 <= self.evolve < 1:
-            raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
+        super().__post_init__()
+        at_least(self, 1, "clients", "client_steps", "questions")
+        at_least(self, 0, "k", "beta", "sigma", "most_noise")
+        positive(self, "alpha", "answer_epsilon")
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
         """The clients' teachers."""
