@@ -1,5 +1,8 @@
 """Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
+`small:NAME` is a library's network with a stem for small images, as is usual on CIFAR-10: the stock stem of a network
+made for 224 pixels leaves 7x7 of 28x28.
+
 A plug-in is one class that extends `SmallNet`, in a file of its own: `classifiers/NAME.py`, or an entry point of the
 group `bench.networks`. Every network comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them
 itself, by public constants.
@@ -23,7 +26,8 @@ from bench.nets.small_net import SmallNet
 KIND = "network"
 SMALL_IMAGE = 64
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
-_NAME = re.compile(r"(tv:)?[A-Za-z0-9_-]+")
+SMALL, TORCHVISION = "small:", "tv:"
+_NAME = re.compile(rf"({SMALL})?({TORCHVISION})?[A-Za-z0-9_-]+")
 _MISFITS = (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError)
 
 Shape = tuple[int, int, int]
@@ -69,7 +73,8 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
     Weights are drawn from torch's global generator, which the caller seeds.
 
     Args:
-        arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name.
+        arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name; before
+            either of the last two "small:", for a stem that fits small images.
         shape: (c, h, w) of one image. Networks that need the image size are told it; names with `_patchP` get smaller
             patches below 64 pixels (`patch_for`).
         classes: number of classes, at least 2.
@@ -102,9 +107,10 @@ def check(arch: str) -> None:
     if not _NAME.fullmatch(arch):
         raise BenchError(
             f"'{arch}' is not a network name: give {', '.join(own)}, a timm name without the '.tag' of "
-            "pretrained weights, or tv:NAME; nothing is downloaded or read from a path (own weights: --teacher-weights)"
+            "pretrained weights, tv:NAME, or small: before one of these two; "
+            "nothing is downloaded or read from a path (own weights: --teacher-weights)"
         )
-    if arch not in _library_names():
+    if arch.removeprefix(SMALL) not in _library_names():
         close = difflib.get_close_matches(arch, [*own, *sorted(_library_names())], n=5, cutoff=0.5)
         hint = f" Close: {', '.join(close)}." if close else ""
         raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
@@ -116,8 +122,10 @@ def _maker(arch: str) -> Callable[[Shape, int], nn.Module]:
     check(arch)
     if arch in own_names():
         return plugins.class_of(plugins.find(KIND, arch), _is_network, "one class that extends SmallNet")
-    if arch.startswith("tv:"):
-        return partial(_from_torchvision, arch.removeprefix("tv:"))
+    if arch.startswith(SMALL):
+        return partial(_with_small_stem, _maker(arch.removeprefix(SMALL)))
+    if arch.startswith(TORCHVISION):
+        return partial(_from_torchvision, arch.removeprefix(TORCHVISION))
     return partial(_from_timm, arch)
 
 
@@ -131,7 +139,7 @@ def _library_names() -> frozenset[str]:
     import torchvision
 
     tv = torchvision.models.list_models(module=torchvision.models)
-    return frozenset(timm.list_models()) | {f"tv:{name}" for name in tv}
+    return frozenset(timm.list_models()) | {f"{TORCHVISION}{name}" for name in tv}
 
 
 def _from_timm(name: str, shape: Shape, classes: int) -> nn.Module:
@@ -197,13 +205,45 @@ def patch_for(height: int, width: int) -> int:
     return fits[0] if fits else max((p for p in sides if longer // p > MOST_PATCHES), default=1)
 
 
+def _with_small_stem(make: Callable[[Shape, int], nn.Module], shape: Shape, classes: int) -> nn.Module:
+    """The network, whose first convolution looks at 3x3 pixels without a stride; where images are so small that
+    nothing would be left of them further up, without its last max-pooling.
+
+    Raises:
+        ValueError: its first convolution cuts the image into patches.
+    """
+    body = make(shape, classes)
+    path, first = _first_convolution(body)
+    if first.kernel_size == first.stride:
+        raise ValueError("it cuts the image into patches and has no stem")
+    if first.stride != (1, 1) or first.kernel_size != (3, 3):
+        stem = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=first.bias is not None)
+        nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+        body.set_submodule(path, stem)
+    pools = [path for path, layer in body.named_modules() if isinstance(layer, nn.MaxPool2d)]
+    if pools and not _fits(body, shape):
+        body.set_submodule(pools[-1], nn.Identity())
+    return body
+
+
+def _fits(body: nn.Module, shape: Shape) -> bool:
+    try:
+        _try_out(Classifier(body), shape)
+    except _MISFITS:
+        return False
+    return True
+
+
+def _first_convolution(body: nn.Module) -> tuple[str, nn.Conv2d]:
+    return next((path, layer) for path, layer in body.named_modules() if isinstance(layer, nn.Conv2d))
+
+
 def _replace_first_convolution(body: nn.Module, channels: int) -> None:
-    path, old = next((path, layer) for path, layer in body.named_modules() if isinstance(layer, nn.Conv2d))
+    path, old = _first_convolution(body)
     kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
     padding = old.padding if isinstance(old.padding, str) else (old.padding[0], old.padding[1])
     new = nn.Conv2d(channels, old.out_channels, kernel, stride, padding, bias=old.bias is not None)
-    parent, _, name = path.rpartition(".")
-    setattr(body.get_submodule(parent), name, new)
+    body.set_submodule(path, new)
 
 
 def _try_out(model: Classifier, shape: Shape) -> Tensor:
