@@ -95,6 +95,29 @@ LINES = (
 Row = dict[str, str]
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A paper's headline cell: its method and options, and the unprotected ingredient that the paper itself names."""
+
+    cell: str
+    method: str
+    options: Changed = field(default_factory=dict)
+    ingredient: str = ""
+    unprotected: Changed = field(default_factory=dict)
+
+
+HEADLINES = (
+    Headline("DPSD, Table I", "dpsd", {}, "the generator learns from the teacher", given(discriminator="teacher")),
+    Headline(
+        "DPSD, Table VI, label mode", "dpsd", given(mode="label"), "the same",
+        given(mode="label", discriminator="teacher"),
+    ),
+    Headline("DPDFD, Table 1", "dpdfd", {}, "Table 4: trained on the private images", given(data="private")),
+    Headline("DP-DFD, Table I", "dp-dfd", {}, "the teacher's own vectors as answers", given(answers="soft")),
+    Headline("DGD, Table I", "dgd", {}, "the teachers' votes without noise", NONE),
+)  # fmt: skip
+
+
 @cache
 def board(name: str) -> list[Row]:
     """The releases of a committed board; reference images are none."""
@@ -201,6 +224,37 @@ def results(name: str) -> str:
             cells = [accuracy(row), claimed(row), accounted(row)]
             rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
     return table(["method, options", "variant", "accuracy", "claimed", "proved, per private record", *ATTACKS], rows)
+
+
+def headlines(name: str) -> str:
+    """Every paper's headline cell beside the variants, as they are and with the ingredient that has no protection."""
+    rows = []
+    for line in HEADLINES:
+        ours = {v: release(name, line.method, line.options, v) for v in ("printed", "working")}
+        bare = {v: release(name, line.method, line.unprotected, v) for v in ("printed", "working")}
+        told = next((row["reported_accuracy"] for row in ours.values() if row and row["reported_accuracy"]), "")
+        rows.append([
+            line.cell, f"{100 * float(told):.1f} %" if told else "",
+            *(with_seeds(row) for row in ours.values()), line.ingredient, *(with_seeds(row) for row in bare.values()),
+        ])  # fmt: skip
+    heads = [
+        "paper's cell",
+        "prints",
+        "printed",
+        "working",
+        "unprotected ingredient",
+        "printed, with it",
+        "working, with it",
+    ]
+    return table(heads, rows)
+
+
+def with_seeds(row: Row | None) -> str:
+    """Accuracy, and how many seeds where they are not three."""
+    if row is None:
+        return ""
+    count = len(row["seeds"].split())
+    return accuracy(row) + ("" if count == 3 else f" ({count} seed{'s' * (count > 1)})")
 
 
 def measured(folder: str, name: str) -> str:
@@ -412,6 +466,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
     "excluded": excluded,
+    "headlines": partial(headlines, "mnist"),
     "ablations_dpsd": partial(ablations, "dpsd"),
 }
 PAGES = tuple(
