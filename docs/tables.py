@@ -399,14 +399,19 @@ def excluded() -> str:
 
 
 def ablations(method: str) -> str:
-    """docs/ablations.csv: the student's mean accuracy at each setting, per data set."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    """docs/ablations.csv: the student's mean accuracy at each setting, per data set, and the versions that ran."""
+    found: dict[str, dict[str, list[float]]] = {}
+    versions: dict[str, set[str]] = {}
     mine = [row for row in read_rows(ROOT / "docs" / "ablations.csv") if row["method"] == method]
     for row in sorted(mine, key=by_mode):
         options = typed(filled(json.loads(row["options"]))) or "as it is"
-        found.setdefault((options, row["version"]), {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
+        found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
+        versions.setdefault(options, set()).add(row["version"])
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
-    rows = [[*key, *(spread(by_set.get(dataset, [])) for dataset in sets)] for key, by_set in found.items()]
+    rows = [
+        [options, ", ".join(sorted(versions[options])), *(spread(by_set.get(dataset, [])) for dataset in sets)]
+        for options, by_set in found.items()
+    ]
     return table(["options", "version", *sets], rows)
 
 
