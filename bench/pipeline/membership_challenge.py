@@ -45,7 +45,10 @@ class Challenge:
     def fingerprint(self) -> str:
         """Of all that is in here."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
-        return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()[:16]
+        digest = hashlib.sha256()
+        for tensor in tensors:
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
 
 
 def make_challenge(material: Material) -> Challenge:
