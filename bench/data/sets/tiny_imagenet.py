@@ -46,7 +46,8 @@ class TinyImageNet(FileDataset):
             raise not_found("tiny-imagenet", FOLDER, asked.root, "fetch and unpack it there")
         official = os.path.isdir(asked.root / FOLDER)
         tree = asked.root / (FOLDER if official else SMALL)
-        classes = scan(tree / "train", "tiny-imagenet")
+        found = scan(tree / "train", "tiny-imagenet")  # WNID_boxes.txt lies beside the images
+        classes = {wnid: [file for file in files if file.suffix != ".txt"] for wnid, files in found.items()}
         names = tuple(classes)
         train = part(classes, names)
         test = _official_test(tree, names) if official else part(scan(tree / "val", "tiny-imagenet"), names)
