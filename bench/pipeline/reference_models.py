@@ -47,11 +47,9 @@ class _Knowledge(AttackerKnowledge):
     def __init__(
         self, asked: Challenge, device: torch.device, references: Callable[[int, Kind], list[Reference]]
     ) -> None:
-        self.__dict__ |= {
-            "images": to_float(asked.images).to(device),
-            "labels": asked.labels.to(device),
-            "references": references,
-        }
+        self.__dict__["images"] = to_float(asked.images).to(device)  # the class is frozen
+        self.__dict__["labels"] = asked.labels.to(device)
+        self.__dict__["references"] = references
         self.__dict__["_population"] = (asked.population, device)
 
     @cached_property

@@ -8,6 +8,7 @@ import os
 import pickle
 import struct
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -369,3 +370,19 @@ def test_existing_boards_data_have_no_copies(data_root: Path) -> None:
         shared = data.split(found, "iid")
         assert found.fingerprint == fingerprint and without_copies(found, shared).removed == {}
     assert torch.equal(shared.private, data.split(found, "iid").private)
+
+
+def test_a_run_on_people_draws_no_image_and_says_what_it_used(tmp_path: Path) -> None:
+    from bench.pipeline import run
+    from bench.pipeline.job import load_job
+    from bench.pipeline.settings import Settings
+
+    settings = Settings(
+        "no-defence", "random-guess", "celeba-g@16", "identity", celeba(tmp_path, 96), teacher="datalens", tier="smoke"
+    )
+    outcome = run.run(load_job(replace(settings, out=tmp_path / "runs")), 0)
+    assert outcome.record.artifacts == {} and not list((tmp_path / "runs").rglob("*.png"))
+    assert outcome.record.spec["release"]["teacher"]["data"]["dataset"] == "celeba-g-subset-16px"
+    counted = outcome.record.provenance["images"]
+    assert {"private", "aux", "test"} <= set(counted) and sum(counted[part] for part in ("private", "aux")) == 80
+    assert (tmp_path / "runs" / "leaderboards" / "celeba-g-subset-16px.csv").exists()
