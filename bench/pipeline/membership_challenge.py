@@ -20,7 +20,7 @@ Records = tuple[Tensor, Tensor]
 
 MOST, SEED = 2000, 2020
 LARGEST = 2**28
-"""Bytes that all suspects may have as float32: of images above 74x74 pixels in colour there are fewer than MOST a side."""
+"""Bytes that all suspects may have as float32: of colour images above 74x74 pixels there are fewer than MOST a side."""
 UNLABELLED = (
     "the attacker's images are of other classes than the private ones, or of another data set, so that they have no "
     "labels to compare with; use --split iid"
