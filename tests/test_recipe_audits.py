@@ -20,7 +20,7 @@ from bench.leaderboard import audited_release
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import check
 from bench.pipeline.job import load_job
-from bench.pipeline.material import Material, load_material
+from bench.pipeline.material import Material, Wanted, load_material
 from bench.storage.records import Record
 from bench.sweeps import plan, read
 
@@ -28,14 +28,14 @@ RECIPE = ROOT / "recipes" / "audits.toml"
 BOARDS = {"digits", "mnist"}
 
 
-def material(dataset: str, split: str, root: Path | None, download: bool, public: bool) -> Material:
+def material(wanted: Wanted) -> Material:
     """Digits, which every machine has; blank images instead of MNIST's."""
-    if dataset == "digits":
-        return load_material(dataset, split, root, download, public)
+    if wanted.dataset == "digits":
+        return load_material(wanted)
     blank, labels = torch.zeros(3000, 1, 28, 28, dtype=torch.uint8), torch.arange(3000) % 10
     names = tuple(map(str, range(10)))
-    images = ImageData(dataset, blank, labels, blank, labels, names)
-    return Material(images, (blank, labels), blank, public=blank if public else None)
+    images = ImageData(wanted.dataset, blank, labels, blank, labels, names)
+    return Material(images, (blank, labels), blank, public=blank if wanted.public else None)
 
 
 def known_by(release: dict[str, Any]) -> dict[str, Any]:

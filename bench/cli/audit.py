@@ -26,7 +26,7 @@ ACTIONS = {
 }
 OF_BOTH = {
     *("method", "variant", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit"),
-    *("data_root", "download"),
+    *("data_root", "download", "size", "skip_broken"),
 }
 OF_RELEASE = OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"}
 OF_RUN = {"release": OF_RELEASE, "mechanism": OF_BOTH, "prepare": OF_RELEASE}
@@ -187,8 +187,9 @@ def _mechanism(given: argparse.Namespace) -> int:
     method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
-    data.check(given.dataset)
-    images = data.load(given.dataset, given.data_root, given.download)
+    dataset = run_command.sized(given.dataset, given.size)
+    data.check(dataset)
+    images = data.load(dataset, given.data_root, given.download, given.skip_broken)
     method.check(budget, images.name, images.classes)
     game = method.game(budget, images.name, images.classes)
     _show_mechanism(given, game, audit(game, plays, seed))

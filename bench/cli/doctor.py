@@ -72,6 +72,8 @@ def _print_data(given: Path | None) -> None:
             _print(name, f"not readable: blocks --dataset {name}. {error}")
             continue
         _print(name, f"missing: blocks --dataset {name}; no {missing[0]}" if missing else f"found: {line}")
+        if missing and (layout := data.dataset(name).facts.layout):
+            _print("", f"expected: {layout}")
 
 
 def nvidia_devices() -> list[str]:

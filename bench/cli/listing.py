@@ -27,6 +27,7 @@ KINDS = {
     "priors": "prior",
 }
 """What is typed after `bench list` to the kind of plug-in."""
+LATER = "known when it is read"
 
 
 class LIST:
@@ -66,10 +67,11 @@ def _print_kind(kind: str) -> None:
 class SHOW:
     """The sub-command `show`."""
 
-    HELP = "all about one method, baseline or attack"
+    HELP = "all about one method, baseline, attack or data set"
     DESCRIPTION = (
-        "Reference, needs, unit, variants, where it differs from its paper, options with defaults and help, and the "
-        "departures of the variant `working`."
+        "Of a method or an attack: reference, needs, unit, variants, where it differs from its paper, options with "
+        "defaults and help, and the departures of the variant `working`. Of a data set: layout, counts, classes, "
+        "licence, and what papers set for it."
     )
 
     @staticmethod
@@ -82,8 +84,11 @@ class SHOW:
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
         known = {**registry.entries("attack"), **registry.entries("method")}
+        if given.name in plugins.entries("data set") and given.name not in known:
+            _print_dataset(given.name)
+            return 0
         if given.name not in known:
-            raise unknown("method, baseline or attack", given.name, known)
+            raise unknown("method, baseline, attack or data set", given.name, {**known, **plugins.entries("data set")})
         entry = known[given.name]
         variant = registry.settle(entry.kind, entry.name, given.variant)
         described = registry.describe(entry.kind, entry.name, variant)
@@ -98,6 +103,46 @@ class SHOW:
 
 def _print(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
+
+
+def _print_dataset(name: str) -> None:
+    """What is known of a data set without reading it."""
+    plugin = data.dataset(name)
+    known, missing = plugin.facts, plugin.missing(data.root_folder(None))
+    out.print(f"[bold]{name}[/bold]  (data set)")
+    _print(f"  {data.names()[name]}")
+    counts = "{:,} for training, {:,} for the test".format(*known.counts) if known.counts else LATER
+    classes = f"{len(known.class_names)}: {', '.join(known.class_names)}" if known.class_names else LATER
+    shape = "{} x {} x {} (channels, height, width)".format(*known.shape) if known.shape else LATER
+    facts = {"argument": f"{name}:{plugin.takes}"} if plugin.takes else {}
+    facts |= {"images": counts, "shape": f"{shape}; another size is {name}@SIZE", "classes": classes}
+    facts |= {"layout": known.layout, "licence": known.licence or "not known"}
+    facts |= {"here": f"missing: no {missing[0]}" if missing else f"found in {data.root_folder(None)}"}
+    splits = ["iid", "disjoint-low", "disjoint-high"]
+    splits += [f"full (with {known.other})"] if known.other else []
+    splits += [f"cross (with {known.cross})"] if known.cross else []
+    splits += ["identity"] if known.of_people else []
+    facts |= {"splits": ", ".join(splits), "pictures": "none are drawn: people" if known.of_people else "drawn"}
+    for label, value in facts.items():
+        _print(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
+    _print_papers(known)
+
+
+def _print_papers(known: data.DatasetFacts) -> None:
+    """What papers set for a data set."""
+    batch, steps, rate = known.dp_sgd
+    bandwidth = "a sixth of the pixels" if known.mmd_bandwidth is None else f"{known.mmd_bandwidth:g}"
+    settings = {
+        "candidates": f"{known.candidates} classes that randomised response answers within (DPSD, DPDFD)",
+        "teachers": "the method's own" if known.teachers is None else f"{known.teachers}, as there are few records",
+        "questions": f"{known.dp_dfd_images:,} (DP-DFD)",
+        "DP-SGD": f"batch {batch}, {steps} steps, learning rate {rate:g} (Tramer and Boneh)",
+        "bandwidth": f"{bandwidth} (DP-MERF)",
+        "prior": known.prior,
+    }
+    out.print("\n[bold]settings[/bold]  (the papers', or the default where they have none)")
+    for label, value in settings.items():
+        _print(f"  {label:<10} {value}")
 
 
 def _print_facts(entry: registry.Entry, variant: str, described: Description) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dataset", metavar="NAME", default="digits", help="data set, `bench list datasets` (default digits)"
     )
     what.add_argument(
+        "--size",
+        type=int,
+        metavar="PIXELS",
+        help="side of the images, 8 to 256; the same as @PIXELS behind the data set's name (default: its own)",
+    )
+    what.add_argument(
         "--split",
         default="iid",
-        help="how the training set is shared out: iid, full, disjoint-low, disjoint-high (default iid)",
+        help="how the training set is shared out: iid, full, disjoint-low, disjoint-high, identity, cross (default "
+        "iid)",
     )
     what.add_argument(
         "--tier",
@@ -116,6 +124,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
     )
     where.add_argument("--download", action="store_true", help="fetch a missing data set into the data root")
+    where.add_argument(
+        "--skip-broken", action="store_true", help="leave out image files that cannot be read, instead of refusing them"
+    )
     where.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default auto)")
     where.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in training loops (default fp32)"
@@ -236,6 +247,7 @@ COPIED = [
     "split",
     "data_root",
     "download",
+    "skip_broken",
     "teacher",
     "teacher_weights",
     "student",
@@ -256,14 +268,24 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     budget = read_budget(given)
     from bench.pipeline.settings import Settings
 
+    copied = {name: getattr(given, name) for name in COPIED if hasattr(given, name)}
     return Settings(
         method=given.method,
         budget=budget,
         method_options=read_options(given, "method"),
         teacher_options=read_options(given, "teacher"),
-        **{name: getattr(given, name) for name in COPIED if hasattr(given, name)},
+        **copied | {"dataset": sized(given.dataset, given.size)},
         **others,
     )
+
+
+def sized(dataset: str, size: int | None) -> str:
+    """The data set's name with its size behind it, where one is given. Raises BenchError for two sizes."""
+    if size is None:
+        return dataset
+    if re.search(r"@[0-9]+$", dataset):
+        raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
+    return f"{dataset}@{size}"
 
 
 def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:

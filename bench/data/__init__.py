@@ -4,9 +4,10 @@ Importing this package loads neither torch nor any data library, so that `bench 
 readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 
-from bench.data.catalog import base_name, check, dataset, facts, load, names, root_folder, slug
-from bench.data.dataset import Dataset, DatasetFacts
-from bench.data.images import ImageData, corrupted, to_float
+from bench.data.catalog import base_name, check, dataset, facts, load, names, root_folder, slug, typed
+from bench.data.dataset import Dataset, DatasetFacts, FileDataset
+from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
+from bench.data.request import Keep, Request
 from bench.data.splits import (
     Split,
     aux_labels,
@@ -21,8 +22,12 @@ from bench.data.splits import (
 __all__ = [
     "Dataset",
     "DatasetFacts",
+    "FileDataset",
     "ImageData",
+    "Keep",
+    "Request",
     "Split",
+    "at_once",
     "aux_labels",
     "aux_part",
     "base_name",
@@ -30,6 +35,7 @@ __all__ = [
     "corrupted",
     "dataset",
     "facts",
+    "images_fingerprint",
     "load",
     "names",
     "private_domain",
@@ -40,4 +46,5 @@ __all__ = [
     "split",
     "split_names",
     "to_float",
+    "typed",
 ]

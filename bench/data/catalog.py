@@ -1,40 +1,24 @@
-"""Names of data sets: what exists, what a name means, and the way to its reader."""
+"""Data sets by name: what exists, what is known of it, and the way to its reader."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from bench import plugins
+from bench.data import naming
 from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData
-from bench.errors import BenchError, unknown
-
-KIND = "data set"
-_BY_PATH = {
-    "imagefolder": "PATH/{train,test or val}/CLASS/* or PATH/CLASS/* (1/6 held out); PATH@64 sets the size, default 32",
-    "npz": "a NumPy archive with {train,test}_{images,labels}, the layout of MedMNIST; val_* joins the training set",
-}
-_DEFAULT_SIZE = 32
-_SIZES = range(8, 257)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A parsed data set name; path is "" for the named sets."""
-
-    kind: str
-    path: str = ""
-    size: int = _DEFAULT_SIZE
+from bench.data.naming import BY_PATH, KIND, Name
+from bench.data.request import Keep, Request
+from bench.errors import BenchError
 
 
 def names() -> dict[str, str]:
     """Data set name -> one line about it. `imagefolder:PATH` and `npz:PATH` stand for any path."""
     named = {name: entry.summary for name, entry in plugins.entries(KIND).items()}
-    return named | {f"{kind}:PATH": line for kind, line in _BY_PATH.items()}
+    return named | {f"{kind}:PATH": line for kind, line in BY_PATH.items()}
 
 
 def dataset(name: str) -> Dataset:
@@ -45,11 +29,16 @@ def dataset(name: str) -> Dataset:
 def facts(name: str) -> DatasetFacts:
     """What is known of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of the plug-in NAME.
 
-    >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape
-    ((3, 32, 32), None)
+    At another size than its own (NAME-32px), its shape is of that size, and settings made for its own do not hold.
+
+    >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape, facts("mnist-32px").shape
+    ((3, 32, 32), None, (1, 32, 32))
     """
-    base = base_name(name)
-    return dataset(base).facts if base in plugins.entries(KIND) else DatasetFacts()
+    base, size = base_name(name), naming.size_in(name)
+    known = dataset(base).facts if base in plugins.entries(KIND) else DatasetFacts()
+    if size is None or known.shape is None:
+        return known
+    return replace(known, shape=(known.shape[0], size, size), mmd_bandwidth=None)
 
 
 def base_name(name: str) -> str:
@@ -63,6 +52,24 @@ def base_name(name: str) -> str:
     return next((start for start in starts if start in known), name)
 
 
+def typed(name: str) -> str:
+    """What is typed for the data set that records call `name`; PATH stands for where a user's own data lie.
+
+    >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-32px"), typed("npz-my-own")
+    ('cifar10', 'celeba-id:25@32', 'npz:PATH/my-own.npz')
+    """
+    kind, _, rest = name.partition("-")
+    if kind in BY_PATH:
+        return f"npz:PATH/{rest}.npz" if kind == "npz" else f"imagefolder:PATH/{rest}"
+    base, size = base_name(name), naming.size_in(name)
+    if base not in plugins.entries(KIND):
+        return name
+    words = name.removeprefix(base).removesuffix(f"-{size}px").strip("-").split("-")
+    arguments = [word for word in words if word and word not in dataset(base).versions]
+    argument = f":{'-'.join(arguments)}" if arguments else ""
+    return f"{base}{argument}" + (f"@{size}" if size is not None else "")
+
+
 def _is_dataset(cls: type) -> bool:
     return issubclass(cls, Dataset)
 
@@ -71,56 +78,79 @@ def check(name: str) -> None:
     """Refuse a name that no reader answers to; touches no file.
 
     Raises:
-        BenchError: unknown name, empty path, or an image size outside 8 to 256.
+        BenchError: unknown name, empty path, an argument that the data set does not take, or an image size outside 8
+            to 256.
     """
     _parse(name)
 
 
 def slug(name: str) -> str:
-    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "npz-<stem>", "imagefolder-<dirname>[-<size>]".
+    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "npz-<stem>",
+    "imagefolder-<dirname>[-<size>]".
 
-    The loaded `ImageData.name` is the same, except "cifar10-jpeg" where CIFAR-10 comes from JPEG files.
+    The loaded `ImageData.name` is the same, or has the version of the data set that lies there as a further word:
+    "cifar10-jpeg", "celeba-g-subset".
 
     Raises:
         BenchError: as `check`.
 
-    >>> slug("npz:/data/Path MNIST.npz"), slug("imagefolder:chest-xray@64")
-    ('npz-path-mnist', 'imagefolder-chest-xray-64')
+    >>> slug("npz:/data/Path MNIST.npz"), slug("imagefolder:chest-xray@64"), slug("lfw:10@32")
+    ('npz-path-mnist', 'imagefolder-chest-xray-64', 'lfw-10-32px')
     """
-    source = _parse(name)
-    if not source.path:
-        return source.kind
-    location = os.path.abspath(os.path.expanduser(source.path))
-    label = Path(location).stem if source.kind == "npz" else Path(location).name
-    safe = re.sub(r"[^a-z0-9_]+", "-", label.lower()).strip("-")
-    safe = safe or hashlib.sha256(label.encode()).hexdigest()[:8]
-    size = "" if source.size == _DEFAULT_SIZE else f"-{source.size}"
-    return f"{source.kind}-{safe}"[: 64 - len(size)] + size
+    parsed = _parse(name)
+    return naming.path_label(parsed) if parsed.kind in BY_PATH else _label(parsed, parsed.kind)
 
 
-def load(name: str, root: Path | None = None, download: bool = False) -> ImageData:
-    """Read a data set into memory.
+def load(
+    name: str,
+    root: Path | None = None,
+    download: bool = False,
+    skip_broken: bool = False,
+    keep: Keep | None = None,
+) -> ImageData:
+    """Read a data set.
 
     Args:
-        name: one of `names()`, with PATH filled in; a relative PATH is seen from the working directory.
-        root: folder below which data sets lie, mnist, fmnist and cifar10 in torchvision's layout; default $BENCH_DATA,
-            else ~/.cache/dp-distill-bench.
-        download: fetch what is missing into `root`; torchvision does so for mnist, fmnist and cifar10.
+        name: one of `names()`, with PATH or an argument filled in, and @SIZE behind it for images of another size; a
+            relative PATH is seen from the working directory.
+        root: folder below which data sets lie, most of them in torchvision's layout; default $BENCH_DATA, else
+            ~/.cache/dp-distill-bench.
+        download: fetch what is missing into `root`, where torchvision can.
+        skip_broken: leave out image files that cannot be read, instead of refusing them.
+        keep: where decoded images are kept, to be mapped into memory by this run and later ones; None = nowhere.
 
     Raises:
         BenchError: unknown name; missing, corrupt or unsuitable files, naming the file and what would do.
     """
-    source = _parse(name)
-    path = Path(os.path.expanduser(source.path))
-    if source.kind == "npz":
+    parsed = _parse(name)
+    asked = Request(root_folder(root), download, parsed.argument, parsed.size, skip_broken, keep)
+    if parsed.kind in BY_PATH:
+        found = _load_path(parsed, asked)
+    else:
+        found = dataset(parsed.kind).read(asked)
+        found = replace(found, name=_label(parsed, found.name))
+    if parsed.size not in (None, found.shape[1]):
+        from bench.data.resizing import at_size
+
+        found = at_size(found, parsed.size)
+    return found
+
+
+def _load_path(parsed: Name, asked: Request) -> ImageData:
+    path, name = Path(os.path.expanduser(parsed.argument)), naming.path_label(parsed)
+    if parsed.kind == "npz":
         from bench.data.npz import load_npz
 
-        return load_npz(path, slug(name))
-    if source.kind == "imagefolder":
-        from bench.data.folder import load_folder
+        return load_npz(path, name)
+    from bench.data.folder import load_folder
 
-        return load_folder(path, source.size, slug(name))
-    return dataset(source.kind).load(root_folder(root), download)
+    return load_folder(path, name, asked)
+
+
+def _label(parsed: Name, base: str) -> str:
+    plugin = dataset(parsed.kind)
+    own = None if plugin.facts.shape is None else plugin.facts.shape[1]
+    return naming.label(base, parsed.argument, plugin.usual, parsed.size, own)
 
 
 def root_folder(root: Path | None) -> Path:
@@ -129,19 +159,19 @@ def root_folder(root: Path | None) -> Path:
     return Path(os.path.expanduser(given))
 
 
-def _parse(name: str) -> _Source:
-    if name in plugins.entries(KIND):
-        return _Source(name)
-    kind, colon, path = name.partition(":")
-    if not colon or kind not in _BY_PATH:
-        raise unknown("data set", name, names())
-    if kind == "npz":
-        source = _Source(kind, path)
-    else:
-        match = re.fullmatch(r"(.*)@([0-9]+)", path, re.DOTALL)
-        source = _Source(kind, match[1], int(match[2])) if match else _Source(kind, path)
-    if not source.path:
-        raise BenchError(f"data set '{name}' names no path: write {kind}:PATH")
-    if source.size not in _SIZES:
-        raise BenchError(f"data set '{name}' asks for size {source.size}: expected {_SIZES[0]} to {_SIZES[-1]} pixels")
-    return source
+def _parse(name: str) -> Name:
+    """The parsed name, with the usual argument where none is given. Raises BenchError."""
+    parsed = naming.parse(name, names())
+    if parsed.kind in BY_PATH:
+        return parsed
+    plugin = dataset(parsed.kind)
+    argument = parsed.argument or plugin.usual
+    if argument and not plugin.takes:
+        raise BenchError(f"data set '{name}': {parsed.kind} takes no argument; write --dataset {parsed.kind}")
+    if plugin.takes and not argument:
+        raise BenchError(f"data set '{name}' lacks its argument: write {parsed.kind}:ARGUMENT, {plugin.takes}")
+    try:
+        plugin.check_argument(argument)
+    except ValueError as error:
+        raise BenchError(f"data set '{name}': {error}") from None
+    return replace(parsed, argument=argument)

@@ -6,9 +6,14 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bench.data.images import ImageData
+from bench.data.request import Request
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.data.listing import Listing
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,15 @@ class DatasetFacts:
         shape: (c, h, w) of an image; None = only reading tells.
         class_names: one per class, in the order of the labels; () = only reading tells.
         is_public: whether anyone can have it, its test part too: a bundle then names it, and says its accuracy.
+        of_people: whether its images show real people: then no picture of a run shows any image.
+        counts: training and test images of the whole data set; None = not known.
+        layout: what is looked for below the data root, in a line.
+        licence: what its publisher allows, in a line.
         prior: the prior of `bench.priors` that its images are most like: "pen" for digits and letters, of which a
-            generator may draw strokes too; "shapes" for garments and objects.
+            generator may draw strokes too; "shapes" for garments and objects; "faces".
         other: the data set that an attacker has in split `full`; None = there is no such split.
+        cross: the data set that an attacker has in split `cross`, of the same kind as this one but from another
+            source; None = there is no such split.
         candidates: k, the classes that randomised response answers within (DPSD, section IV-A; DPDFD). The papers have
             3, but 50 for CIFAR-100, 2 for CelebA and 300 for ImageNet.
         teachers: n of an ensemble on disjoint parts, where the data set is too small for the papers' 100 (DGD) or 250
@@ -37,8 +48,13 @@ class DatasetFacts:
     shape: tuple[int, int, int] | None = None
     class_names: tuple[str, ...] = ()
     is_public: bool = False
+    of_people: bool = False
+    counts: tuple[int, int] | None = None
+    layout: str = ""
+    licence: str = ""
     prior: str = "shapes"
     other: str | None = None
+    cross: str | None = None
     candidates: int = 3
     teachers: int | None = None
     dp_dfd_images: int = 120_000
@@ -62,6 +78,12 @@ class Dataset(ABC):
     """
 
     facts: ClassVar[DatasetFacts] = DatasetFacts()
+    takes: ClassVar[str] = ""
+    """What ARGUMENT in the name NAME:ARGUMENT says, in a line; "" = there is no such name."""
+    usual: ClassVar[str] = ""
+    """The argument where none is given; "" = one must be given, if there is any."""
+    versions: ClassVar[tuple[str, ...]] = ()
+    """Words behind the name of what `load` reads that say which version lies there, such as "subset"."""
 
     @abstractmethod
     def load(self, root: Path, download: bool) -> ImageData:
@@ -78,6 +100,14 @@ class Dataset(ABC):
             BenchError: files are missing or corrupt; the file and what would do are named.
         """
 
+    def read(self, asked: Request) -> ImageData:
+        """As `load`; a data set that takes an argument, or can be read at any size, heeds more of the request."""
+        return self.load(asked.root, asked.download)
+
+    def check_argument(self, argument: str) -> None:
+        """Raises ValueError, saying what is expected, for an argument that is none."""
+        return
+
     def files(self, root: Path) -> list[Path]:
         """The files that `load` reads below `root`; [] if it needs none."""
         return []
@@ -85,3 +115,37 @@ class Dataset(ABC):
     def missing(self, root: Path) -> list[Path]:
         """Those of `files` that are not there; looks at names alone."""
         return [path for path in self.files(root) if not os.path.isfile(path)]
+
+
+class FileDataset(Dataset):
+    """A data set of image files: it says which file shows what, and the files are decoded once, in parallel."""
+
+    @abstractmethod
+    def listing(self, asked: Request) -> Listing:
+        """What there is below `asked.root`; touches no image.
+
+        Raises:
+            BenchError: files are missing or do not say what they should.
+        """
+
+    def read(self, asked: Request) -> ImageData:
+        """The data set that `listing` lists. Raises BenchError."""
+        from bench.data import listing
+
+        return listing.read(self.listing(asked), asked)
+
+    def load(self, root: Path, download: bool) -> ImageData:
+        """As `read`, at the data set's own size and with its usual argument."""
+        return self.read(Request(root, download, self.usual))
+
+
+def not_found(name: str, expected: str, root: Path, fetch: str = "") -> BenchError:
+    """The error for a data set that is not below `root`.
+
+    Args:
+        fetch: what else would do, where that is not --download.
+    """
+    return BenchError(
+        f"data set '{name}' not found: expected {expected} under {root}; name the folder above with --data-root DIR, "
+        f"or set BENCH_DATA, or {fetch or 'use --download'}"
+    )

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bench.data.marks import Marks
+
+_AT_ONCE = 2**24
+"""Bytes that are hashed at once."""
+_PIXELS_AT_ONCE = 512 * 32 * 32
+
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """A labelled image data set, in memory, on the CPU.
+    """A labelled image data set on the CPU, in memory or mapped into it from a file.
 
     Attributes:
         name: file-name-safe label, [a-z0-9_-]; for CIFAR-10 read from JPEG files it is "cifar10-jpeg".
@@ -22,6 +28,11 @@ class ImageData:
         test_images: (m, c, h, w) uint8.
         test_labels: (m,) int64 in [0, classes).
         class_names: one per class, in the order of the labels.
+        train_people: (n,) int64, the number of the person that a training image shows; None where nobody says.
+        test_people: (m,) int64, the same of the test images.
+        outsiders: (k, c, h, w) uint8 images of people who are in no class; None where there are none.
+        train_marks, test_marks, outsider_marks: what is known of the images without looking at them again.
+        left_out: names of files that could not be read and were left out.
 
     Raises:
         RuntimeError: on construction, if the parts do not fit together (a reader's defect, not the user's).
@@ -33,6 +44,13 @@ class ImageData:
     test_images: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
+    train_people: Tensor | None = None
+    test_people: Tensor | None = None
+    outsiders: Tensor | None = None
+    train_marks: Marks | None = None
+    test_marks: Marks | None = None
+    outsider_marks: Marks | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for part, images, labels in self._parts():
@@ -60,16 +78,36 @@ class ImageData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """First 16 hex digits of the sha256 over shapes, pixels and labels of train, then test."""
+        """First 16 hex digits of the sha256 over shapes, pixels and labels of train, then test; then people, if known.
+
+        Outsiders are not in it: whoever is given them is said to be given them.
+        """
         digest = hashlib.sha256()
         for part, images, labels in self._parts():
             digest.update(f"{part}:{tuple(images.shape)}:".encode())
-            digest.update(images.numpy().tobytes())
+            for some in images.split(max(1, _AT_ONCE // images[0].numel())):
+                digest.update(some.contiguous().numpy().data)
             digest.update(labels.numpy().astype("<i8").tobytes())
+        for people in (self.train_people, self.test_people):
+            if people is not None:
+                digest.update(b"people:" + people.numpy().astype("<i8").tobytes())
         return digest.hexdigest()[:16]
 
     def _parts(self) -> tuple[tuple[str, Tensor, Tensor], tuple[str, Tensor, Tensor]]:
         return ("train", self.train_images, self.train_labels), ("test", self.test_images, self.test_labels)
+
+
+def at_once(images: Tensor, most: int) -> int:
+    """How many of (n, c, h, w) images go through a network at once: `most`, fewer where they are larger than 32x32."""
+    return max(1, min(most, _PIXELS_AT_ONCE // (images.shape[-2] * images.shape[-1])))
+
+
+def images_fingerprint(images: Tensor) -> str:
+    """First 16 hex digits of the sha256 over the pixels of (n, c, h, w) uint8 images."""
+    digest = hashlib.sha256()
+    for some in images.split(max(1, _AT_ONCE // max(1, images[:1].numel()))):
+        digest.update(some.contiguous().numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def to_float(images_uint8: Tensor) -> Tensor:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.data.catalog import facts
 from bench.data.images import ImageData
+from bench.data.request import Keep
+from bench.data.rows import take
+from bench.data.subset import subset
 from bench.errors import BenchError, unknown
 
 if TYPE_CHECKING:
@@ -22,11 +25,12 @@ _SPLITS = {
     "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
+    "identity": "a sixth of the people, chosen by hash, is the attacker's; or all who are in no class (faces)",
+    "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
 _AUX_SHARE = 6
 _PUBLIC_SHARE = 2
 """Of the attacker's part of iid, half is public where a method asks for public images."""
-_LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,7 @@ class Split:
         aux_dataset: name of the data set the attacker's images come from instead, or None.
         public: (p,) int64, ascending, disjoint from both: images that a method may use without labels; None where no
             method asked for any.
+        outside: whether `aux` and `public` are indices into the data set's outsiders instead.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Split:
     aux: LongTensor
     aux_dataset: str | None = None
     public: LongTensor | None = None
+    outside: bool = False
 
 
 def split_names() -> dict[str, str]:
@@ -59,12 +65,15 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
-    disjoint-high: the other way round.
+    disjoint-high: the other way round. identity: where the data set has images of people of no class (its outsiders),
+    all its training images are private and those are aux; else people in the order of the sha256 of "<data.name>:
+    person <number>", the first sixth of them aux. cross: as full, from a data set of the same kind.
 
     Args:
         public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
-            iid's aux records, in the order of the same hash, the first half is then the attacker's, the other one
-            public; private records are the same as without. No other split has such images.
+            the aux records of iid and identity, in the order of the same hash of their indices, the first half is then
+            the attacker's, the other one public; private records are the same as without. No other split has such
+            images.
 
     Raises:
         BenchError: unknown split, one that this data set cannot have, or one without public images.
@@ -74,13 +83,17 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
 
     if name not in _SPLITS:
         raise unknown("split", name, _SPLITS)
+    if name == "identity" and data.outsiders is not None:
+        return _outside(data, len(data.outsiders), public)
     total = len(data.train_labels)
     other: str | None = None
     if name == "iid":
         is_aux = _hashed(data.name, total)
-    elif name == "full":
-        other = _other(data.name)
+    elif name in ("full", "cross"):
+        other = _other(data.name, name)
         is_aux = torch.zeros(total, dtype=torch.bool)
+    elif name == "identity":
+        is_aux = _people(data)
     else:
         is_low = data.train_labels * 2 < data.classes
         is_aux = is_low if name == "disjoint-high" else ~is_low
@@ -94,35 +107,67 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
     return result
 
 
-def private_part(data: ImageData, split: Split) -> tuple[Tensor, Tensor]:
+def _outside(data: ImageData, outsiders: int, public: bool) -> Split:
+    """All training images are private, and the attacker has those of people who are in no class."""
+    import torch
+
+    is_aux = torch.ones(outsiders, dtype=torch.bool)
+    apart = _public(data.name, "identity", is_aux) if public else None
+    if apart is not None:
+        is_aux[apart] = False
+    aux, private = is_aux.nonzero().flatten(), torch.arange(len(data.train_labels))
+    return Split("identity", private, aux, None, apart, outside=True)  # type: ignore[arg-type]
+
+
+def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tuple[Tensor, Tensor]:
     """The teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in `private_domain`."""
-    return data.train_images[split.private], _renumbered(data, split)[data.train_labels[split.private]]
+    images = take(data.train_images, split.private, keep, data.fingerprint)
+    return images, _renumbered(data, split)[data.train_labels[split.private]]
 
 
-def private_domain(data: ImageData, split: Split) -> ImageData:
+def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> ImageData:
     """The data set as the teacher's world knows it: only records of private classes, numbered from 0, names kept.
 
-    Of the test set too, so that accuracy is measured on classes the teacher was taught. `data` itself where all classes
-    are private.
+    Of the test set too, so that accuracy is measured on classes the teacher was taught; under split identity, on people
+    who are not the attacker's. `data` itself where all classes and people are private.
     """
     numbers = _renumbered(data, split)
-    names = tuple(name for name, number in zip(data.class_names, numbers.tolist(), strict=True) if number >= 0)
-    if len(names) == data.classes:
+    train, test = numbers[data.train_labels] >= 0, numbers[data.test_labels] >= 0
+    test &= _of_private_people(data, split)
+    if bool(train.all()) and bool(test.all()):
         return data
-    train, test = numbers[data.train_labels], numbers[data.test_labels]
-    return ImageData(
-        data.name,
-        data.train_images[train >= 0],
-        train[train >= 0],
-        data.test_images[test >= 0],
-        test[test >= 0],
-        names,
+    if not bool(test.any()):
+        raise BenchError(f"split '{split.name}' leaves data set '{data.name}' no test image; use another split")
+    kept = subset(data, train, test, keep)
+    names = tuple(name for name, number in zip(data.class_names, numbers.tolist(), strict=True) if number >= 0)
+    return replace(
+        kept, class_names=names, train_labels=numbers[kept.train_labels], test_labels=numbers[kept.test_labels]
     )
+
+
+def _of_private_people(data: ImageData, split: Split) -> Tensor:
+    """(m,) bool: the test images of nobody whom the attacker of split identity has."""
+    import torch
+
+    if split.name != "identity" or split.outside or data.train_people is None or data.test_people is None:
+        return torch.ones(len(data.test_labels), dtype=torch.bool)
+    private = torch.zeros(len(data.train_labels), dtype=torch.bool)
+    private[split.private] = True
+    return ~torch.isin(data.test_people, data.train_people[~private].unique())
 
 
 def public_part(data: ImageData, split: Split) -> Tensor | None:
     """The public images, without labels: (p, c, h, w) uint8; None where no method asked for any."""
-    return None if split.public is None else data.train_images[split.public]
+    return None if split.public is None else attackers_source(data, split)[split.public]
+
+
+def attackers_source(data: ImageData, split: Split) -> Tensor:
+    """The images that `aux` and `public` of a split are indices into."""
+    if not split.outside:
+        return data.train_images
+    if data.outsiders is None:
+        raise RuntimeError(f"{data.name}: split '{split.name}' needs outsiders")
+    return data.outsiders
 
 
 def _renumbered(data: ImageData, split: Split) -> Tensor:
@@ -135,29 +180,54 @@ def _renumbered(data: ImageData, split: Split) -> Tensor:
     return numbers
 
 
-def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData]) -> Tensor:
+def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData], keep: Keep | None = None) -> Tensor:
     """The attacker's images, without labels: (m, c, h, w) uint8 in `data`'s shape.
 
     Args:
         data: the data set that was split.
         split: its split.
-        load_other: called with `split.aux_dataset` where that is set; that data set's training images are then used,
-            with channels repeated or reduced to luma (ITU-R BT.601) and resized bilinearly (antialiased) as needed.
+        load_other: called with `split.aux_dataset` where that is set; that data set's training images and outsiders
+            are then used, with channels repeated or reduced to luma (ITU-R BT.601) and resized bilinearly (antialiased)
+            as needed.
+        keep: as of `load`.
     """
     if split.aux_dataset is None:
-        return data.train_images[split.aux]
-    return _fit(load_other(split.aux_dataset).train_images, data.shape)
+        return take(attackers_source(data, split), split.aux, keep, f"{data.fingerprint}-{split.outside}")
+    import torch
+
+    from bench.data.resizing import fit
+
+    other = load_other(split.aux_dataset)
+    images = fit(other.train_images, data.shape)
+    return images if other.outsiders is None else torch.cat([images, fit(other.outsiders, data.shape)])
 
 
 def aux_labels(data: ImageData, split: Split) -> Tensor | None:
     """(m,) int64 labels of `aux_part`, numbered as in `private_domain`: for attackers who know them.
 
-    None where the attacker's images are of other classes, or of another data set.
+    None where the attacker's images are of other classes, of no class, or of another data set.
     """
-    if split.aux_dataset is not None:
+    if split.aux_dataset is not None or split.outside:
         return None
     numbers = _renumbered(data, split)[data.train_labels[split.aux]]
     return numbers if bool((numbers >= 0).all()) else None
+
+
+def _people(data: ImageData) -> Tensor:
+    """(n,) bool: the training images of the sixth of the people that is the attacker's."""
+    import torch
+
+    if data.train_people is None:
+        raise BenchError(
+            f"split 'identity' needs to know who is on an image, and data set '{data.name}' does not say; use it with "
+            "celeba-g, celeba-h, celeba-id or lfw, or iid"
+        )
+    people = data.train_people.unique().tolist()
+    order = sorted(people, key=lambda one: hashlib.sha256(f"{data.name}:person {one}".encode()).digest())
+    theirs = order[: len(order) // _AUX_SHARE]
+    is_aux = torch.isin(data.train_people, torch.tensor(theirs, dtype=torch.int64))
+    _require_two_classes(data, is_aux, "identity")
+    return is_aux
 
 
 def _hashed(name: str, total: int) -> Tensor:
@@ -179,7 +249,7 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
     """(p,) ascending: the half of the aux records whose hashes are largest."""
     import torch
 
-    if of != "iid":
+    if of not in ("iid", "identity"):
         raise BenchError(
             f"split '{of}' has no public images of the private records' distribution; use iid, or a setting of the "
             "method that needs none"
@@ -187,15 +257,18 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
     order = _by_hash(name, is_aux.nonzero().flatten().tolist())
     count = len(order) // _PUBLIC_SHARE
     if count == 0:
-        raise BenchError(f"split 'iid' of data set '{name}' keeps {len(order)} images from the teachers; expected 2")
+        raise BenchError(f"split '{of}' of data set '{name}' keeps {len(order)} images from the teachers; expected 2")
     return torch.tensor(sorted(order[-count:]))  # type: ignore[return-value]
 
 
-def _other(name: str) -> str:
-    other = facts(name).other
+def _other(name: str, split: str) -> str:
+    """The attacker's data set in split full or cross. Raises BenchError where there is none."""
+    known = facts(name)
+    other = known.other if split == "full" else known.cross
     if other is None:
+        which = "mnist or fmnist" if split == "full" else "mnist, usps, celeba-id or lfw, say"
         raise BenchError(
-            f"split 'full' needs a second data set and '{name}' has none; use it with mnist or fmnist, or iid"
+            f"split '{split}' needs a second data set and '{name}' has none; use it with {which}, or use iid"
         )
     return other
 
@@ -223,19 +296,3 @@ def _verify(result: Split, total: int) -> None:
         raise RuntimeError(f"split '{result.name}': {', '.join(parts)} overlap")
     if not len(result.private) or (result.aux_dataset is None) != bool(len(result.aux)):
         raise RuntimeError(f"split '{result.name}': {len(result.private)} private, {len(result.aux)} aux images")
-
-
-def _fit(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    import torch
-    from torch.nn import functional as F
-
-    channels, height, width = shape
-    if tuple(images.shape[1:]) == shape:
-        return images
-    pixels = images.float()
-    if images.shape[1] == 3 and channels == 1:
-        pixels = (pixels * torch.tensor(_LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
-    elif images.shape[1] == 1:
-        pixels = pixels.expand(-1, channels, -1, -1)
-    pixels = F.interpolate(pixels, size=(height, width), mode="bilinear", align_corners=False, antialias=True)
-    return pixels.round().clamp(0, 255).to(torch.uint8)

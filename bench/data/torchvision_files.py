@@ -6,6 +6,7 @@ import http.client
 import pickle
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,11 @@ def load_idx(name: str, source: str, dataset: Dataset, root: Path, download: boo
     return ImageData(name, *train, *test, class_names=class_names)
 
 
-def load_batches(name: str, source: str, dataset: Dataset, root: Path, download: bool) -> ImageData:
+def load_batches(name: str, source: str, dataset: Dataset, root: Path, download: bool, instead: str = "") -> ImageData:
     """A set of pickled batches, unpickled only where their md5 is the published one. Arguments as of `load_idx`.
+
+    Args:
+        instead: what else would do, in words.
 
     Raises:
         BenchError: missing files, or a batch whose md5 is not the published one.
@@ -56,7 +60,7 @@ def load_batches(name: str, source: str, dataset: Dataset, root: Path, download:
     library = getattr(datasets, source)
     if download:
         _download(name, library, root)
-    _require(name, dataset, root, f" (or image files under {root / name}/{{train,test}}/CLASS)")
+    _require(name, dataset, root, instead)
     try:
         train, test = library(str(root), train=True), library(str(root), train=False)
     except _BAD_BATCH as error:
@@ -67,6 +71,41 @@ def load_batches(name: str, source: str, dataset: Dataset, root: Path, download:
         where = bad[0] if bad else root / library.base_folder
         raise BenchError(f"data set '{name}': {where} is corrupt ({fault}); {_MEND}") from error
     return ImageData(name, *_batch(train), *_batch(test), class_names=dataset.facts.class_names)
+
+
+def load_arrays(name: str, source: str, dataset: Dataset, root: Path, download: bool, **parts: str) -> ImageData:
+    """A set that its torchvision class reads into the arrays `data` and `labels` or `targets`: SVHN, USPS.
+
+    Args:
+        name: what the data set is called here.
+        source: its class in `torchvision.datasets`.
+        parts: "train" and "test" to what says so to the class: `split=NAME`; none = `train=True` and `False`.
+
+    Raises:
+        BenchError: missing or corrupt files.
+    """
+    library = getattr(datasets, source)
+    if download and dataset.missing(root):
+        for part in ("train", "test"):
+            _download(name, partial(library, **_which(part, parts)), root)
+    _require(name, dataset, root)
+    try:
+        train, test = (_arrays(library(str(root), **_which(part, parts))) for part in ("train", "test"))
+    except _BAD_IDX as error:
+        files = " or ".join(str(file) for file in dataset.files(root))
+        raise BenchError(f"data set '{name}': {files} is corrupt ({_line(error)}); {_MEND}") from error
+    return ImageData(name, *train, *test, class_names=dataset.facts.class_names)
+
+
+def _which(part: str, parts: dict[str, str]) -> dict[str, Any]:
+    return {"split": parts[part]} if parts else {"train": part == "train"}
+
+
+def _arrays(source: Any) -> tuple[Tensor, Tensor]:
+    """(n, c, h, w) uint8 and (n,) int64; a set of grey images comes as (n, h, w)."""
+    images = torch.from_numpy(np.ascontiguousarray(source.data))
+    labels = source.labels if hasattr(source, "labels") else source.targets
+    return images[:, None] if images.ndim == 3 else images, torch.tensor(np.asarray(labels), dtype=torch.int64)
 
 
 def _idx_pair(name: str, image_file: Path, label_file: Path, classes: int) -> tuple[Tensor, Tensor]:
@@ -97,7 +136,7 @@ def _batch(source: Any) -> tuple[Tensor, Tensor]:
 
 def _download(name: str, source: Any, root: Path) -> None:
     try:
-        source(str(root), train=True, download=True)
+        source(str(root), download=True)
     except _BAD_DOWNLOAD as error:
         raise BenchError(
             f"could not download data set '{name}' to {root} ({_line(error)}); fetch it elsewhere and name its folder "

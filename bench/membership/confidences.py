@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from bench.api import AttackerKnowledge, Context, Target
 from bench.config import Departure, Size
+from bench.data import at_once
 from bench.errors import RunFailed
 from bench.validate import at_least
 
@@ -64,7 +65,7 @@ def ask(target: Target, images: Tensor, batch: int) -> Tensor:
     Raises:
         RunFailed: an answer is not a number.
     """
-    answers = torch.cat([target.scores(part) for part in images.split(batch)]).double()
+    answers = torch.cat([target.scores(part) for part in images.split(at_once(images, batch))]).double()
     if not bool(answers.isfinite().all()):
         raise RunFailed("a model answers with probabilities that are not numbers; did its training diverge?")
     return answers

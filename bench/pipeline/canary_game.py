@@ -12,6 +12,7 @@ from torch import Tensor
 from bench import data
 from bench.errors import BenchError
 from bench.pipeline.job import Job
+from bench.pipeline.material import kept_in
 from bench.privacy.one_run import CONFIDENCE, ceiling
 from bench.seeds import derive
 
@@ -89,7 +90,7 @@ def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
         BenchError: the private part lacks a class that the attacker's part has.
     """
     s = job.settings
-    images = data.load(s.dataset, s.data_root, False)
+    images = data.load(s.dataset, s.data_root, False, s.skip_broken, kept_in(s.out))
     if images.classes != job.material.data.classes:
         raise BenchError(f"data set '{images.name}': split iid leaves a class without private images; give more images")
     aux = data.split(images, "iid").aux.tolist()

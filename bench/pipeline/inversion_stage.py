@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from bench import data
 from bench.api import Attack, AttackResult
 from bench.metrics.power import power
 from bench.nets import Classifier
@@ -42,12 +43,13 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
     title = f"{name} against {spec.release.method} on {m.data.name}"
     found = {target: one.found for target, one in played.items()}
     draw = partial(reconstruction_plot.draw, title=title, found=found, material=m, victims=victims)
+    of_people = data.facts(m.data.name).of_people
     return StageResult(
         metrics,
         missing,
         status="ok" if gate.passed else "inconclusive",
         reason="" if gate.passed else gate.reason,
-        plots={"reconstructions": Plot("reconstructions.png", draw)},
+        plots={} if of_people else {"reconstructions": Plot("reconstructions.png", draw)},
         seconds={f"attack_{target}": one.seconds for target, one in played.items()},
     )
 

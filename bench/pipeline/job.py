@@ -14,7 +14,7 @@ from bench import data, nets, progress, registry, teachers
 from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, Shards
 from bench.config import Variant, configure
 from bench.errors import BenchError
-from bench.pipeline.material import Material, load_material
+from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.settings import Settings
 from bench.storage.store import Store
 
@@ -51,7 +51,7 @@ class Job:
         return self.method.shards(self.settings.teacher, self.material.data.name)
 
 
-Loader = Callable[[str, str, Path | None, bool, bool], Material]
+Loader = Callable[[Wanted], Material]
 
 
 def load_job(settings: Settings, load: Loader = load_material) -> Job:
@@ -72,7 +72,8 @@ def load_job(settings: Settings, load: Loader = load_material) -> Job:
     recipe = teachers.make_recipe(s.tier, dict(s.teacher_options))
     sha, device = _weights_sha256(s.teacher_weights), pick_device(s.device)
     store, evaluator_recipe = Store(s.out, s.fresh, progress.say), teachers.recipe_for(s.tier)
-    material = load(s.dataset, s.split, s.data_root, s.download, "public_data" in method.needs)
+    public = "public_data" in method.needs
+    material = load(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
     method.check(s.budget, material.data.name, material.data.classes)
     job = Job(s, device, store, method, variant, attack, attack_variant, recipe, evaluator_recipe, sha, material)
     _check_shards(job.shards(), len(material.private[0]))

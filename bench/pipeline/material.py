@@ -2,44 +2,120 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bench import data
-from bench.data import ImageData
+from bench.data import ImageData, Keep, Split
+from bench.data.duplicates import near_copies, without_copies, without_private
+from bench.errors import BenchError
+from bench.progress import say
+from bench.storage.store import Store
 
 SEED = 2020
+
+
+_NAMED = 10
+"""Files left out that a line names."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which images a run is about; the fields are those of `Settings`.
+
+    `public` says whether the method asks for public images; `out` is where decoded images are kept, None = nowhere.
+    """
+
+    dataset: str
+    split: str
+    data_root: Path | None = None
+    download: bool = False
+    public: bool = False
+    skip_broken: bool = False
+    out: Path | None = None
 
 
 @dataclass(frozen=True)
 class Material:
     """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, the latter's
-    labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one."""
+    labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one.
+
+    `counts` says how many images each part has, how many copies were removed of it, and what was left out.
+    """
 
     data: ImageData
     private: tuple[Tensor, Tensor]
     aux: Tensor
     aux_labels: Tensor | None = None
     public: Tensor | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
 
 
-def load_material(dataset: str, split: str, root: Path | None, download: bool, public: bool) -> Material:
-    """The images of a run; arguments as in `Settings`. Raises BenchError if they are not there.
+def load_material(wanted: Wanted) -> Material:
+    """The images of a run. Raises BenchError if they are not there."""
+    keep = None if wanted.out is None else kept_in(wanted.out)
+    load = partial(
+        data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
+    )
+    images = load(wanted.dataset)
+    parted = without_copies(images, data.split(images, wanted.split, wanted.public), keep)
+    images, shared = parted.data, parted.split
+    aux, removed = _aux(images, shared, load, keep)
+    private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)
+    made = Material(domain, private, aux, data.aux_labels(images, shared), data.public_part(images, shared))
+    counts = _counts(made, images, shared, parted.removed | removed)
+    _tell(images, counts)
+    return replace(made, counts=counts)
 
-    Args:
-        public: whether the method asks for public images.
-    """
-    images = data.load(dataset, root, download)
-    shared = data.split(images, split, public)
-    load_other = partial(data.load, root=root, download=download)
-    aux, labels = data.aux_part(images, shared, load_other), data.aux_labels(images, shared)
-    private, domain = data.private_part(images, shared), data.private_domain(images, shared)
-    return Material(domain, private, aux, labels, data.public_part(images, shared))
+
+def kept_in(out: Path) -> Keep:
+    """Where runs that write below `out` keep decoded images."""
+    store = Store(out, notify=say)
+    return lambda kind, spec, make: store.step(kind, spec, make).path
+
+
+def _aux(images: ImageData, shared: Split, load: Any, keep: Keep | None) -> tuple[Tensor, dict[str, int]]:
+    """The attacker's images, and how many of another data set were removed as they are private or test images here."""
+    aux = data.aux_part(images, shared, load, keep)
+    if shared.aux_dataset is None:
+        return aux, {}
+    left = without_private(aux, images, shared)
+    if not len(left):
+        raise BenchError(f"every image of '{shared.aux_dataset}' is one of '{images.name}' too; use another split")
+    return left, {"aux": len(aux) - len(left)} if len(left) < len(aux) else {}
+
+
+def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str, int]) -> dict[str, Any]:
+    parts = {"private": made.private[0], "aux": made.aux, "test": made.data.test_images}
+    parts |= {} if made.public is None else {"public": made.public}
+    counts: dict[str, Any] = {part: len(found) for part, found in parts.items()}
+    if removed:
+        counts["copies_removed"] = removed
+    if (near := near_copies(images, shared)) is not None:
+        counts["near_copies"] = near
+    if images.left_out:
+        counts["broken_left_out"] = len(images.left_out)
+    return counts
+
+
+def _tell(images: ImageData, counts: dict[str, Any]) -> None:
+    """A line about what was left out, where anything was."""
+    for part, count in counts.get("copies_removed", {}).items():
+        say(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
+    near = {part: count for part, count in counts.get("near_copies", {}).items() if count}
+    if near:
+        said = " and ".join(f"{count} {part}" for part, count in near.items())
+        say(f"{images.name}: {said} images are nearly the same as a private one; they stay")
+    if images.left_out:
+        named = ", ".join(images.left_out[:_NAMED])
+        more = f" and {len(images.left_out) - _NAMED} more" if len(images.left_out) > _NAMED else ""
+        say(f"{images.name}: {len(images.left_out)} broken image files left out: {named}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:

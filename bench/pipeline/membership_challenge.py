@@ -19,6 +19,8 @@ from bench.pipeline.material import Material
 Records = tuple[Tensor, Tensor]
 
 MOST, SEED = 2000, 2020
+LARGEST = 2**28
+"""Bytes that all suspects may have as float32: of colour images above 74x74 pixels there are fewer than MOST a side."""
 UNLABELLED = (
     "the attacker's images are of other classes than the private ones, or of another data set, so that they have no "
     "labels to compare with; use --split iid"
@@ -45,7 +47,10 @@ class Challenge:
     def fingerprint(self) -> str:
         """Of all that is in here."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
-        return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()[:16]
+        digest = hashlib.sha256()
+        for tensor in tensors:
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
 
 
 def make_challenge(material: Material) -> Challenge:
@@ -54,7 +59,7 @@ def make_challenge(material: Material) -> Challenge:
         raise ValueError(UNLABELLED)
     rng = np.random.RandomState(SEED)
     (images, labels), test = material.private, (material.data.test_images, material.data.test_labels)
-    m = min(len(labels), len(test[1]), MOST)
+    m = min(len(labels), len(test[1]), MOST, LARGEST // (8 * images[0].numel()))
     inside, outside = (torch.from_numpy(rng.permutation(n)[:m]) for n in (len(labels), len(test[1])))
     order = torch.from_numpy(rng.permutation(2 * m))
     half = len(material.aux) // 2

@@ -31,13 +31,13 @@ def draw(path: Path, title: str, found: dict[str, AttackResult], material: Mater
 
 
 def _draw_classes(path: Path, title: str, found: dict[str, AttackResult], material: Material) -> None:
-    images, labels = data.to_float(material.private[0]), material.private[1]
+    images, labels = material.private
     classes = found["student"].targets.unique()[:MOST_COLUMNS]
     rows = []
     for name, result in found.items():
         first = [int((result.targets == c).nonzero()[0]) for c in classes]
         near = nearest_private(result.images[first], result.targets[first], images, labels)
-        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", images[near])]
+        rows += [(f"from the {NAMES[name]}", result.images[first]), ("nearest private", data.to_float(images[near]))]
     title += " (first image of the first draw per class)"
     plots.grid(path, title, [material.data.class_names[int(c)] for c in classes], rows)
 

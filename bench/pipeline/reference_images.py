@@ -22,6 +22,8 @@ from bench.storage.specs import RunSpec, canonical
 SEED = 2020
 IMAGES = 20
 """Of each class, in each set of reference images."""
+LARGE, AT_ONCE = 2**26, 256
+"""Bytes of a class from which on its mean is summed over so many images at once."""
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 
@@ -52,13 +54,22 @@ def _of_data(job: Job, judge: Judge) -> Metrics:
     test_images, test_labels = m.data.test_images, m.data.test_labels
     rng = np.random.RandomState(SEED)
     aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
-    means = torch.stack([data.to_float(m.private[0][m.private[1] == c]).mean(0) for c in range(m.data.classes)])
+    means = torch.stack([_mean_of_class(*m.private, c) for c in range(m.data.classes)])
     unseen = some_of_each_class(test_labels, min(IMAGES, int(np.bincount(test_labels).min())))
     return (
         _scored("aux", data.to_float(aux), targets, judge)
         | _scored("class_mean", means, torch.arange(m.data.classes), judge)
         | _scored("held_out", data.to_float(test_images[unseen]), test_labels[unseen], judge)
     )
+
+
+def _mean_of_class(images: Tensor, labels: Tensor, number: int) -> Tensor:
+    """(c, h, w) in [0, 1]."""
+    rows = (labels == number).nonzero().flatten()
+    if images[0].numel() * len(rows) < LARGE:
+        return data.to_float(images[rows]).mean(0)
+    sums = [data.to_float(images[some]).sum(0) for some in rows.split(AT_ONCE)]
+    return torch.stack(sums).sum(0) / len(rows)
 
 
 def _targets(job: Job) -> Tensor:

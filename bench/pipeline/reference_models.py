@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -39,6 +41,24 @@ def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) 
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
+class _Knowledge(AttackerKnowledge):
+    """What an attacker holds, the population as floats only for those who look at it: it may be large."""
+
+    def __init__(
+        self, asked: Challenge, device: torch.device, references: Callable[[int, Kind], list[Reference]]
+    ) -> None:
+        self.__dict__["images"] = to_float(asked.images).to(device)  # the class is frozen
+        self.__dict__["labels"] = asked.labels.to(device)
+        self.__dict__["references"] = references
+        self.__dict__["_population"] = (asked.population, device)
+
+    @cached_property
+    def population(self) -> tuple[Tensor, Tensor]:
+        """As in what it extends."""
+        (images, labels), device = self.__dict__["_population"]
+        return to_float(images).to(device), labels.to(device)
+
+
 class ReferenceModels:
     """Trains the models that attacks ask for, each step made once and kept; remembers how long they took.
 
@@ -62,12 +82,11 @@ class ReferenceModels:
             of: what the target is. A teacher's references are teachers, whatever kind the attack asks for.
         """
         asked, device = self._challenge, self._job.device
-        population = (to_float(asked.population[0]).to(device), asked.population[1].to(device))
 
         def references(count: int, kind: Kind) -> list[Reference]:
             return self._references(count, "teacher" if of == "teacher" else kind)
 
-        return AttackerKnowledge(to_float(asked.images).to(device), asked.labels.to(device), population, references)
+        return _Knowledge(asked, device, references)
 
     def _references(self, count: int, kind: Kind) -> list[Reference]:
         data, found = self._job.material.data, []

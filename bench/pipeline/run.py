@@ -128,7 +128,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    return provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
+    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
+    return found | ({"images": job.material.counts} if job.material.counts else {})
 
 
 def _published(final: Path) -> Record | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, replace
 from typing import Any
 
-from torch import Tensor
-
 from bench import teachers
 from bench.config import Variant, configure, plain
+from bench.data import images_fingerprint
 from bench.pipeline.job import Job
 from bench.privacy import Budget
 from bench.storage.options import Changed
@@ -31,7 +29,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         *(teacher, s.method, method.version, plain(method), s.student, s.budget.to_json(), s.noise, seed),
         ensemble=ensemble,
         variant=job.variant,
-        public=None if job.material.public is None else _fingerprint(job.material.public),
+        public=None if job.material.public is None else images_fingerprint(job.material.public),
     )
     everything = replace(where, split="all")
     evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, job.evaluator_recipe.settings(), EVALUATOR_SEED)
@@ -42,12 +40,8 @@ def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None
     name, attack = job.settings.attack, job.attack
     if name is None or attack is None:
         return None
-    aux = _fingerprint(job.material.aux)
+    aux = images_fingerprint(job.material.aux)
     return AttackSpec(release, aux, name, attack.version, attack.access, plain(attack), seed, job.attack_variant)
-
-
-def _fingerprint(images: Tensor) -> str:
-    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16]
 
 
 def changed_options(job: Job) -> Changed:

@@ -19,6 +19,7 @@ class Settings:
     split: str = "iid"
     data_root: Path | None = None
     download: bool = False
+    skip_broken: bool = False
     teacher: str = "resnet18"
     teacher_weights: Path | None = None
     teacher_normalise: tuple[float, float] | None = None

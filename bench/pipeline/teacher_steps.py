@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench import nets, teachers
 from bench.api import Context
-from bench.data import ImageData, to_float
+from bench.data import ImageData, at_once, to_float
 from bench.data.partition import partition
 from bench.pipeline.job import Job
 from bench.pipeline.trained import WEIGHTS, Trained, load_network, new_network, save_network, test_accuracy
@@ -83,7 +83,8 @@ def ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | No
 
 def _plurality_accuracy(members: nets.Ensemble, data: ImageData, device: torch.device) -> dict[str, Any]:
     """As `test_accuracy` of the plurality vote on the test set; and the members' mean accuracy."""
-    counts = torch.cat([members.votes(to_float(part).to(device)).cpu() for part in data.test_images.split(512)])
+    parts = data.test_images.split(at_once(data.test_images, 512))
+    counts = torch.cat([members.votes(to_float(part).to(device)).cpu() for part in parts])
     right = counts.gather(1, data.test_labels[:, None])
     correct, tested = int((counts.argmax(1) == data.test_labels).sum()), len(counts)
     mean = float(right.double().mean()) / len(members)

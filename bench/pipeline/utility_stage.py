@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from bench import data
 from bench.pipeline import plots
 from bench.pipeline.evaluation import with_interval
 from bench.pipeline.job import Job
@@ -42,7 +43,7 @@ def _seconds(networks: Networks) -> dict[str, float]:
 
 def _plots(job: Job, networks: Networks) -> Plots:
     images = synthetic_images(networks.student)
-    if images is None or not len(images):
+    if images is None or not len(images) or data.facts(job.material.data.name).of_people:
         return {}
     title = f"{job.settings.method}: synthetic images"
     return {"synthetic": Plot("synthetic.png", partial(_draw, title=title, images=images))}

@@ -88,10 +88,7 @@ def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
 
 @cache
 def _dataset(slug: str) -> str:
-    kind, _, rest = slug.partition("-")
-    if kind == "npz":
-        return f"npz:PATH/{rest}.npz"
-    return f"imagefolder:PATH/{rest}" if kind == "imagefolder" else data.base_name(slug)
+    return data.typed(slug)
 
 
 def _weights(teacher: dict[str, Any]) -> list[str]:

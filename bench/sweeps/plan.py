@@ -13,7 +13,7 @@ from bench.errors import BenchError
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, check
 from bench.pipeline.job import Job, Loader, load_job
-from bench.pipeline.material import load_material
+from bench.pipeline.material import kept_in, load_material
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
 from bench.storage.records import RECORD, Record
@@ -148,7 +148,8 @@ def _absent(written: RecipeCell) -> str:
 def _is_there(settings: Settings) -> bool:
     """Whether the data set can be read on this machine."""
     try:
-        data.load(settings.dataset, settings.data_root, settings.download)
+        s = settings
+        data.load(s.dataset, s.data_root, s.download, s.skip_broken, kept_in(s.out))
     except BenchError:
         return False
     return True

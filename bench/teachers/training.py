@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from bench.data import at_once
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.seeds import derive
@@ -125,7 +126,7 @@ def _ask(
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        answers = [answer(_unit(part.to(device))).float().cpu() for part in images.split(batch)]
+        answers = [answer(_unit(part.to(device))).float().cpu() for part in images.split(at_once(images, batch))]
     model.train(was_training)
     return torch.cat(answers)
 

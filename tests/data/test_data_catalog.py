@@ -23,7 +23,7 @@ def test_import_and_names_load_no_heavy_library() -> None:
 
 def test_names_are_described_in_one_line_each() -> None:
     found = data.names()
-    assert set(found) == {"digits", "mnist", "fmnist", "cifar10", "imagefolder:PATH", "npz:PATH"}
+    assert {"digits", "celeba-g", "medmnist", "imagefolder:PATH", "npz:PATH"} < set(found)
     assert all(line and "\n" not in line for line in found.values())
 
 
@@ -46,7 +46,13 @@ def test_check_accepts(name: str) -> None:
         ("imagefolder:@32", "names no path: write imagefolder:PATH"),
         ("imagefolder:x@7", "asks for size 7: expected 8 to 256"),
         ("imagefolder:x@257", "asks for size 257"),
-        ("mnist:x", "no data set called 'mnist:x'"),
+        ("mnist:x", "mnist takes no argument; write --dataset mnist"),
+        ("mnist:", "no data set called 'mnist:'"),
+        ("mnist@7", "asks for size 7: expected 8 to 256"),
+        ("lfw:four", "N is 'four'; expected a whole number of at least 5"),
+        ("celeba-id:4", "N is '4'; expected a whole number of at least 5"),
+        ("medmnist", "lacks its argument: write medmnist:ARGUMENT, which one, such as pathmnist"),
+        ("medmnist:path", "no set called 'path'; expected one of pathmnist"),
         ("zip:x", "no data set called 'zip:x'"),
     ],
 )
@@ -71,6 +77,12 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("imagefolder:/a/chest_xray@64", "imagefolder-chest_xray-64"),
         ("imagefolder:/a/me@home", "imagefolder-me-home"),
         ("imagefolder:/a/b/..", "imagefolder-a"),
+        ("npz:/a/path.npz@32", "npz-path-32"),
+        ("mnist@32", "mnist-32px"),
+        ("mnist@28", "mnist"),
+        ("celeba-id:20", "celeba-id"),
+        ("celeba-id:25@32", "celeba-id-25-32px"),
+        ("medmnist:pathmnist", "medmnist-pathmnist"),
     ],
 )
 def test_slug(name: str, label: str) -> None:

@@ -35,7 +35,7 @@ def never(name: str) -> data.ImageData:
 
 
 def test_split_names() -> None:
-    assert set(data.split_names()) == {"iid", "full", "disjoint-low", "disjoint-high"}
+    assert set(data.split_names()) == {"iid", "full", "disjoint-low", "disjoint-high", "identity", "cross"}
     assert "Did you mean 'iid'" in refusal(make(), "idd")
 
 

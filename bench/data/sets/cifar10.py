@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData
+from bench.data.request import Request
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-py"
@@ -17,14 +18,27 @@ class Cifar10(Dataset):
     """Small photographs (Krizhevsky, 2009), in torchvision's layout or as files."""
 
     facts = DatasetFacts(
-        shape=(3, 32, 32), class_names=CLASSES, is_public=True, dp_dfd_images=220_000, dp_sgd=(1024, 1440, 1.0)
+        shape=(3, 32, 32),
+        class_names=CLASSES,
+        is_public=True,
+        counts=(50_000, 10_000),
+        layout="cifar-10-batches-py/ (torchvision), or cifar10/{train,test}/CLASS/*: then cifar10-jpeg",
+        licence="no licence is stated; its author asks to be cited",
+        cross="cifar100",
+        dp_dfd_images=220_000,
+        dp_sgd=(1024, 1440, 1.0),
     )
+    versions = ("jpeg",)
 
     def files(self, root: Path) -> list[Path]:
         """The batches; [] where the images are unpacked to files instead."""
         return [] if self._is_unpacked(root) else [root / FOLDER / name for name in BATCHES]
 
     def load(self, root: Path, download: bool) -> ImageData:
+        """As `read`."""
+        return self.read(Request(root, download))
+
+    def read(self, asked: Request) -> ImageData:
         """From root/cifar-10-batches-py, else from root/cifar10/{train,test}/<class>/*, then named "cifar10-jpeg".
 
         The pickled batches are unpickled only after torchvision found their published md5. Images of the tree of files
@@ -33,13 +47,14 @@ class Cifar10(Dataset):
         Raises:
             BenchError: missing files, or a batch whose md5 is not the published one.
         """
-        if not download and self._is_unpacked(root):
+        if not asked.download and self._is_unpacked(asked.root):
             from bench.data.folder import load_unpacked
 
-            return load_unpacked(root / "cifar10", "cifar10-jpeg", CLASSES)
+            return load_unpacked(asked.root / "cifar10", "cifar10-jpeg", CLASSES, asked)
         from bench.data.torchvision_files import load_batches
 
-        return load_batches("cifar10", "CIFAR10", self, root, download)
+        instead = f" (or image files under {asked.root / 'cifar10'}/{{train,test}}/CLASS)"
+        return load_batches("cifar10", "CIFAR10", self, asked.root, asked.download, instead)
 
     def _is_unpacked(self, root: Path) -> bool:
         return not os.path.isdir(root / FOLDER) and os.path.isdir(root / "cifar10")

@@ -19,7 +19,11 @@ class Digits(Dataset):
         shape=(1, SIDE, SIDE),
         class_names=tuple("0123456789"),
         is_public=True,
+        counts=(1438, 359),
+        layout="none: it comes with scikit-learn",
+        licence="CC BY 4.0 (UCI)",
         prior="pen",
+        cross="usps",
         teachers=48,
         augments_psg=True,
     )

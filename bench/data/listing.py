@@ -1,0 +1,151 @@
+"""A data set of image files as a list: which file shows what, and whose part it is in; and reading what is listed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import LongTensor, Tensor
+
+from bench.data import marks
+from bench.data.decoded import Decoded, Look, decode
+from bench.data.images import ImageData
+from bench.data.marks import Marks
+from bench.data.request import Request
+from bench.data.rows import take
+from bench.errors import BenchError
+
+_NAMED = 10
+"""Broken files that an error names."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files with the number of each one's class and, where it is known, of the person that it shows."""
+
+    files: Sequence[Path]
+    labels: Sequence[int]
+    people: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A data set of image files.
+
+    Attributes:
+        name: of the `ImageData`.
+        base: a folder above all files.
+        class_names: one per class, in the order of the labels.
+        train: the training part, or everything where `test` is None.
+        test: the official test part. None = of the n images of each class, the n // hold_out whose pixels' SHA-256 is
+            smallest are the test set.
+        look: how a file becomes an image; a request for another size changes its side.
+        outsiders: files that show people of no class.
+        hold_out: see `test`.
+    """
+
+    name: str
+    base: Path
+    class_names: tuple[str, ...]
+    train: Part
+    test: Part | None
+    look: Look
+    outsiders: Sequence[Path] = ()
+    hold_out: int = 6
+
+
+def read(listed: Listing, asked: Request) -> ImageData:
+    """The data set that is listed, decoded once.
+
+    Raises:
+        BenchError: files that cannot be read, unless the request says to leave them out; or then too little is left.
+    """
+    parts = [listed.train] + ([] if listed.test is None else [listed.test])
+    files = [file for part in parts for file in part.files] + list(listed.outsiders)
+    look = listed.look if asked.size is None else replace(listed.look, side=asked.size)
+    decoded = decode(files, listed.base, look, asked.keep)
+    _check_broken(decoded, files, listed.name, asked.skip_broken)
+    return _assemble(listed, decoded, files, asked)
+
+
+def _check_broken(decoded: Decoded, files: Sequence[Path], name: str, skip: bool) -> None:
+    if not decoded.broken or skip:
+        return
+    found = [f"{files[row]} {said}" for row, said in decoded.broken.items()]
+    if len(found) == 1:
+        raise BenchError(f"data set '{name}': {found[0]}, or leave it out with --skip-broken")
+    more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    said = "; ".join(found[:_NAMED]) + more
+    raise BenchError(
+        f"data set '{name}': {len(found)} of {len(files)} image files cannot be read: {said}. "
+        "Mend or remove them, or leave them out with --skip-broken"
+    )
+
+
+def _assemble(listed: Listing, decoded: Decoded, files: Sequence[Path], asked: Request) -> ImageData:
+    """The parts of the data set, without the broken files."""
+    labelled = listed.train if listed.test is None else _joined(listed.train, listed.test)
+    labels = torch.tensor(labelled.labels, dtype=torch.int64)
+    people = None if labelled.people is None else torch.tensor(labelled.people, dtype=torch.int64)
+    sound = torch.ones(len(files), dtype=torch.bool)
+    sound[list(decoded.broken)] = False
+    is_test = _test_rows(listed, labels, sound, decoded.marks)
+    known = sound[: len(labels)]
+    train, test = (known & ~is_test).nonzero().flatten(), (known & is_test).nonzero().flatten()
+    _check_left(listed, labels, train, test)
+    content = "" if asked.keep is None else _content(decoded.marks)
+    images = {"train": train, "test": test, "outsiders": sound[len(labels) :].nonzero().flatten() + len(labels)}
+    taken = {part: take(decoded.images, rows, asked.keep, content) for part, rows in images.items()}
+    found = {part: decoded.marks[rows.numpy()] for part, rows in images.items()}
+    return ImageData(
+        listed.name,
+        taken["train"],
+        labels[train],
+        taken["test"],
+        labels[test],
+        listed.class_names,
+        train_people=None if people is None else people[train],
+        test_people=None if people is None else people[test],
+        outsiders=taken["outsiders"] if listed.outsiders else None,
+        train_marks=found["train"],
+        test_marks=found["test"],
+        outsider_marks=found["outsiders"] if listed.outsiders else None,
+        left_out=tuple(files[row].relative_to(listed.base).as_posix() for row in decoded.broken),
+    )
+
+
+def _joined(one: Part, other: Part) -> Part:
+    people = None if one.people is None or other.people is None else [*one.people, *other.people]
+    return Part([*one.files, *other.files], [*one.labels, *other.labels], people)
+
+
+def _test_rows(listed: Listing, labels: Tensor, sound: Tensor, found: Marks) -> Tensor:
+    """(n,) bool of all labelled files."""
+    is_test = torch.zeros(len(labels), dtype=torch.bool)
+    if listed.test is not None:
+        is_test[len(listed.train.labels) :] = True
+        return is_test
+    for label in range(len(listed.class_names)):
+        rows = ((labels == label) & sound[: len(labels)]).nonzero().flatten().tolist()
+        is_test[_smallest(rows, marks.keys(found.exact[rows]), len(rows) // listed.hold_out)] = True
+    return is_test
+
+
+def _smallest(rows: Sequence[int], hashes: Iterable[bytes], count: int) -> LongTensor:
+    order = sorted(zip(hashes, rows, strict=True))
+    return torch.tensor([row for _, row in order[:count]], dtype=torch.int64)  # type: ignore[return-value]
+
+
+def _check_left(listed: Listing, labels: Tensor, train: Tensor, test: Tensor) -> None:
+    empty = sorted(set(range(len(listed.class_names))) - set(labels[train].tolist()))
+    if empty or not len(test):
+        what = f"no training image of class '{listed.class_names[empty[0]]}'" if empty else "no test image"
+        raise BenchError(f"data set '{listed.name}': {what} is left of {listed.base}; add images, or mend broken files")
+
+
+def _content(found: Marks) -> str:
+    """What names the images of all rows: the hash of their hashes."""
+    return hashlib.sha256(found.exact.tobytes()).hexdigest()

@@ -1,0 +1,72 @@
+"""COVIDx, chest X-rays, 64x64 grey, in the layout of COVID-Net; counts and classes differ by version"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data.dataset import DatasetFacts, FileDataset, not_found
+from bench.data.request import Request
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.data.listing import Listing
+
+FOLDER, PARTS = "covidx", ("train", "test")
+
+
+class CovidX(FileDataset):
+    """Chest X-rays of several collections (Wang et al., 2020). No paper here prints the size of its images."""
+
+    facts = DatasetFacts(
+        shape=(1, 64, 64),
+        is_public=True,
+        layout="covidx/{train,test}/*.png and covidx/{train,test}.txt, lines of PATIENT FILE CLASS SOURCE (COVID-Net)",
+        licence="of several sources, each with its own; most for research only",
+        candidates=3,
+    )
+
+    def missing(self, root: Path) -> list[Path]:
+        """The lists that are not there."""
+        return [path for part in PARTS if not os.path.isfile(path := root / FOLDER / f"{part}.txt")]
+
+    def listing(self, asked: Request) -> Listing:
+        """Both parts, patients as people. Raises BenchError."""
+        from bench.data.decoded import Look
+        from bench.data.listing import Listing, Part
+
+        if self.missing(asked.root):
+            raise not_found("covidx", "train.txt, test.txt, train/ and test/", asked.root / FOLDER, "build it there")
+        rows = {part: _rows(asked.root / FOLDER / f"{part}.txt") for part in PARTS}
+        classes = sorted({label for _, _, label in rows["train"]})
+        patients = {
+            who: number for number, who in enumerate(sorted({who for part in PARTS for who, _, _ in rows[part]}))
+        }
+        extra = sorted({label for _, _, label in rows["test"]} - set(classes))
+        if extra or len(classes) < 2:
+            what = f"test class '{extra[0]}' without training images" if extra else f"{len(classes)} class"
+            raise BenchError(f"data set 'covidx': {asked.root / FOLDER} has {what}; build it again")
+        train, test = (
+            Part(
+                [asked.root / FOLDER / part / file for _, file, _ in rows[part]],
+                [classes.index(label) for _, _, label in rows[part]],
+                [patients[who] for who, _, _ in rows[part]],
+            )
+            for part in PARTS
+        )
+        return Listing("covidx", asked.root / FOLDER, tuple(classes), train, test, Look(64, channels=1))
+
+
+def _rows(file: Path) -> list[tuple[str, str, str]]:
+    """Patient, file and class of each line; a file's name may have spaces. Raises BenchError."""
+    try:
+        lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchError(f"data set 'covidx': {file} cannot be read ({error}); build it again") from error
+    for number, words in enumerate(lines, start=1):
+        if len(words) < 4:
+            raise BenchError(
+                f"data set 'covidx': line {number} of {file} is not PATIENT FILE CLASS SOURCE; build it again"
+            )
+    return [(words[0], " ".join(words[1:-2]), words[-2]) for words in lines]

@@ -1,0 +1,53 @@
+"""ImageNet (ILSVRC 2012), 224x224 colour, 1,281,167 + 50,000 images, 1,000 classes"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data.dataset import DatasetFacts, FileDataset, not_found
+from bench.data.request import Request
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.data.listing import Listing
+
+
+class ImageNet(FileDataset):
+    """Photographs of a thousand kinds of things (Deng et al., 2009). The validation part, whose labels are public, is
+    the test."""
+
+    facts = DatasetFacts(
+        shape=(3, 224, 224),
+        is_public=True,
+        counts=(1_281_167, 50_000),
+        layout="imagenet/{train,val}/WNID/*, as torchvision unpacks it",
+        licence="non-commercial research and education, on registration",
+        candidates=300,
+    )
+    versions = ("subset",)
+
+    def missing(self, root: Path) -> list[Path]:
+        """The folders that are not there."""
+        return [path for part in ("train", "val") if not os.path.isdir(path := root / "imagenet" / part)]
+
+    def listing(self, asked: Request) -> Listing:
+        """Both trees; "-subset" if there are fewer images than were published."""
+        from bench.data.decoded import Look
+        from bench.data.folder import part, scan
+        from bench.data.listing import Listing
+
+        tree = asked.root / "imagenet"
+        if self.missing(asked.root):
+            raise not_found("imagenet", "train/WNID/* and val/WNID/*", tree, "register, fetch and unpack it there")
+        train, val = scan(tree / "train", "imagenet"), scan(tree / "val", "imagenet")
+        if sorted(train) != sorted(val) or len(train) < 2 or not all(train.values()):
+            raise BenchError(
+                f"data set 'imagenet': {tree / 'train'} has {len(train)} classes and {tree / 'val'} {len(val)}; "
+                "expected the same ones, 2 or more, with training images in each"
+            )
+        names = tuple(train)
+        parts = part(train, names), part(val, names)
+        whole = (len(parts[0].files), len(parts[1].files)) == self.facts.counts
+        return Listing("imagenet" if whole else "imagenet-subset", tree, names, *parts, Look(224))

@@ -1,0 +1,49 @@
+"""USPS, 16x16 grey, 7,291 + 2,007 images, 10 classes"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from bench.data.dataset import Dataset, DatasetFacts
+from bench.data.images import ImageData
+
+
+class Usps(Dataset):
+    """Handwritten digits of postcodes (Hull, 1994), in torchvision's layout or as one NumPy archive."""
+
+    facts = DatasetFacts(
+        shape=(1, 16, 16),
+        class_names=tuple("0123456789"),
+        is_public=True,
+        counts=(7_291, 2_007),
+        layout="usps.bz2, usps.t.bz2 (torchvision), or usps.npz: then usps-npz",
+        licence="no licence is stated",
+        prior="pen",
+        cross="mnist",
+        teachers=100,
+        augments_psg=True,
+    )
+    versions = ("npz",)
+
+    def files(self, root: Path) -> list[Path]:
+        """The two archives of torchvision; the NumPy one where only that is there."""
+        return [root / "usps.npz"] if self._is_npz(root) else [root / "usps.bz2", root / "usps.t.bz2"]
+
+    def load(self, root: Path, download: bool) -> ImageData:
+        """From usps.bz2 and usps.t.bz2, else from usps.npz with {train,test}_{images,labels}, then named "usps-npz".
+
+        Raises:
+            BenchError: missing or corrupt files.
+        """
+        if not download and self._is_npz(root):
+            from bench.data.npz import load_npz
+
+            return replace(load_npz(root / "usps.npz", "usps-npz"), class_names=self.facts.class_names)
+        from bench.data.torchvision_files import load_arrays
+
+        return load_arrays("usps", "USPS", self, root, download)
+
+    def _is_npz(self, root: Path) -> bool:
+        return not os.path.isfile(root / "usps.bz2") and os.path.isfile(root / "usps.npz")

@@ -1,0 +1,174 @@
+"""Image files decoded once: shared, whole or not at all, never believed when they are broken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bench import data
+from bench.data import rows
+from bench.errors import BenchError
+from bench.pipeline.material import Wanted, kept_in, load_material
+from bench.storage.store import inspect
+
+ROOT = Path(__file__).resolve().parents[2]
+LOAD = """
+import sys
+from pathlib import Path
+from bench.pipeline.material import Wanted, load_material
+print(load_material(Wanted(sys.argv[1], "iid", out=Path(sys.argv[2]))).data.fingerprint)
+"""
+
+
+def noise(folder: Path, count: int, side: int = 24, seed: int = 0) -> Path:
+    """`count` colour PNG files in two class folders."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        file = folder / "ab"[number % 2] / f"{number:04}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(file)
+    return folder
+
+
+def start(folder: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", LOAD, f"imagefolder:{folder}@24", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def steps(out: Path) -> list[Path]:
+    return list(out.glob("steps/decoded/[0-9a-f]*"))
+
+
+def test_decoded_images_are_those_that_are_decoded_each_time(tmp_path: Path) -> None:
+    name = f"imagefolder:{noise(tmp_path / 'in', 40)}@16"
+    plain, kept = data.load(name), data.load(name, keep=kept_in(tmp_path / "out"))
+    again = data.load(name, keep=kept_in(tmp_path / "out"))
+    assert plain.fingerprint == kept.fingerprint == again.fingerprint
+    assert len(steps(tmp_path / "out")) == 1 and inspect(steps(tmp_path / "out")[0])[0] == []
+
+
+def test_files_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, keep = f"imagefolder:{noise(tmp_path / 'in', 14)}", kept_in(tmp_path / "out")
+    first = data.load(name, keep=keep)
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("decoded again"))
+    assert data.load(name, keep=keep).fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize("change", ["content", "size", "one more"])
+def test_what_images_depend_on_makes_them_anew(tmp_path: Path, change: str) -> None:
+    folder, keep = noise(tmp_path / "in", 14), kept_in(tmp_path / "out")
+    before = data.load(f"imagefolder:{folder}", keep=keep)
+    if change == "content":
+        Image.new("RGB", (24, 24), (1, 2, 3)).save(folder / "a" / "0000.png")
+    elif change == "one more":
+        Image.new("RGB", (24, 24), (1, 2, 3)).save(folder / "a" / "9999.png")
+    after = data.load(f"imagefolder:{folder}@{16 if change == 'size' else 32}", keep=keep)
+    assert after.fingerprint != before.fingerprint and len(steps(tmp_path / "out")) == 2
+
+
+def test_writing_to_the_images_changes_no_file(tmp_path: Path) -> None:
+    name, keep = f"imagefolder:{noise(tmp_path / 'in', 14)}", kept_in(tmp_path / "out")
+    first = data.load(name, keep=keep)
+    before = first.fingerprint
+    first.train_images.zero_()
+    assert data.load(name, keep=keep).fingerprint == before
+
+
+def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
+    small = load_material(Wanted(name, "iid"))
+    monkeypatch.setattr(rows, "LARGE", 1)
+    large = load_material(Wanted(name, "iid", out=tmp_path / "out"))
+    assert list((tmp_path / "out" / "steps" / "image-rows").glob("[0-9a-f]*"))
+    assert torch.equal(small.private[0], large.private[0]) and torch.equal(small.private[1], large.private[1])
+    assert torch.equal(small.aux, large.aux) and small.data.fingerprint == large.data.fingerprint
+
+
+def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
+    folder, out = noise(tmp_path / "in", 1500, 96), tmp_path / "out"
+    process = start(folder, out)
+    until = time.monotonic() + 60
+    while not list(out.glob("steps/decoded/.making-*/images.u8")) and time.monotonic() < until:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if steps(out):
+        pytest.skip("the machine decoded everything before the kill")
+    assert list(out.glob("steps/decoded/.making-*"))
+    again = start(folder, out)
+    printed, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert printed.strip() == data.load(f"imagefolder:{folder}@24").fingerprint
+    assert len(steps(out)) == 1 and not list(out.glob("steps/decoded/.making-*"))
+
+
+def test_two_runs_at_once_decode_once_and_agree(tmp_path: Path) -> None:
+    folder, out = noise(tmp_path / "in", 400, 64), tmp_path / "out"
+    both = [start(folder, out) for _ in range(2)]
+    printed = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert printed[0][0] == printed[1][0] and len(steps(out)) == 1
+    assert sum("decode images: 400 of 400" in errors for _, errors in printed) == 1
+
+
+def spoil(folder: Path, count: int) -> list[Path]:
+    """The first files made unreadable: empty, cut in half, or no image at all."""
+    bad = sorted(folder.rglob("*.png"))[:count]
+    for number, file in enumerate(bad):
+        content = file.read_bytes()
+        file.write_bytes([b"", content[: len(content) // 2], b"hello"][number % 3])
+    return bad
+
+
+def test_broken_files_are_all_named_in_one_line(tmp_path: Path) -> None:
+    bad = spoil(noise(tmp_path, 60), 13)
+    with pytest.raises(BenchError) as caught:
+        data.load(f"imagefolder:{tmp_path}")
+    message = str(caught.value)
+    assert "\n" not in message and "13 of 60 image files" in message and "--skip-broken" in message
+    assert sum(str(file) in message for file in bad) == 10 and "and 3 more" in message
+
+
+def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    noise(tmp_path, 60)
+    whole = data.load(f"imagefolder:{tmp_path}")
+    bad = spoil(tmp_path, 4)
+    found = data.load(f"imagefolder:{tmp_path}", skip_broken=True)
+    assert set(found.left_out) == {file.relative_to(tmp_path).as_posix() for file in bad}
+    assert len(found.train_labels) + len(found.test_labels) == 56
+    kept = {image.numpy().tobytes() for image in torch.cat([found.train_images, found.test_images])}
+    assert kept < {image.numpy().tobytes() for image in torch.cat([whole.train_images, whole.test_images])}
+
+
+def test_a_class_of_broken_files_is_refused(tmp_path: Path) -> None:
+    noise(tmp_path, 60)
+    for file in (tmp_path / "b").iterdir():
+        file.write_bytes(b"")
+    with pytest.raises(BenchError, match="no training image of class 'b' is left"):
+        data.load(f"imagefolder:{tmp_path}", skip_broken=True)
+
+
+def test_the_command_refuses_or_leaves_out_and_says_so(
+    tmp_path: Path, bench: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    (bad,) = spoil(noise(tmp_path / "in", 60), 1)
+    command = ("run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens")
+    command += ("--dataset", f"imagefolder:{tmp_path / 'in'}", "--size", 16)
+    done = bench(*command)
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) <= 2 and str(bad) in done.stderr
+    done = bench(*command, "--skip-broken")
+    assert done.returncode == 0, done.stderr
+    assert "1 broken image files left out: a/0000.png" in done.stderr
+    assert list((tmp_path / "runs" / "leaderboards").glob("imagefolder-in-16.csv"))
