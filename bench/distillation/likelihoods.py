@@ -43,7 +43,7 @@ def gradient_log_likelihood(answers: Tensor, expected: Tensor, beta: float, sigm
 
     Args:
         answers: (n, c) rows.
-        expected: (n, c, c), the answer without noise where the teacher is sure of r, for every r.
+        expected: (n, c, c) or (1, c, c), the answer without noise where the teacher is sure of r, for every r.
         beta: norm of an answer without noise.
         sigma: noise over beta, >= 0.
     """
@@ -56,13 +56,21 @@ def gradient_log_likelihood(answers: Tensor, expected: Tensor, beta: float, sigm
 def expected_gradients(gradient: Callable[[Tensor, Tensor], Tensor], ours: Tensor) -> Tensor:
     """(n, c, c): row r is what a teacher that is sure of class r would answer, without noise.
 
+    Such a teacher is the same to all other classes, of which top-k keeps some: the mean over which of them.
+
     Args:
         gradient: (n, c) student's and (n, c) teacher's logits to (n, c) bounded gradients.
         ours: (n, c) the student's logits.
     """
     classes = ours.shape[1]
     sure = torch.full((classes, classes), (1 - SURE) / (classes - 1), device=ours.device).fill_diagonal_(SURE)
-    return torch.stack([gradient(ours, sure[r].log().expand_as(ours)) for r in range(classes)], 1)
+    rows = torch.stack([gradient(ours, sure[r].log().expand_as(ours)) for r in range(classes)], 1)
+    # Where the student is flat, the others are tied, and top-k keeps those that happen to come first
+    tied = ours.amax(1) == ours.amin(1)
+    own = torch.diagonal(rows, dim1=1, dim2=2)
+    others = (rows.sum(2) - own) / (classes - 1)
+    even = others[:, :, None].expand_as(rows) + torch.diag_embed(own - others)
+    return torch.where(tied[:, None, None], even, rows)
 
 
 def likelihood_loss(logits: Tensor, log_likelihood: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from bench.distillation.transcription_options import (
     CHILDREN,
     CHOICE,
     FEW_CLEAR_ANSWERS,
+    FLAT_QUESTIONS,
     FROM_A_PRIOR,
     JITTER,
     ONE_CYCLE,
@@ -57,7 +58,7 @@ GAMMA = 0.1
 class WorkingDpdfd(TranscriptionOptions):
     """Few images with little noise each, asked about once."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -76,6 +77,7 @@ class WorkingDpdfd(TranscriptionOptions):
         ),
         REPLAY,
         ONE_CYCLE,
+        FLAT_QUESTIONS,
         FEW_CLEAR_ANSWERS,
         Departure(
             "plain distillation instead of the decoupled loss",
@@ -99,6 +101,8 @@ class WorkingDpdfd(TranscriptionOptions):
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
+    asked_at: Literal["flat", "student"] = "flat"
+    """The output at which the gradient is taken: all classes equally likely, or the student's."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Synthetic images, or direct training on the private ones, without replay (Table 4)."""
     direct_iterations: Size[int] = 600
@@ -171,14 +175,15 @@ class WorkingDpdfd(TranscriptionOptions):
         Args:
             ours: (n, c) the student's logits.
         """
+        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
         bounded, sigma = partial(self._bounded_gradient, bound=parameters.beta), parameters.sigma
         if self.teachers:
-            g, sigma = ensemble.noisy_mean(ours, phi_t(images), bounded, parameters, noise), sigma / self.teachers
+            g, sigma = ensemble.noisy_mean(at, phi_t(images), bounded, parameters, noise), sigma / self.teachers
         else:
-            g = gaussian_rows(bounded(ours, phi_t(images)), sigma * parameters.beta, noise)
+            g = gaussian_rows(bounded(at, phi_t(images)), sigma * parameters.beta, noise)
         if self.reading == "printed":
-            return ours.softmax(1) - GAMMA * g
-        return gradient_log_likelihood(g, expected_gradients(bounded, ours), parameters.beta, sigma)
+            return at.softmax(1) - GAMMA * g
+        return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, sigma)
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, bound: float) -> Tensor:
         """Lines 5 to 7, of plain distillation: (B, c) rows of norm at most C."""

@@ -43,6 +43,7 @@ from bench.distillation.transcription_options import (
     CHILDREN,
     CHOICE,
     FEW_CLEAR_ANSWERS,
+    FLAT_QUESTIONS,
     FROM_A_PRIOR,
     JITTER,
     ONE_CYCLE,
@@ -67,7 +68,7 @@ GAMMA = 0.1
 class WorkingDpsd(TranscriptionOptions):
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 4
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -94,6 +95,7 @@ class WorkingDpsd(TranscriptionOptions):
             "teacher the entries left out tell as much as those kept",
             worth=CANDIDATES_WORTH,
         ),
+        FLAT_QUESTIONS,
         FEW_CLEAR_ANSWERS,
         Departure(
             "data mode: plain distillation (Hinton et al., 2015) instead of Eq. 2's (`--method.loss dkd`)",
@@ -121,6 +123,8 @@ class WorkingDpsd(TranscriptionOptions):
     """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
+    asked_at: Literal["flat", "student"] = "flat"
+    """The output at which Eq. 3's gradient is taken: all classes equally likely, or the student's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,11 +172,12 @@ class WorkingDpsd(TranscriptionOptions):
             if self.reading == "printed":
                 return F.one_hot(o, ours.shape[1]).float().log()
             return response_log_likelihood(o, allowed, parameters.answer_epsilon)
+        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
         bounded = partial(self._bounded_gradient, parameters=parameters)
-        g = gaussian_rows(bounded(ours, theirs), parameters.sigma * parameters.beta, noise)
+        g = gaussian_rows(bounded(at, theirs), parameters.sigma * parameters.beta, noise)
         if self.reading == "printed":
-            return ours.softmax(1) - GAMMA * g
-        return gradient_log_likelihood(g, expected_gradients(bounded, ours), parameters.beta, parameters.sigma)
+            return at.softmax(1) - GAMMA * g
+        return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, parameters.sigma)
 
     @property
     def _loss(self) -> Loss:

@@ -97,7 +97,7 @@ def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float)
         0.01 * torch.stack([towards(int(c)) for c in r]), sigma * 0.01, torch.Generator().manual_seed(0)
     )
     found = answers(
-        smoke(), torch.zeros(40, CLASSES), 9 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma)
+        smoke(), torch.randn(40, CLASSES), 9 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma)
     )
     means = torch.stack([towards(c) for c in range(CLASSES)])
     by_hand = -(sent[:, None] / 0.01 - means).square().sum(2) / (2 * max(sigma, LEAST_SIGMA) ** 2)
@@ -105,18 +105,20 @@ def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float)
     assert torch.allclose(found, by_hand, atol=2e-3, rtol=0.03)
 
 
-def test_the_printed_reading_is_equation_6s_target() -> None:
-    """y = p - 0.1 beta g / (||g|| + h), g the gradient of plain distillation at the student's output."""
+@pytest.mark.parametrize("at", ["flat", "student"])
+def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_at(at: Any) -> None:
+    """y = p - 0.1 beta g / (||g|| + h), g the gradient of plain distillation at the flat output, or the student's."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
-    g = gradient_at_output(kd_loss, ours, theirs)
-    by_hand = ours.softmax(1) - 0.1 * 0.01 * g / (g.norm(dim=1, keepdim=True) + 1e-4)
-    found = answers(smoke(reading="printed"), ours, theirs, PARAMETERS)
+    output = ours if at == "student" else torch.zeros_like(ours)
+    g = gradient_at_output(kd_loss, output, theirs)
+    by_hand = output.softmax(1) - 0.1 * 0.01 * g / (g.norm(dim=1, keepdim=True) + 1e-4)
+    found = answers(smoke(reading="printed", asked_at=at), ours, theirs, PARAMETERS)
     assert torch.allclose(found, by_hand, atol=1e-7)
 
 
-@pytest.mark.parametrize("given", [{}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
-@pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.75), (1000.0, 0.0)])
+@pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
+@pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
 def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
     given: dict[str, str], sigma: float, right: float
 ) -> None:
@@ -125,6 +127,15 @@ def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
     found = answers(smoke(**given), ours, 6 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma))
     share = float((found.argmax(1) == r).float().mean())
     assert share >= right if right else (share < 0.4 and float(found.min()) > -0.1)
+
+
+def test_a_flat_question_says_nothing_of_the_student() -> None:
+    torch.manual_seed(6)
+    theirs = torch.randn(30, CLASSES) * 3
+    one, other = torch.randn(2, 30, CLASSES)
+    assert torch.equal(answers(smoke(), one, theirs, PARAMETERS), answers(smoke(), other, theirs, PARAMETERS))
+    by_student = [answers(smoke(asked_at="student"), ours, theirs, PARAMETERS) for ours in (one, other)]
+    assert not torch.allclose(*by_student)
 
 
 @pytest.mark.parametrize("loss", ["kd", "dkd"])
@@ -227,8 +238,9 @@ def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
         {"questions": "60"},
         {"rounds": "4"},
         {"k": "2"},
-        {"loss": "dkd"},
+        {"loss": "dkd", "asked_at": "student"},
         {"bound": "clip"},
+        {"asked_at": "student"},
         {"prior": "noise"},
         {"prior": "generator"},
         {"evolve": "0"},

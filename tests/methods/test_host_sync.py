@@ -141,11 +141,11 @@ PRINTED: list[tuple[str, dict[str, str]]] = [
     *[("dpdfd", given) for given in ({}, {"bound": "clip"}, TERMS, {"teachers": "2"})],
     *[("fed-dpsd", {"mode": mode, "noise_by": by}) for mode in ("data", "label") for by in ("server", "client")],
 ]
-GENERATOR, PAPER = {"prior": "generator"}, {"reading": "printed"}
+GENERATOR, STUDENT, PAPER = {"prior": "generator"}, {"asked_at": "student"}, {"reading": "printed"}
 WORKING: list[tuple[str, dict[str, str]]] = [
     *[("dpsd", {"mode": mode} | given) for mode in ("data", "label") for given in ({}, PAPER)],
-    *[("dpsd", given) for given in (GENERATOR, {"bound": "clip"}, {"jitter": "off"})],
-    *[("dpdfd", given) for given in ({}, {"bound": "clip"}, PAPER, {"teachers": "2"})],
+    *[("dpsd", given) for given in (GENERATOR, STUDENT, {"bound": "clip"}, {"jitter": "off"})],
+    *[("dpdfd", given) for given in ({}, {"bound": "clip"}, PAPER, STUDENT, {"teachers": "2"})],
     *[("fed-dpsd", {"mode": mode, "noise_by": by}) for mode in ("data", "label") for by in ("server", "client")],
     *[("fed-dpsd", {"mode": mode} | PAPER) for mode in ("data", "label")],
     *[("dp-dfd", given) for given in ({}, PAPER, GENERATOR)],
