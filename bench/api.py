@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -388,15 +389,20 @@ class AttackerKnowledge:
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
         labels: (n,) int64, their true classes.
-        population: (images, labels) of the same distribution, in no training records, those of the references included.
+        load_population: makes `population`, which may be large, for those who look at it.
         references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
             "teacher": networks trained like the undefended teacher; "student": those converted as the target was.
     """
 
     images: Tensor
     labels: Tensor
-    population: tuple[Tensor, Tensor]
+    load_population: Callable[[], tuple[Tensor, Tensor]]
     references: Callable[[int, Literal["teacher", "student"]], list[Reference]]
+
+    @cached_property
+    def population(self) -> tuple[Tensor, Tensor]:
+        """(images, labels) of the same distribution, in no training records, those of the references included."""
+        return self.load_population()
 
 
 @runtime_checkable

@@ -497,7 +497,7 @@ def toy_knowledge(access: Access) -> AttackerKnowledge:
             for i, members in enumerate(inside)
         ]
 
-    return AttackerKnowledge(images.float() / 255, labels, (others.float() / 255, classes), references)
+    return AttackerKnowledge(images.float() / 255, labels, lambda: (others.float() / 255, classes), references)
 
 
 def weights(module: nn.Module) -> list[Tensor]:

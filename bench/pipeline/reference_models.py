@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -41,24 +39,6 @@ def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) 
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
-class _Knowledge(AttackerKnowledge):
-    """What an attacker holds, the population as floats only for those who look at it: it may be large."""
-
-    def __init__(
-        self, asked: Challenge, device: torch.device, references: Callable[[int, Kind], list[Reference]]
-    ) -> None:
-        self.__dict__["images"] = to_float(asked.images).to(device)  # the class is frozen
-        self.__dict__["labels"] = asked.labels.to(device)
-        self.__dict__["references"] = references
-        self.__dict__["_population"] = (asked.population, device)
-
-    @cached_property
-    def population(self) -> tuple[Tensor, Tensor]:
-        """As in what it extends."""
-        (images, labels), device = self.__dict__["_population"]
-        return to_float(images).to(device), labels.to(device)
-
-
 class ReferenceModels:
     """Trains the models that attacks ask for, each step made once and kept; remembers how long they took.
 
@@ -86,7 +66,12 @@ class ReferenceModels:
         def references(count: int, kind: Kind) -> list[Reference]:
             return self._references(count, "teacher" if of == "teacher" else kind)
 
-        return _Knowledge(asked, device, references)
+        def population() -> tuple[Tensor, Tensor]:
+            images, labels = asked.population
+            return to_float(images).to(device), labels.to(device)
+
+        images, labels = to_float(asked.images).to(device), asked.labels.to(device)
+        return AttackerKnowledge(images, labels, population, references)
 
     def _references(self, count: int, kind: Kind) -> list[Reference]:
         data, found = self._job.material.data, []

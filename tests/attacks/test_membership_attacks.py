@@ -73,7 +73,7 @@ def world(known: Tensor, members: Tensor, population: int = 0) -> AttackerKnowle
 
     labels = torch.zeros(n, dtype=torch.int64)
     others = (cards(population, n), torch.zeros(population, dtype=torch.int64))
-    return AttackerKnowledge(cards(n), labels, others, references)
+    return AttackerKnowledge(cards(n), labels, lambda: others, references)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -367,7 +367,7 @@ def test_scores_of_views_are_averaged() -> None:
         knowledge = AttackerKnowledge(
             seen,
             labels,
-            (images[:0], labels[:0]),
+            lambda: (images[:0], labels[:0]),
             lambda count, _: [Reference(net, one) for net, one in zip(nets[1:], members, strict=True)],
         )
         lira = Lira(references=4, views=kind)  # type: ignore[arg-type]
@@ -568,7 +568,7 @@ def memory() -> tuple[dict[str, Target], AttackerKnowledge, Tensor]:
     }
     references = [Reference(target(memorise(x[one], labels[one], 10 + i, 80)), one) for i, one in enumerate(inside)]
     population = (others.float() / 255, classes)
-    return targets, AttackerKnowledge(x, labels, population, lambda count, _: references[:count]), member
+    return targets, AttackerKnowledge(x, labels, lambda: population, lambda count, _: references[:count]), member
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
