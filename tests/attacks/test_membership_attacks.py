@@ -442,9 +442,12 @@ def test_suspects_are_not_their_own_population() -> None:
     attack = Rmia(gamma=1.0)
     clean = attack.infer(table(binary(own)), knowledge, context()).scores
     assert torch.equal(
-        attack.infer(table(binary(own)), dataclasses.replace(knowledge, population=mixed), context()).scores, clean
+        attack.infer(
+            table(binary(own)), dataclasses.replace(knowledge, load_population=lambda: mixed), context()
+        ).scores,
+        clean,
     )
-    only = dataclasses.replace(knowledge, population=(knowledge.images, knowledge.labels))
+    only = dataclasses.replace(knowledge, load_population=lambda: (knowledge.images, knowledge.labels))
     with pytest.raises(RunFailed, match="population"):
         attack.infer(table(binary(own)), only, context())
 
