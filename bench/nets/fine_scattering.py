@@ -58,8 +58,11 @@ class FineScattering(nn.Module):
         """(n, c, h, w) to (n, 81 c, h // 4, w // 4), the maps of the first channel first."""
         n, channels = images.shape[:2]
         x = images.float().flatten(0, 1)[:, None]
-        size = self.at_once * (1 if x.device.type == "cpu" else ON_ACCELERATOR)
-        maps = torch.cat([self._maps(part) for part in x.split(size)])
+        if torch.compiler.is_compiling():  # a program's number of images is not known when it is written
+            maps = self._maps(x)
+        else:
+            size = self.at_once * (1 if x.device.type == "cpu" else ON_ACCELERATOR)
+            maps = torch.cat([self._maps(part) for part in x.split(size)])
         return maps.unflatten(0, (n, channels)).flatten(1, 2)
 
     def _maps(self, x: Tensor) -> Tensor:

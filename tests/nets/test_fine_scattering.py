@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from bench import nets
+from bench.bundle.program import write_program
 from bench.errors import BenchError
 from bench.nets.fine_scattering import MAPS, FineScattering
 
@@ -82,6 +84,11 @@ def test_a_mirror_image_has_the_same_mirrored_features_alone() -> None:
         network = nets.build(name, (3, 16, 16), 4).eval()
         differ.append(float((network.features(images) - network.features(images.flip(-1))).detach().abs().max()))
     assert differ[1] < 1e-4 < differ[0]
+
+
+def test_a_release_of_it_is_written_as_a_program(tmp_path: Path) -> None:
+    network = nets.build("wavelet-linear-mirrored", (3, 16, 16), 4).eval().requires_grad_(False)
+    assert write_program(tmp_path / "student.pt2", network, (3, 16, 16))
 
 
 def test_sizes_it_cannot_take_are_refused() -> None:
