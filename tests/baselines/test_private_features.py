@@ -12,12 +12,12 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from dp_accounting.pld import PLDAccountant
 from torch import Tensor, nn
 
-from baselines.private_features.private_features import PrivateFeatures
-from baselines.private_features.spending import Spending, calibrated
+from baselines.private_features import PrivateFeatures
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure, default_variant
 from bench.dp_training.fixed_features import kept_features, unit_rows
+from bench.dp_training.head_accounting import Spending, calibrated
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget

@@ -1,1 +1,0 @@
-"""The parts of `private_features.py`."""
