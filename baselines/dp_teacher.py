@@ -1,19 +1,21 @@
-"""A teacher trained by DP-SGD, then a data-free conversion for nothing: what all that add noise later compare with.
+"""A teacher trained privately, then a data-free conversion for nothing: what all that add noise later compare with.
 
 Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1, with the bounded activations
 of Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021; then
 distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2019.
 
-1. A teacher of its own, the network `network`, is trained on the private records by DP-SGD (`bench.dp_training`).
+1. A teacher of its own, the network `network`, is trained on the private records by DP-SGD (`bench.dp_training`); with
+   `teacher private-features` it is that baseline's linear layer on fixed features instead, at its defaults.
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, freely and
-   without noise (`bench/distillation/data_free_kd.py`).
+   without noise (`bench/distillation/data_free_kd.py`). `conversion transcribe` asks it about drawings of a prior and
+   their children, and the student learns its soft answers (`bench/distillation/soft_transcription.py`).
 
 The undefended teacher of the run is used for nothing: not asked, not distilled, not compared with.
 
-Privacy. Step 1 is T Poisson-sampled Gaussians of one multiplier, for one private record added or removed; step 2 is
-post-processing and costs nothing. Claim and account are the same number, so that `--account` makes no difference. The
-noise (`--solve sigma`) or T (`--solve steps`) is calibrated on the bench's accountant. The number of private records is
-taken as public. Choosing hyper-parameters is in no epsilon.
+Privacy. Step 1 is T Poisson-sampled Gaussians of one multiplier, for one private record added or removed, or what
+`private-features` says of its own; step 2 is post-processing and costs nothing. Claim and account are the same number,
+so that `--account` makes no difference. The noise (`--solve sigma`) or T (`--solve steps`) is calibrated on the bench's
+accountant. The number of private records is taken as public. Choosing hyper-parameters is in no epsilon.
 
 Differs from the paper:
 - There is no one paper; each part is one paper's with its settings, the combination the bench's.
@@ -23,20 +25,23 @@ Differs from the paper:
 - Images enter the private network as `mean` and `std`, public constants, scale them; the papers do not say.
 - The conversion keeps a replay buffer of balanced images, augments them, and draws strokes of a pen on digits and
   MNIST.
+- Another teacher and another conversion, of this project.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
+from bench.distillation.soft_transcription import SoftTranscription
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
+from bench.dp_training.feature_training import FeatureTraining
 from bench.dp_training.private_classifier import FALLING_RATE
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
@@ -55,7 +60,7 @@ class DpTeacher:
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"steps": 3, "batch": 256, "rounds": 2, "images_per_round": 16, "student_steps": 2,
-                  "generator_steps": 1},
+                  "generator_steps": 1, "questions": 48, "taught_steps": 6},
         "quick": {"steps": 600, "batch": 1024, "rounds": 40, "images_per_round": 256, "student_steps": 30,
                   "generator_steps": 3},
     }  # fmt: skip
@@ -73,8 +78,10 @@ class DpTeacher:
         ),
     )
 
-    conversion: Literal["distil", "none"] = "distil"
-    """The private teacher is distilled into the student by generated images, or released itself (none)."""
+    teacher: Literal["dp-sgd", "private-features"] = "dp-sgd"
+    """The private teacher: a network trained by DP-SGD, or a linear layer on fixed features, at its own defaults."""
+    conversion: Literal["distil", "transcribe", "none"] = "distil"
+    """The student learns by generated images, or by questions of a prior; or the private teacher itself is released."""
     network: Size[str] = "tanh-cnn"
     """The private teacher's network; one without batch normalisation, such as tanh-cnn, relu-cnn, tanh-vgg."""
     batch: Size[int] = 512
@@ -117,11 +124,16 @@ class DpTeacher:
     """Distillation: learning rate of the student, falling to 0 along a cosine."""
     generator: Literal["auto", "upsample", "strokes"] = "auto"
     """Distillation: upsampling convolutions, pen strokes, or strokes on digits and mnist alone (auto)."""
+    questions: Size[int] = 60_000
+    """Transcription: images that the private teacher is asked about."""
+    taught_steps: Size[int] = 2400
+    """Transcription: steps of the student."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
         self._training()
         self._distillation()
+        self._transcription()
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit and an unknown network, before anything is trained."""
@@ -130,16 +142,28 @@ class DpTeacher:
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is used for nothing."""
+        if self.teacher == "private-features":
+            release = FeatureTraining(steps=min(FeatureTraining.steps, self.steps)).convert(
+                teacher, student, budget, ctx
+            )
+        else:
+            release = self._by_dp_sgd(teacher, budget, ctx)
+        if self.conversion == "none":
+            return release
+        model = cast(Classifier, release.student)
+        if self.conversion == "transcribe":
+            release.student, release.synthetic = self._transcription().teach(model, teacher, student, ctx)
+        else:
+            made = distil(model, teacher.dataset, teacher.shape, teacher.classes, student, self._distillation(), ctx)
+            release.student, release.generator, release.synthetic = made
+        release.arch = student
+        return release
+
+    def _by_dp_sgd(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
         private, network = private_records(teacher), self._network(teacher)
         parameters = calibrate(self._training().parameters(len(private[0])), budget)
         train(network, self.network, private, self._training(), parameters, ctx, "DP-SGD")
-        release = self._release(network, parameters, budget)
-        if self.conversion == "none":
-            return release
-        made = distil(network, teacher.dataset, teacher.shape, teacher.classes, student, self._distillation(), ctx)
-        release.student, release.generator, release.synthetic = made
-        release.arch = student
-        return release
+        return self._release(network, parameters, budget)
 
     def _release(self, network: Classifier, parameters: DpSgdParameters, budget: Budget) -> Release:
         claim = parameters.claim(budget.delta, SOURCE)
@@ -177,3 +201,6 @@ class DpTeacher:
             rate_student=self.rate_student,
             generator=self.generator,
         )
+
+    def _transcription(self) -> SoftTranscription:
+        return SoftTranscription(self.questions, self.taught_steps)

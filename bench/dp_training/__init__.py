@@ -5,5 +5,7 @@
 - `private_gradient`: one such gradient of any network and loss, for private critics and gradient matching.
 - `synthetic_data`: a student trained on what a private generator draws, and on nothing else.
 - `label_privacy`: randomised labels and what they cost; `noisy_label_training`: training on them.
+- `feature_training`: a linear layer on features that no data went into, trained on all private records at once; of
+  `fixed_features`, `whitening`, `linear_head` and `head_accounting`.
 - `records`: the private records themselves.
 """

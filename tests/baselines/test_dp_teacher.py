@@ -204,3 +204,17 @@ def test_without_noise_the_student_comes_near_its_teacher(tmp_path: Path) -> Non
 
     teacher = accuracy("none")
     assert teacher > 0.9 and accuracy("distil") > teacher - 0.1
+
+
+@pytest.mark.parametrize("kind", ["dp-sgd", "private-features"])
+@pytest.mark.parametrize("conversion", ["distil", "transcribe"])
+def test_either_private_teacher_teaches_for_free(kind: str, conversion: str) -> None:
+    alone, taught = _taught(kind, "none"), _taught(kind, conversion)
+    assert taught.arch == "datalens" and alone.arch != "datalens"
+    assert taught.ledger.to_json() == alone.ledger.to_json() and taught.claim == alone.claim
+
+
+def _taught(kind: str, conversion: str) -> Release:
+    torch.manual_seed(0)
+    method = configure(DpTeacher, "smoke", {"teacher": kind, "conversion": conversion}, "method", "printed")
+    return method.convert(toy(), "datalens", Budget(3.0), context(0))

@@ -70,6 +70,10 @@ SAMPLED: list[tuple[str, Options]] = [
     ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
     ("class-moments", {}),
     ("class-moments", {"second_moments": "per-class"}),
+    ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}),
+    ("private-features", {}),
+    ("private-features", {"whitened": "maps"}),
+    ("private-features", {"whitening": "public", "mirrored": "yes"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 

@@ -1,0 +1,104 @@
+"""A student taught by the soft answers of a classifier that may be asked freely, in the loop of `transcription`.
+
+For a classifier that is private itself: whatever is made of its answers is post-processing. It is asked about drawings
+of a prior and their children, balanced and where the student is unsure; its logits are divided by a temperature at
+which its answers to drawings have a mean entropy of `ENTROPY`, since a clipped and noisy head says nothing by the size
+of its logits; and the student descends the divergence from these answers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bench import validate
+from bench.api import Context, Teacher
+from bench.distillation.image_source import image_source
+from bench.distillation.questions import as_bytes, logits_of
+from bench.distillation.transcription import Transcription
+
+ENTROPY = 0.6
+"""Nats; of few classes at most half of the largest there is."""
+DRAWINGS = 2000
+"""That the temperature is taken of."""
+COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
+
+
+@dataclass(frozen=True)
+class SoftTranscription:
+    """How a student is taught; public.
+
+    Attributes:
+        questions: images that the classifier is asked about.
+        steps: of the student; 0 = as `Transcription` has it.
+        choose, evolve: candidates for each question, and the share of children among them.
+        rate: the student's largest learning rate.
+        prior: where fresh images come from; "auto" = the data set's own prior.
+    """
+
+    questions: int = 60_000
+    steps: int = 2400
+    choose: float = 2.0
+    evolve: float = 0.5
+    rate: float = 2e-3
+    prior: str = "auto"
+
+    rounds = 0
+    jitter = "auto"
+    replay = True
+
+    def __post_init__(self) -> None:
+        validate.at_least(self, 1, "questions", "choose")
+        validate.at_least(self, 0, "steps", "evolve")
+        validate.below(self, 1, "evolve")
+        validate.positive(self, "rate")
+
+    @property
+    def student_steps(self) -> int:
+        """Read by `Transcription.of`."""
+        return self.steps
+
+    @property
+    def gamma_s(self) -> float:
+        """Read by `Transcription.of`."""
+        return self.rate
+
+    def teach(self, model: nn.Module, teacher: Teacher, student: str, ctx: Context) -> tuple[nn.Module, Tensor]:
+        """The student, in eval mode, and some of the images that it learnt from, (n, c, h, w) in [0, 1].
+
+        Args:
+            model: the classifier; (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval mode.
+            teacher: of which only shape, classes and the data set's name are looked at.
+        """
+        source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
+        drawn = as_bytes(source.draw(min(DRAWINGS, self.questions), teacher.shape, rng))
+        heat = temperature(logits_of(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
+
+        def ask(images: Tensor, ours: Tensor) -> Tensor:
+            with torch.no_grad():
+                return (model(images).float() / heat).log_softmax(1)
+
+        settings = Transcription.of(self, self.questions)
+        return settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss)
+
+
+def temperature(logits: Tensor, entropy: float) -> float:
+    """What (n, classes) logits are to be divided by for softmax answers of that mean entropy, in nats.
+
+    Logits without any difference have log(classes) at every temperature: the coldest is returned.
+    """
+    low, high = COLDEST, HOTTEST
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        answers = (logits.double() / middle).log_softmax(1)
+        found = float(-(answers.exp() * answers).sum(1).mean())
+        low, high = (middle, high) if found < entropy else (low, middle)
+    return low
+
+
+def soft_loss(logits: Tensor, answers: Tensor) -> Tensor:
+    """Batch mean of the cross-entropy of (n, classes) logits to answers given as log-probabilities."""
+    return -(answers.exp() * logits.log_softmax(1)).sum(1).mean()

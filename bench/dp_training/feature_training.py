@@ -1,0 +1,174 @@
+"""A linear layer on fixed wavelet features, whitened and trained with noise: what baselines that release it share.
+
+The algorithm, its steps and its privacy are told in `baselines/private_features.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from bench import nets, priors
+from bench.api import Context, Release, Teacher
+from bench.config import Size
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
+from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
+from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
+from bench.dp_training.records import private_records
+from bench.dp_training.whitening import Whitening, private_whitening, public_whitening
+from bench.nets import Classifier
+from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
+from bench.privacy.noise import Noise
+from bench.validate import at_least, below, between, inside, positive
+
+SMOKE: dict[str, Any] = {"steps": 3, "drawings": 64}
+LONG = 5000
+"""Features of a row above which its maps are whitened instead of the row."""
+FASTEST = 400.0
+"""Rate times C at the most, where there is little noise or none."""
+
+
+@dataclass(frozen=True)
+class FeatureTraining:
+    """Options of the private head, and how it is trained and released; the defaults are for two CPU cores."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    unit: ClassVar[str] = str(Unit.EXAMPLE)
+
+    whitening: Literal["auto", "private", "public", "none"] = "auto"
+    """Rows are whitened by noisy moments of their own, by a prior's drawings, or not; auto = private, colour public."""
+    whitened: Literal["auto", "rows", "maps"] = "auto"
+    """Whole rows are whitened, or maps, alike at all places; auto = rows up to 5,000 features."""
+    share: float = 0.2
+    """The private whitening's share of mu^2, in (0, 1)."""
+    kappa: float = 1.0
+    """Shift of the noisy second moment, in units of its noise's largest eigenvalue."""
+    rho: float = 0.3
+    """Shift of the drawings' covariance, in units of its mean diagonal."""
+    drawings: Size[int] = 6000
+    """Images of the data set's own prior that public whitening is taken of."""
+    steps: Size[int] = 60
+    """T, steps over all records; solved from the budget with --solve steps."""
+    clip: float = 0.3
+    """C, largest norm of a record's gradient; without clipping it is at most sqrt(2)."""
+    multiplier: float = 30.0
+    """z, noise of a step over what a record moves its sum by; solved from the budget unless --solve steps or none."""
+    rate: float = 0.0
+    """Learning rate times C; 0 = what makes the noise on a logit that of `logit_noise`."""
+    logit_noise: float = 1.5
+    """Deviation that the noise of all steps together puts on a logit; sets the rate where that is 0."""
+    momentum: float = 0.9
+    """Momentum of the descent, in [0, 1)."""
+    average: float = 0.0
+    """Share of the last steps whose weights are averaged; 0 = the last weights."""
+    mirrored: Literal["auto", "yes", "no"] = "auto"
+    """Features are averaged over image and mirror image; auto = in colour."""
+    neighbours: Neighbours = "add-or-remove"
+    """What the noise is made for: a record comes or goes, or is replaced by another one."""
+
+    def __post_init__(self) -> None:
+        inside(self, 0, 1, "share")
+        positive(self, "kappa", "rho", "logit_noise")
+        at_least(self, 0, "multiplier", "rate", "momentum")
+        at_least(self, 1, "steps")
+        at_least(self, 2, "drawings")
+        between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
+        between(self, 0, 1, "average")
+        below(self, 1, "momentum")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse another unit and a budget that no noise meets, before anything is trained."""
+        self.spending(self.whitening, budget)
+
+    def spending(self, kind: str, budget: Budget) -> Spending:
+        """What is taken from the private data within `budget`, where rows are whitened in that way."""
+        share = self.share if kind in ("auto", "private") else 0.0
+        return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours), budget)
+
+    def head(self, records: int, mu: float) -> HeadSettings:
+        """How the head is trained whose T steps are together one Gaussian of that mu; infinite without noise.
+
+        A step's noise z C / n ends in the weights rate / (1 - momentum) times as large: over T steps of multiplier z =
+        sqrt(T) / mu, rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1.
+        """
+        quiet = self.logit_noise * records * mu * (1 - self.momentum) / self.steps
+        rate = self.rate or min(quiet, FASTEST)
+        return HeadSettings(self.steps, self.clip, rate / self.clip, self.momentum, self.average)
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Steps 1 to 4; `teacher.model` is used for nothing."""
+        images, labels = private_records(teacher)
+        name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
+        network = nets.build(name, teacher.shape, teacher.classes)
+        kind = self._kind(teacher.shape)
+        spending = self.spending(kind, budget)
+        rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
+        white = self._whitening(kind, rows, network, teacher, spending, ctx)  # 2
+        if white is not None:
+            rows = white(rows)
+        settings = self.head(len(rows), spending.mu * math.sqrt(1 - spending.share))
+        noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
+        weight = noisy_descent(
+            rows, labels.to(ctx.device), teacher.classes, settings, std, noise, ctx, "private head"
+        )  # 3
+        assign_head(network, weight, white)  # 4
+        solved = spending.solved() | {"rate": settings.rate * self.clip}
+        return Release(network.eval(), name, spending.ledger(), spending.claim(budget.delta), solved=solved)
+
+    def _mirrors(self, shape: tuple[int, int, int]) -> bool:
+        return shape[0] == 3 if self.mirrored == "auto" else self.mirrored == "yes"
+
+    def _kind(self, shape: tuple[int, int, int]) -> str:
+        """Of whitening."""
+        if self.whitening != "auto":
+            return self.whitening
+        return "public" if shape[0] == 3 else "private"
+
+    def _whitening(
+        self, kind: str, rows: Tensor, network: Classifier, teacher: Teacher, spending: Spending, ctx: Context
+    ) -> Whitening | None:
+        """Step 2."""
+        _, height, width = teacher.shape
+        whole = rows.shape[1] <= LONG if self.whitened == "auto" else self.whitened == "rows"
+        places = 1 if whole else (height // 4) * (width // 4)
+        if kind == "private":
+            noise = ctx.privacy_noise("second moment")
+            return private_whitening(rows, places, spending.moment_noise, self.kappa, noise)
+        if kind == "public":
+            prior = priors.for_dataset(priors.AUTO, teacher.dataset)
+            drawn = prior.draw(self.drawings, teacher.shape, ctx.generator("drawings"))
+            return public_whitening(unit_rows(features_of(network, drawn, ctx), ctx.device), places, self.rho)
+        return None
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """One step's noisy sum of gradients, with a record and with its place empty: what an audit plays."""
+        spending = self.spending(self.whitening, budget)
+        std, rows = spending.gradient_noise(self.clip), torch.ones(1, 1)
+        weight = torch.zeros(classes, 1)
+        sums = [clipped_sum(rows, torch.tensor([label]), weight, self.clip).flatten() for label in (-1, 0)]
+
+        def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
+            return Noise.of(generator).gaussian(sums[hypothesis].expand(n, -1), std).float()
+
+        ledger = Ledger()
+        ledger.spend(spending.ledger().entries()[-1].event, why="one step's clipped gradients")
+        proved = account(ledger, Unit.EXAMPLE, budget.delta)
+        delta = proved.delta if proved.finite else 0.0
+        describe = "one step's noisy sum of clipped gradients, with one private record and without"
+        return DistinguishingGame(play, proved.epsilon, proved.epsilon, delta, describe)
+
+
+@torch.no_grad()
+def assign_head(network: Classifier, weight: Tensor, white: Whitening | None) -> None:
+    """Give a network, whose features have norm sqrt(d), the head that was trained on whitened rows, in place."""
+    folded, bias = (weight, torch.zeros(len(weight))) if white is None else white.folded(weight)
+    head = cast(nn.Linear, network.body.head)
+    head.weight.copy_(folded / math.sqrt(head.in_features))
+    head.bias.copy_(bias)

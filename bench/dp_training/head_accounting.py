@@ -1,0 +1,94 @@
+"""What a private head and its whitening take from the private data: two kinds of Gaussians, one mu.
+
+T steps of multiplier z and one second moment of multiplier m are together one Gaussian mechanism of
+
+    mu^2 = T / z^2 + 1 / m^2,
+
+of which the second moment has a share: m = z sqrt((1 - share) / (share T)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.dp_training.accounting import MOST_STEPS, gaussian_event, require_unit_example
+from bench.dp_training.whitening import REPLACED
+from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
+from bench.privacy.accountant import account
+
+Neighbours = Literal["add-or-remove", "replace"]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The parameters that enter the ledger.
+
+    Attributes:
+        steps: T.
+        multiplier: z, noise of a step over what a record moves the sum of gradients by; 0 = none.
+        share: of mu^2 that the second moment has, in [0, 1); 0 = none is released.
+        neighbours: whether a record comes or goes, or is replaced by another one: what the multipliers are for.
+    """
+
+    steps: int
+    multiplier: float
+    share: float
+    neighbours: Neighbours
+
+    @property
+    def moment_multiplier(self) -> float:
+        """m, noise of the second moment over what a record moves it by; 0 = none."""
+        return self.multiplier * math.sqrt((1 - self.share) / (self.share * self.steps)) if self.share else 0.0
+
+    @property
+    def mu(self) -> float:
+        """Of all releases together, for `neighbours`; infinite without noise."""
+        return math.sqrt(self.steps / (1 - self.share)) / self.multiplier if self.multiplier else math.inf
+
+    def gradient_noise(self, clip: float) -> float:
+        """Standard deviation on a sum of gradients clipped to C; a replaced record moves that by 2 C."""
+        return self.multiplier * clip * (2 if self.neighbours == "replace" else 1)
+
+    @property
+    def moment_noise(self) -> float:
+        """Standard deviation on the second moment's diagonal; a replaced record moves it by sqrt(2)."""
+        return self.moment_multiplier * (REPLACED if self.neighbours == "replace" else 1)
+
+    def ledger(self) -> Ledger:
+        """For a record that comes or goes, whatever the noise was made for."""
+        return self._written(self.gradient_noise(1.0), self.moment_noise)
+
+    def _written(self, gradient: float, moment: float) -> Ledger:
+        ledger = Ledger()
+        if self.share:
+            why = "second moments of the private records' features, by which they are whitened"
+            ledger.spend(gaussian_event(moment), why=why)
+        count = self.steps if gradient > 0 else 1
+        ledger.spend(gaussian_event(gradient), count=count, why="clipped gradients of all private records' features")
+        return ledger
+
+    def epsilon(self, delta: float) -> float:
+        """What the accountant proves for `neighbours`, to whom the multipliers belong."""
+        return account(self._written(self.multiplier, self.moment_multiplier), Unit.EXAMPLE, delta).epsilon
+
+    def claim(self, delta: float) -> Claim:
+        """The same number as the account; where a record is replaced, which no ledger speaks of, all there is of it."""
+        relation = "a record replaced" if self.neighbours == "replace" else "a record added or removed"
+        return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, f"this project: Gaussians alone, {relation}")
+
+    def solved(self) -> dict[str, float]:
+        """For the record."""
+        moment = {"moment_multiplier": self.moment_multiplier} if self.share else {}
+        return {"sigma": self.multiplier, "steps": self.steps, **moment}
+
+
+def calibrated(fields: Spending, budget: Budget) -> Spending:
+    """`fields` with the noise, or the number of steps, that just meets a budget.
+
+    Raises:
+        BenchError: another unit than example, or a budget that cannot be met.
+    """
+    require_unit_example(budget)
+    return noise_or_steps(fields, budget, lambda trial: trial.epsilon(budget.delta), "multiplier", MOST_STEPS)

@@ -1,0 +1,113 @@
+"""A linear layer trained by gradient descent on all private records at once, with noise: DP-GD, exactly accounted.
+
+For a row u of norm at most 1, the gradient of the cross-entropy is (p - y) u^T, p the probabilities and y the label's
+indicator: its norm is |p - y| |u|, so that clipping it to C takes no gradient of its own. Every step:
+
+    V <- momentum V + (sum_i min(1, C / |p_i - y_i|) (p_i - y_i) u_i^T + N(0, z^2 C^2)) / n
+    W <- W - rate V
+
+Privacy. Each of the T steps is a Gaussian of multiplier z for one record that comes or goes, z / 2 for one that is
+replaced; no record is sampled. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
+
+Precision. Gradients of 256 records are added up in float32 and the sums in float64; they are clipped to C (1 - 2^-7),
+which leaves room for the errors of two such sums (`clipping`). Where a record is missing the others keep their places,
+so that all other sums are the same to the last bit. A sum in 16 bits has no bound: one record may round it up or down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bench import validate
+from bench.api import Context
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROOM
+from bench.privacy.noise import Noise, Source
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How to train; public, and the same whatever the data.
+
+    Attributes:
+        steps: T.
+        clip: C.
+        rate: of descent, on gradients that are a mean over the records.
+        momentum: in [0, 1).
+        average: share of the last steps whose weights are averaged; 0 = the last weights.
+    """
+
+    steps: int
+    clip: float
+    rate: float
+    momentum: float
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        validate.at_least(self, 1, "steps")
+        validate.positive(self, "rate")
+        validate.at_least(self, 0, "momentum")
+        validate.below(self, 1, "momentum")
+        validate.between(self, 0, 1, "average")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
+
+
+def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
+    """(classes, d) float64: the sum of the records' clipped gradients.
+
+    Args:
+        rows: (n, d) float32 of norm at most 1 + 1e-6.
+        labels: (n,) int64; those outside of [0, classes) are no record's, and add nothing.
+        weight: (classes, d) float32, W.
+        clip: C > 0.
+
+    Guarantees:
+        Without one record, its row put to zero or its label to -1, the sum differs by a norm of C at most.
+    """
+    total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
+    places = torch.arange(len(weight), device=labels.device)
+    for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
+        hits = own[:, None] == places
+        off = (part @ weight.T).softmax(1) - hits.float()
+        factor = (ROOM * clip / off.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0)
+        total += (off * factor * hits.any(1, keepdim=True)).T @ part
+    return total
+
+
+@torch.no_grad()
+def noisy_descent(
+    rows: Tensor,
+    labels: Tensor,
+    classes: int,
+    settings: HeadSettings,
+    std: float,
+    source: Source,
+    ctx: Context,
+    stage: str,
+) -> Tensor:
+    """(classes, d) float32, W after T steps from 0.
+
+    Args:
+        rows, labels: as of `clipped_sum`, on one device.
+        std: of the noise on the sum of gradients, z C; 0 = none.
+
+    Raises:
+        RuntimeError: the weights became NaN or infinite.
+    """
+    noise = Noise.of(source)
+    weight = torch.zeros(classes, rows.shape[1], device=rows.device)
+    velocity, mean = torch.zeros_like(weight), torch.zeros_like(weight)
+    averaged = max(round(settings.average * settings.steps), 1)
+    with ctx.track(stage, settings.steps) as advance:
+        for step in range(settings.steps):
+            released = noise.gaussian(clipped_sum(rows, labels, weight, settings.clip), std)
+            velocity = settings.momentum * velocity + (released / len(rows)).float()
+            weight = weight - settings.rate * velocity
+            if step >= settings.steps - averaged:
+                mean += weight / averaged
+            advance(1)
+    if not mean.isfinite().all():
+        raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+    return mean

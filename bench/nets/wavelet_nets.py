@@ -1,0 +1,90 @@
+"""Classifiers of one linear layer on fixed wavelet features, for heads that are trained privately.
+
+Per image, `FineScattering` of every channel, then group normalisation over three maps at a time, without weights: an
+image's features depend on that image and on public constants alone, so that a private linear layer on them is all that
+an account has to cover.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench.errors import BenchError
+from bench.nets.fine_scattering import MAPS, FineScattering
+from bench.nets.small_net import SmallNet
+
+VERSION = 1
+"""Of the features, which steps keep: bump it whenever their values change."""
+SMALLEST, LARGEST = 8, 64
+GROUP = 3
+"""Maps that are normalised together (Tramer and Boneh, ICLR 2021: 27 groups of 81 maps, 81 of 243)."""
+COLOUR_MEAN, COLOUR_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's, by which colour channels are weighed; public constants."""
+
+
+class WaveletNet(SmallNet):
+    """Normalised scattering maps, 81 of every channel, flattened, and a linear layer.
+
+    3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1, but for an image without any structure,
+    whose features are 0.
+
+    Args:
+        shape: (c, h, w), sides of 8 to 64, c 1 or 3.
+        classes: number of classes.
+
+    Raises:
+        BenchError: images it cannot take.
+    """
+
+    mirrored: ClassVar[bool] = False
+    """Whether features are the mean of an image's and its mirror image's: for photographs, not for digits."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if channels not in (1, 3) or min(height, width) < SMALLEST or max(height, width) > LARGEST:
+            raise BenchError(
+                f"the wavelet-linear networks take images of 1 or 3 channels and {SMALLEST} to {LARGEST} pixels, not "
+                f"{channels}x{height}x{width}: use another one"
+            )
+        self.trunk = nn.Sequential(WaveletFeatures(shape, type(self).mirrored), nn.Flatten(), EqualRows())
+        self.head = nn.Linear(MAPS * channels * (height // 4) * (width // 4), classes)
+
+
+class WaveletFeatures(nn.Module):
+    """(n, c, h, w) images, as a `Classifier` normalises them to [-1, 1], to (n, 81 c, h // 4, w // 4) features."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, shape: tuple[int, int, int], mirrored: bool) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.scattering, self.mirrored = FineScattering(height, width), mirrored
+        mean, std = (COLOUR_MEAN, COLOUR_STD) if channels == 3 else ((0.0,), (1.0,))
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mirror image is transformed itself: its maps are not the mirrored ones."""
+        images = ((x + 1) / 2 - self.mean) / self.std
+        if not self.mirrored:
+            return self._normalised(images)
+        return (self._normalised(images) + self._normalised(images.flip(-1))) / 2
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        maps = self.scattering(images)
+        return F.group_norm(maps, maps.shape[1] // GROUP)
+
+
+class EqualRows(nn.Module):
+    """(n, d) rows scaled to norm sqrt(d), so that a linear layer's gradient has a bound that is a public constant."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows of zeros stay."""
+        return F.normalize(rows) * math.sqrt(rows.shape[1])

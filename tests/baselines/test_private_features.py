@@ -1,0 +1,175 @@
+"""Private features: one account, the noise that it stands for, what is kept, and what is released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from dp_accounting.pld import PLDAccountant
+from torch import Tensor, nn
+
+from baselines.private_features import PrivateFeatures
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure, default_variant
+from bench.dp_training.fixed_features import kept_features, unit_rows
+from bench.dp_training.head_accounting import Spending, calibrated
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account, check_budget
+from bench.privacy.audit import audit
+from bench.privacy.witness import Trace, Witness
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, toy_private
+
+DELTA = 1e-5
+MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
+"""Of Gaussian mechanisms at delta 1e-5, by epsilon."""
+FIELDS = Spending(steps=60, multiplier=1.0, share=0.2, neighbours="add-or-remove")
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(n: int = 200, shape: tuple[int, int, int] = SHAPE) -> Teacher:
+    images, labels = toy_private(0, n)
+    return Teacher(Untouchable(), "datalens", shape, CLASSES, "toy", (images.expand(-1, *shape).contiguous(), labels))
+
+
+def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
+    method = configure(PrivateFeatures, "smoke", {k: str(v) for k, v in given.items()}, "method")
+    return method.convert(teacher or toy(), "datalens", budget, context())
+
+
+def accuracy(release: Release) -> float:
+    images, labels = toy_private(1, 200)
+    with torch.no_grad():
+        return float((release.student(images.float() / 255).argmax(1) == labels).float().mean())
+
+
+def pld(*multipliers: tuple[float, int]) -> float:
+    accountant = PLDAccountant()
+    for multiplier, count in multipliers:
+        accountant.compose(GaussianDpEvent(multiplier), count)
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize("epsilon", MU)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, share: float) -> None:
+    mu = MU[epsilon]
+    spending = replace(FIELDS, share=share, multiplier=math.sqrt(60 / (1 - share)) / mu)
+    assert spending.mu == pytest.approx(mu)
+    assert spending.epsilon(DELTA) == pytest.approx(epsilon, abs=1e-4)
+    entries = [(e.event.noise_multiplier, e.count) for e in spending.ledger().entries()]
+    assert pld(*entries) == pytest.approx(spending.epsilon(DELTA), abs=1e-4)
+    assert sum(count / z**2 for z, count in entries) == pytest.approx(mu**2)
+    if share:
+        assert 1 / entries[0][0] ** 2 == pytest.approx(share * mu**2)
+
+
+@pytest.mark.parametrize("epsilon", MU)
+@pytest.mark.parametrize("neighbours", ["add-or-remove", "replace"])
+@pytest.mark.parametrize("solve", ["sigma", "steps"])
+def test_the_budget_is_met_and_hardly_missed(epsilon: float, neighbours: Any, solve: Any) -> None:
+    fields = replace(FIELDS, neighbours=neighbours, multiplier=40.0)
+    spending = calibrated(fields, Budget(epsilon, DELTA, solve=solve))
+    assert epsilon * 0.97 < spending.epsilon(DELTA) <= epsilon
+    assert spending.claim(DELTA).epsilon == spending.epsilon(DELTA)
+    left = account(spending.ledger(), Unit.EXAMPLE, DELTA).epsilon
+    assert left == spending.epsilon(DELTA) if neighbours == "add-or-remove" else left < spending.epsilon(DELTA)
+
+
+def test_replaced_records_have_their_own_sensitivities() -> None:
+    spending = replace(FIELDS, neighbours="replace")
+    assert spending.gradient_noise(0.3) == 2 * 0.3 * spending.multiplier
+    assert spending.moment_noise == pytest.approx(math.sqrt(2) * spending.moment_multiplier)
+
+
+def test_no_noise_proves_nothing() -> None:
+    spending = calibrated(FIELDS, Budget(math.inf))
+    assert all(isinstance(entry.event, NonPrivateDpEvent) for entry in spending.ledger().entries())
+    assert math.isinf(spending.mu) and math.isinf(spending.epsilon(DELTA))
+
+
+@pytest.mark.parametrize(
+    ("given", "entries"), [({}, 2), ({"whitened": "maps"}, 2), ({"whitening": "public"}, 1), ({"whitening": "none"}, 1)]
+)
+def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, trace = Budget(3.0), Trace(0)
+    ctx = context()
+    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
+    release = configure(PrivateFeatures, "smoke", given, "method").convert(toy(), "datalens", budget, ctx)
+    written = [(e.event.noise_multiplier, e.count) for e in release.ledger.entries()]
+    assert len(written) == entries and sum(count for _, count in written) == len(trace.steps)
+    drawn = [step.scale for step in trace.steps]
+    if entries == 2:
+        assert drawn[0] == pytest.approx(written[0][0] / (1 - 2**-7))
+    assert drawn[-3:] == pytest.approx([0.3 * written[-1][0]] * 3)
+    check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
+
+
+def test_features_are_computed_once_for_the_same_images_and_are_rows_of_norm_one() -> None:
+    ctx, (images, _) = context(), toy_private()
+    network = nets.build("wavelet-linear", SHAPE, CLASSES)
+    first, again = (kept_features(network, "wavelet-linear", images, ctx) for _ in range(2))
+    kept_features(network, "wavelet-linear", images.flip(0), ctx)
+    assert isinstance(ctx.artifacts, MemoryArtifacts) and ctx.artifacts.made == ["fixed-features"] * 2
+    assert torch.equal(first, again) and first.dtype == torch.float16
+    assert float(unit_rows(first, ctx.device).double().norm(dim=1).max()) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"whitened": "maps"}, {"whitening": "public"}, {"whitening": "public", "whitened": "maps"},
+     {"whitening": "none"}, {"neighbours": "replace"}, {"average": 0.5}],
+    ids=str,
+)  # fmt: skip
+def test_it_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None:
+    release = convert(Budget(8.0), steps=30, **given)
+    assert accuracy(release) > 0.9
+    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
+    rebuilt.load_state_dict(release.student.state_dict())
+    images = torch.rand(3, *SHAPE)
+    assert torch.equal(rebuilt.eval()(images), release.student(images))
+
+
+def test_colour_is_mirrored_and_whitened_by_drawings() -> None:
+    release = convert(Budget(8.0), toy(shape=(3, 16, 16)))
+    assert release.arch == "wavelet-linear-mirrored" and len(release.ledger.entries()) == 1
+
+
+def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
+    """n = 50,000 at epsilon 1: 1.5 n mu (1 - 0.9) / 60, shared with the second moment; never above 400."""
+    mu = MU[1.0] * math.sqrt(0.8)
+    head = PrivateFeatures().head(50_000, mu)
+    assert head.rate * head.clip == pytest.approx(1.5 * 50_000 * mu * 0.1 / 60)
+    assert PrivateFeatures().head(50_000, math.inf).rate * head.clip == pytest.approx(400)
+    assert PrivateFeatures(rate=12.0).head(10, 1.0).rate * head.clip == pytest.approx(12)
+
+
+def test_an_audit_does_not_refute_the_step() -> None:
+    game = PrivateFeatures().game(Budget(8.0), "mnist", CLASSES)
+    found = audit(game, plays=20_000, seed=0)
+    assert found.verdict == "not refuted" and found.accounted == pytest.approx(game.accounted)
+
+
+@pytest.mark.parametrize(
+    "given", [{"share": 1.0}, {"share": 0.0}, {"kappa": 0.0}, {"steps": 0}, {"clip": 0.0}, {"momentum": 1.0}], ids=str
+)
+def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises((ValueError, BenchError), match=next(iter(given))):
+        PrivateFeatures(**given)  # type: ignore[arg-type]
+
+
+def test_another_unit_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(BenchError, match="per example"):
+        PrivateFeatures().check(Budget(1.0, unit=Unit.LABEL), "mnist", 10)
+    assert default_variant(PrivateFeatures) == "own"

@@ -1,0 +1,59 @@
+"""A student of soft answers: the temperature, the loss, and that it learns what a free classifier knows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.distillation.soft_transcription import SoftTranscription, soft_loss, temperature
+from bench.testing import CLASSES, SHAPE, context, toy_teacher
+
+
+class Quarters(nn.Module):
+    """Knows the class of an image by the quarter that is brightest; its logits are small."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1e-3 * nn.functional.avg_pool2d(x, 8).flatten(1)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("entropy", [0.3, 0.6])
+def test_the_temperature_gives_answers_of_the_entropy_asked_for(size: float, entropy: float) -> None:
+    logits = size * torch.randn(500, 10, generator=torch.Generator().manual_seed(0))
+    answers = (logits.double() / temperature(logits, entropy)).softmax(1)
+    found = float(-(answers * answers.clamp_min(1e-300).log()).sum(1).mean())
+    assert found == pytest.approx(entropy, abs=1e-4)
+
+
+def test_logits_without_a_difference_have_some_temperature() -> None:
+    assert math.isfinite(temperature(torch.zeros(5, 4), 0.6))
+
+
+def test_the_loss_is_least_at_the_answers() -> None:
+    answers = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).log_softmax(1)
+    logits = answers.clone().requires_grad_()
+    soft_loss(logits, answers).backward()
+    assert logits.grad is not None and float(logits.grad.abs().max()) < 1e-6
+    assert float(soft_loss(answers, answers)) == pytest.approx(float(-(answers.exp() * answers).sum(1).mean()))
+
+
+def test_a_student_learns_what_the_classifier_knows() -> None:
+    torch.manual_seed(0)
+    settings = SoftTranscription(questions=600, steps=80, prior="shapes")
+    student, shown = settings.teach(Quarters(), toy_teacher(), "datalens", context())
+    images = torch.rand(200, *SHAPE) * 0.3
+    labels = torch.arange(200) % CLASSES
+    for image, label in zip(images, labels.tolist(), strict=True):
+        image[:, 8 * (label // 2) : 8 * (label // 2) + 8, 8 * (label % 2) : 8 * (label % 2) + 8] += 0.6
+    with torch.no_grad():
+        assert float((student(images).argmax(1) == labels).float().mean()) > 0.9
+    assert shown.shape[1:] == SHAPE
+
+
+@pytest.mark.parametrize("given", [{"questions": 0}, {"choose": 0.5}, {"evolve": 1.0}, {"rate": 0.0}], ids=str)
+def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        SoftTranscription(**given)  # type: ignore[arg-type]

@@ -1,0 +1,186 @@
+"""The private head and the whitening of its rows: what one record can move, the noise, and what is folded together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+from torch.nn import functional as F
+
+from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
+from bench.dp_training.whitening import (
+    REPLACED,
+    noisy_second_moment,
+    private_whitening,
+    public_whitening,
+    second_moment,
+)
+from bench.errors import BenchError
+from bench.testing import context
+
+RECORDS, D, CLASSES, CLIP = 20_000, 64, 10, 0.3
+LEVEL = 1e-4
+"""Of the statistical tests, whose seeds are fixed."""
+
+
+def unit(n: int, d: int, seed: int) -> Tensor:
+    return F.normalize(torch.randn(n, d, generator=torch.Generator().manual_seed(seed)))
+
+
+def alike(n: int = RECORDS) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows that all lie near one direction, so that sums are large; their labels; weights that are wrong of them."""
+    rows = F.normalize(unit(n, D, 0) * 0.1 + unit(1, D, 1))
+    labels = torch.arange(n) % CLASSES
+    return rows, labels, 5 * torch.randn(CLASSES, D, generator=torch.Generator().manual_seed(2))
+
+
+def in_16_bits(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
+    """What must not be done: products added up in bfloat16, a large chunk at a time."""
+    total = torch.zeros(weight.shape)
+    for part, own in zip(rows.split(5000), labels.split(5000), strict=True):
+        hits = F.one_hot(own.clamp_min(0), len(weight)).float() * (own >= 0)[:, None]
+        off = ((part @ weight.T).softmax(1) - hits) * (own >= 0)[:, None]
+        off *= (clip / off.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0)
+        total += (off.bfloat16().T @ part.bfloat16()).float()
+    return total.double()
+
+
+def farthest(sums: Callable[[Tensor, Tensor, Tensor, float], Tensor]) -> float:
+    """How far the sum moves, over C, when one of some records leaves its place empty."""
+    rows, labels, weight = alike()
+    whole, moved = sums(rows, labels, weight, CLIP), []
+    for missing in (0, 1, 255, 256, 7777, RECORDS - 1):
+        without = labels.clone()
+        without[missing] = -1
+        moved.append(float((whole - sums(rows, without, weight, CLIP)).norm()) / CLIP)
+    return max(moved)
+
+
+def test_a_record_moves_the_sum_of_gradients_by_its_clip_and_no_more() -> None:
+    assert 0.9 < farthest(clipped_sum) <= 1
+
+
+def test_found_a_sum_in_16_bits() -> None:
+    assert farthest(in_16_bits) > 1.5
+
+
+def test_an_emptied_row_adds_nothing_to_the_others_either() -> None:
+    rows, labels, weight = alike(1000)
+    zeroed, gone = rows.clone(), labels.clone()
+    zeroed[5], gone[5] = 0, -1
+    assert torch.equal(clipped_sum(zeroed, labels, weight, CLIP), clipped_sum(rows, gone, weight, CLIP))
+
+
+def test_the_sum_is_the_gradient_of_the_cross_entropy_where_nothing_is_clipped() -> None:
+    rows, labels, weight = unit(500, D, 0).double().float(), torch.arange(500) % CLASSES, torch.randn(CLASSES, D)
+    weight.requires_grad_()
+    F.cross_entropy(rows @ weight.T, labels, reduction="sum").backward()
+    found = clipped_sum(rows, labels, weight.detach(), 100.0)
+    torch.testing.assert_close(found.float(), weight.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("places", [1, 4, 16])
+def test_the_second_moment_moves_by_one_at_most(places: int) -> None:
+    rows = F.normalize(unit(5000, D, 0) * 0.1 + unit(1, D, 1))
+    whole = second_moment(rows, places)
+    assert torch.equal(whole, whole.T) and whole.shape == (D // places, D // places)
+    parts = rows.unflatten(1, (-1, places)).double()
+    torch.testing.assert_close(whole, torch.einsum("nip,njp->ij", parts, parts), rtol=1e-5, atol=1e-5)
+    for missing in (0, 300, 4999):
+        without = rows.clone()
+        without[missing] = 0
+        moved = float((whole - second_moment(without, places)).norm())
+        assert (0.99 if places == 1 else 0.2) < moved <= 1 + 2**-7
+
+
+def test_a_replaced_record_moves_the_second_moment_by_root_two_at_most() -> None:
+    for seed in range(20):
+        pair = unit(2, D, seed)
+        one, other = (second_moment(row[None], 4) for row in pair)
+        assert float((one - other).norm()) <= REPLACED
+    across = torch.eye(D)[:2]
+    assert float((second_moment(across[:1]) - second_moment(across[1:])).norm()) == pytest.approx(REPLACED)
+
+
+def is_normal(values: Tensor, std: float) -> bool:
+    """Whether the variance of so many draws of mean 0 is that of N(0, std^2), by a chi-square test of both sides."""
+    total, freedom = float(values.double().square().sum()) / std**2, values.numel()
+    return bool(LEVEL / 2 < stats.chi2.cdf(total, freedom) < 1 - LEVEL / 2)
+
+
+def test_noise_of_the_second_moment_is_symmetric_and_smaller_off_the_diagonal() -> None:
+    std, rows = 3.0, torch.zeros(4, 300)
+    made = noisy_second_moment(rows, 1, std, torch.Generator().manual_seed(0))
+    assert torch.equal(made, made.T)
+    wide = std * (1 + 2**-7)
+    diagonal, off = made.diagonal(), made[torch.triu_indices(300, 300, 1).unbind()]
+    assert is_normal(diagonal, wide) and is_normal(off, wide / math.sqrt(2))
+    for wrong in (2 / 3, 3 / 2):
+        assert not is_normal(diagonal, wide * wrong) and not is_normal(off, wide / math.sqrt(2) * wrong)
+    assert not is_normal(off, wide)
+
+
+def test_noise_of_a_step_is_what_was_asked_for() -> None:
+    """Of empty records nothing but noise is left: W = -rate noise / n after one step."""
+    rows, labels, settings = torch.zeros(50, 2000), torch.full((50,), -1), HeadSettings(1, CLIP, 2.0, 0.9)
+    noise = torch.Generator().manual_seed(0)
+    weight = noisy_descent(rows, labels, CLASSES, settings, 7.0, noise, context(), "test")
+    assert is_normal(weight, 7.0 * 2.0 / 50)
+    assert not is_normal(weight, 7.0 * 2.0 / 50 * 2 / 3) and not is_normal(weight, 7.0 * 2.0 / 50 * 3 / 2)
+
+
+def test_without_noise_the_second_moment_is_exact() -> None:
+    rows = unit(100, 12, 0)
+    made = noisy_second_moment(rows, 3, 0.0, torch.Generator())
+    torch.testing.assert_close(made, second_moment(rows, 3), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("places", [1, 4])
+@pytest.mark.parametrize("kind", ["private", "public"])
+def test_whitened_rows_have_norm_one_and_the_folded_layer_decides_alike(kind: str, places: int) -> None:
+    rows = F.normalize(unit(400, 40, 0) * torch.linspace(1, 20, 40))
+    if kind == "private":
+        white = private_whitening(rows, places, 0.5, 1.0, torch.Generator().manual_seed(0))
+    else:
+        white = public_whitening(rows, places, 0.1)
+    made = white(rows)
+    torch.testing.assert_close(made.norm(dim=1), torch.ones(400), rtol=1e-5, atol=0)
+    weight = torch.randn(CLASSES, made.shape[1], generator=torch.Generator().manual_seed(1))
+    folded, bias = white.folded(weight)
+    ours, theirs = rows @ folded.T + bias, made @ weight.T
+    assert float((ours.argmax(1) == theirs.argmax(1)).float().mean()) > 0.99
+    torch.testing.assert_close(F.normalize(ours), F.normalize(theirs), rtol=1e-3, atol=1e-3)
+    assert (kind == "public") == bool(bias.abs().max() > 0)
+
+
+def test_public_whitening_makes_the_covariance_even() -> None:
+    rows = F.normalize(unit(4000, 20, 0) * torch.linspace(1, 5, 20) + 3)
+    white = public_whitening(rows, 1, 1e-3)
+    covariance = torch.cov(((rows - white.mean) @ white.matrix).T)
+    assert float((covariance - torch.eye(20)).abs().max()) < 0.1
+
+
+def test_too_small_a_shift_is_doubled_until_it_holds() -> None:
+    white = private_whitening(unit(10, 50, 0), 1, 5.0, 1e-3, torch.Generator().manual_seed(0))
+    assert white.matrix.isfinite().all()
+
+
+def test_a_head_learns_what_a_line_can_tell() -> None:
+    rows = unit(3000, 20, 0)
+    labels = (rows @ torch.randn(20, 4, generator=torch.Generator().manual_seed(1))).argmax(1)
+    settings = HeadSettings(60, 0.3, 300.0, 0.9, average=0.5)
+    weight = noisy_descent(rows, labels, 4, settings, 0.3, torch.Generator().manual_seed(0), context(), "test")
+    assert float(((rows @ weight.T).argmax(1) == labels).float().mean()) > 0.95
+
+
+@pytest.mark.parametrize(
+    "given", [{"steps": 0}, {"rate": 0.0}, {"clip": 0.0}, {"momentum": 1.0}, {"average": 2.0}], ids=str
+)
+def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+    usual: dict[str, float] = {"steps": 5, "clip": 0.3, "rate": 1.0, "momentum": 0.9}
+    with pytest.raises((ValueError, BenchError), match=next(iter(given))):
+        HeadSettings(**(usual | given))  # type: ignore[arg-type]
