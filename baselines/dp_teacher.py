@@ -203,4 +203,4 @@ class DpTeacher:
         )
 
     def _transcription(self) -> SoftTranscription:
-        return SoftTranscription(self.questions, self.taught_steps)
+        return SoftTranscription(questions=self.questions, student_steps=self.taught_steps)

@@ -19,6 +19,7 @@ from bench.api import Context, Teacher
 from bench.distillation.image_source import image_source
 from bench.distillation.questions import as_bytes, logits_of
 from bench.distillation.transcription import Transcription
+from bench.distillation.transcription_options import TranscriptionOptions
 
 ENTROPY = 0.6
 """Nats; of few classes at most half of the largest there is."""
@@ -28,43 +29,20 @@ COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
 
 
 @dataclass(frozen=True)
-class SoftTranscription:
+class SoftTranscription(TranscriptionOptions):
     """How a student is taught; public.
 
     Attributes:
         questions: images that the classifier is asked about.
-        steps: of the student; 0 = as `Transcription` has it.
-        choose, evolve: candidates for each question, and the share of children among them.
-        rate: the student's largest learning rate.
-        prior: where fresh images come from; "auto" = the data set's own prior.
     """
 
-    questions: int = 60_000
-    steps: int = 2400
-    choose: float = 2.0
     evolve: float = 0.5
-    rate: float = 2e-3
-    prior: str = "auto"
-
-    rounds = 0
-    jitter = "auto"
-    replay = True
+    student_steps: int = 2400
+    questions: int = 60_000
 
     def __post_init__(self) -> None:
-        validate.at_least(self, 1, "questions", "choose")
-        validate.at_least(self, 0, "steps", "evolve")
-        validate.below(self, 1, "evolve")
-        validate.positive(self, "rate")
-
-    @property
-    def student_steps(self) -> int:
-        """Read by `Transcription.of`."""
-        return self.steps
-
-    @property
-    def gamma_s(self) -> float:
-        """Read by `Transcription.of`."""
-        return self.rate
+        super().__post_init__()
+        validate.at_least(self, 1, "questions")
 
     def teach(self, model: nn.Module, teacher: Teacher, student: str, ctx: Context) -> tuple[nn.Module, Tensor]:
         """The student, in eval mode, and some of the images that it learnt from, (n, c, h, w) in [0, 1].

@@ -42,7 +42,7 @@ def test_the_loss_is_least_at_the_answers() -> None:
 
 def test_a_student_learns_what_the_classifier_knows() -> None:
     torch.manual_seed(0)
-    settings = SoftTranscription(questions=600, steps=80, prior="shapes")
+    settings = SoftTranscription(questions=600, student_steps=80, prior="shapes")
     student, shown = settings.teach(Quarters(), toy_teacher(), "datalens", context())
     images = torch.rand(200, *SHAPE) * 0.3
     labels = torch.arange(200) % CLASSES
@@ -53,7 +53,7 @@ def test_a_student_learns_what_the_classifier_knows() -> None:
     assert shown.shape[1:] == SHAPE
 
 
-@pytest.mark.parametrize("given", [{"questions": 0}, {"choose": 0.5}, {"evolve": 1.0}, {"rate": 0.0}], ids=str)
+@pytest.mark.parametrize("given", [{"questions": 0}, {"choose": 0.5}, {"evolve": 1.0}, {"gamma_s": 0.0}], ids=str)
 def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
         SoftTranscription(**given)  # type: ignore[arg-type]
