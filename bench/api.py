@@ -445,6 +445,15 @@ class GenerativeAttack(Attack, Protocol):
 
 
 @runtime_checkable
+class DecodingAttack(GenerativeAttack, Protocol):
+    """An attack whose generator can redraw a given image: what it makes of unseen images is the most it can show."""
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        """(n, c, h, w) in [0, 1]: each of `images` as its generator comes nearest to it; `aux` as in `run`."""
+        ...
+
+
+@runtime_checkable
 class MembershipAttack(Protocol):
     """An attack that tells the target's private training records from others.
 

@@ -147,7 +147,7 @@ def _attack(numbers: dict[str, Any], settings: Settings) -> Table:
     table = Table(box=None, header_style="bold")
     for column in (f"{settings.attack} on", *(subject.label for subject in TARGETS)):
         table.add_column(column)
-    for metric in measured(numbers, "reconstructions", "membership"):
+    for metric in measured(numbers, "reconstructions", "floor", "membership"):
         cells = [_cell(numbers, metric, subject) for subject in TARGETS]
         if metric.averaged and set(cells) != {"-"}:
             table.add_row(_label(metric), *cells)

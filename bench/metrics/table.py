@@ -27,7 +27,8 @@ from bench.metrics.reconstructions import Reconstructions
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """How a number is written: a share in percent, all others as they are."""
-Of = Literal["classifier", "reconstructions", "membership", "run"]
+Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
+"""What a number is measured of; of "floor": what public images score on a target, and an attack beyond them."""
 Better = Literal["up", "down", "neither"]
 GROUP = "bench.metrics"
 FOLDER = "image_metrics"
@@ -51,6 +52,8 @@ class Metric:
         deviation: whether boards have the standard deviation over seeds beside the mean, as `<key>_std`.
         beside_teacher: whether boards have the number of the undefended teacher beside it, as `teacher_<key>`.
         core: whether it is shown before a reader asks for all columns.
+        newer: whether boards have its columns only where a row fills them, as they have those of plug-ins: a number
+            that older records lack.
         compute: for plug-ins, the number of some reconstructions; ValueError with the reason where there is none.
 
     Raises:
@@ -68,6 +71,7 @@ class Metric:
     deviation: bool = False
     beside_teacher: bool = False
     core: bool = False
+    newer: bool = False
     compute: Callable[[Reconstructions], float] | None = None
 
     def __post_init__(self) -> None:
@@ -111,9 +115,12 @@ REFERENCES = {
     "held_out": "unseen images",
     "class_mean": "class means",
     "prior": "random latents",
+    "decoder": "unseen images, redrawn",
     "aux": "attacker's images",
 }
 """Images that no target was asked about: a word of the prefix `reference_SET_`, and its name for people."""
+OWN_REFERENCES = ("prior", "decoder")
+"""Those that come from an attack's own generator."""
 SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     "classifier": (
         Subject("teacher_", "teacher"),
@@ -124,6 +131,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
+    "floor": TARGETS,
     "membership": TARGETS,
     "run": (STUDENT,),
 }
@@ -208,6 +216,39 @@ BUILT_IN = (
     Metric(
         "without_start", "without a start", "Share of searches that found no image of their class to start from.",
         "share",
+    ),
+    Metric(
+        "retrieval_accuracy", "retrieval",
+        "Share of the attacker's own images, the five that the target prefers for each class, that show the class: "
+        "public images alone score this.",
+        "share", of="floor", beside_teacher=True, core=True, newer=True,
+    ),
+    Metric(
+        "retrieval_best_accuracy", "retrieval, best", "The same of the image that the target prefers most.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_next_accuracy", "retrieval, next", "The same of the image that it prefers next.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_mean_accuracy", "retrieval, mean", "The same of the mean of the ten images that it prefers.",
+        "share", of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_latents_accuracy", "retrieval, latents",
+        "The same of the best of a thousand images that the attack's generator makes of random latents.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "above_floor", "above floor",
+        "Attack accuracy less that of retrieval on the same target: a mean over classes, with a bootstrap over them.",
+        "share", "down", of="floor", beside_teacher=True, core=True, newer=True,
+    ),
+    Metric(
+        "floor_p", "p-value against retrieval",
+        "Sign-flip test over classes that the attack is no better than retrieval; from 50 classes on.", "p-value",
+        of="floor", averaged=False,
     ),
     Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",

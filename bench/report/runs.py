@@ -90,7 +90,7 @@ def _measures(metrics: Mapping[str, float | None]) -> dict[str, Any]:
         if found is None and not name.endswith(BOUNDS):
             prefix = max((prefix for prefix in TARGETS if name.startswith(prefix)), key=len)
             cells.setdefault(name.removeprefix(prefix), {})[prefix] = _interval(metrics, name)
-        elif found is not None and found.metric.of in ("reconstructions", "membership") and not found.bound:
+        elif found is not None and found.metric.of in ("reconstructions", "floor", "membership") and not found.bound:
             cells.setdefault(found.metric.key, {})[found.subject.prefix] = _interval(metrics, name)
     order = [key for key in known() if key in cells] + sorted(set(cells) - set(known()))
     targets = [prefix for prefix in TARGETS if any(prefix in row for row in cells.values())]
