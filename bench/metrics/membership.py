@@ -183,18 +183,21 @@ def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: f
     return max(0.0, upwards, downwards)
 
 
-def membership_power(teacher: Membership, random: Membership) -> MembershipPower:
+def membership_power(
+    teacher: Membership, random: Membership, names: tuple[str, str] = ("undefended teacher", "random network")
+) -> MembershipPower:
     """Pass if the attack's AUC is above 0.5 on the undefended teacher and is not on a network with random weights.
 
     Args:
-        teacher, random: the same attack on the same records; what counts are their AUC intervals.
+        teacher, random: the same attack on either; what counts are their AUC intervals.
+        names: what they are, where they are others.
     """
-    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the teacher"
-    on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a random network"
+    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {names[0]}"
+    on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a {names[1]}"
     if teacher.auc_low <= 0.5:
-        return MembershipPower(False, f"The attack does not beat chance on the undefended teacher: {on_teacher}.")
+        return MembershipPower(False, f"The attack does not beat chance on the {names[0]}: {on_teacher}.")
     if random.auc_low > 0.5:
-        reason = f"The attack also beats chance on a network that knows nothing: {on_teacher}, and {on_random}."
+        reason = f"The attack also beats chance on a {names[1]}, which knows nothing: {on_teacher}, and {on_random}."
         return MembershipPower(False, reason)
     return MembershipPower(True, f"The attack works: {on_teacher}, against {on_random}.")
 

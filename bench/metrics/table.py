@@ -132,7 +132,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
     "floor": TARGETS,
-    "membership": TARGETS,
+    "membership": (*TARGETS, Subject("memorising_", "memorising generator")),
     "run": (STUDENT,),
 }
 """What a metric is of, to whom it can be measured of."""

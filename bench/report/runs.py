@@ -11,7 +11,7 @@ from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
 from bench.storage.records import Audit, Record
 
-TARGETS = {subject.prefix: subject.label for subject in SUBJECTS["reconstructions"]}
+TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membership") for subject in SUBJECTS[of]}
 
 
 def page(record: Record, audits: list[Audit]) -> dict[str, Any]:

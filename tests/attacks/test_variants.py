@@ -78,7 +78,10 @@ def test_what_makes_another_algorithm_is_no_size(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in WORKING if WORKING[name]])
 def test_the_printed_algorithm_runs_too(name: str) -> None:
     cls = registry.load("attack", name)
-    if cls.goal == "membership":
+    if hasattr(cls, "compare"):
+        contract = type("Printed", (testing.ReleaseContract,), {"plugin": cls, "variant": "printed"})()
+        assert contract.compare()[0].isfinite().all()
+    elif cls.goal == "membership":
         contract = type("Printed", (testing.MembershipContract,), {"plugin": cls, "variant": "printed"})()
         assert contract.infer()[0].isfinite().all()
     else:
