@@ -293,10 +293,12 @@ class ReleasedImages:
 
     Attributes:
         queries: images seen so far.
+        most: how many images there are; None where a generator draws as many as are asked for.
     """
 
     def __init__(self, access: Access, images: Tensor | None, sampler: Sampler | None) -> None:
         self.access: Access = access
+        self.most = None if images is None else len(images)
         self.queries = 0
         self.__images = images
         self.__sampler = sampler

@@ -183,6 +183,13 @@ def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: f
     return max(0.0, upwards, downwards)
 
 
+def gap_auc(right: Tensor, is_member: Tensor) -> float:
+    """AUC of the gap attack, which calls (n,) records members where the target is right: half of 1 + the accuracy on
+    members less that on others (Yeom et al., CSF 2018). `is_member` as for `membership`."""
+    members, others = _sides(right.double(), is_member)
+    return float(0.5 + (members.mean() - others.mean()) / 2)
+
+
 def membership_power(
     teacher: Membership, random: Membership, names: tuple[str, str] = ("undefended teacher", "random network")
 ) -> MembershipPower:

@@ -255,6 +255,11 @@ BUILT_IN = (
         of="membership", beside_teacher=True, core=True,
     ),
     Metric(
+        "gap_auc", "AUC of the gap attack",
+        "AUC of calling those records members whose class the network names rightly, beside attacks by labels alone.",
+        "score", "down", of="membership", newer=True,
+    ),
+    Metric(
         "tpr_at_1pct", "TPR at FPR 1 %", "Share of members found where 1 % of the others are taken for members.",
         "share", "down", of="membership",
     ),
@@ -270,6 +275,11 @@ BUILT_IN = (
         "membership_epsilon_lower", "epsilon seen (no proof)",
         "The epsilon that the attack's scores point at: an indication, since records share a model.",
         "epsilon", "down", of="membership",
+    ),
+    Metric(
+        "times_chance", "accuracy over chance",
+        "Accuracy times the number of classes: a student below 1.5 knows nothing that could be attacked.", of="run",
+        averaged=False,
     ),
     Metric("queries", "queries", "Images that the attack asked the released student about.", "count", of="run"),
     Metric(

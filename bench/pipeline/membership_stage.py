@@ -8,16 +8,17 @@ from functools import partial
 from torch import Tensor
 
 from bench.api import MembershipAttack
-from bench.metrics.membership import Membership, epsilon_lower, membership, membership_power
+from bench.metrics.membership import Membership, epsilon_lower, gap_auc, membership, membership_power
 from bench.pipeline import attack_steps, plots
 from bench.pipeline.attack_targets import NAMES, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import UNLABELLED, make_challenge
+from bench.pipeline.membership_challenge import UNLABELLED, Challenge, make_challenge
 from bench.pipeline.plots import Plot
 from bench.pipeline.reference_models import ReferenceModels, knowledge_fingerprint
 from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
 from bench.storage.specs import RunSpec
+from bench.teachers import predict
 
 Metrics = dict[str, float | None]
 
@@ -40,6 +41,8 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     }
     delta = networks.student.result["privacy"]["accounted"]["delta"]
     metrics = metrics_of(played, dict.fromkeys(played, challenge.members), delta)
+    if attack.access == "label":
+        metrics |= {f"{PREFIXES[t.name]}gap_auc": _gap(job, t, challenge) for t in attack_targets(job, spec, networks)}
     gate = membership_power(played["teacher"].found, played["random"].found)
     title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
     lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}
@@ -71,6 +74,11 @@ def _play(
     step = attack_steps.infer(job, attack, replace(target.spec, aux=known), target.network, knowledge)
     scores = attack_steps.membership_scores(step)
     return Played(scores, membership(scores, members), step.json(RESULT)["queries"], step.seconds)
+
+
+def _gap(job: Job, target: AttackTarget, challenge: Challenge) -> float:
+    right = predict(target.network, challenge.images, job.device).argmax(1).cpu() == challenge.labels
+    return gap_auc(right, challenge.members)
 
 
 def metrics_of(played: dict[str, Played], members: dict[str, Tensor], delta: float) -> Metrics:

@@ -29,6 +29,7 @@ from bench.pipeline.plots import Plot
 from bench.pipeline.release_step import released_images
 from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
+from bench.seeds import derive
 from bench.storage.specs import AttackSpec, GeneratorSpec, RunSpec
 
 MOST_SEARCHED = 500
@@ -63,7 +64,7 @@ def compare(job: Job, attack: ReleaseAttack, spec: RunSpec, networks: Networks) 
     played, members = {}, {}
     for target, aim in attack_specs(spec).items():
         suspects = fewer if target == "memorising" else asked
-        seen = released if target == "student" else _control(job, attack, aim, challenge, fewer)
+        seen = released if target == "student" else _control(job, aim, released, challenge, fewer)
         played[target] = _play(job, attack, aim, seen, challenge, suspects)
         members[target] = suspects.members
     return _result(job, spec, played, members, networks.student.result["privacy"]["accounted"]["delta"])
@@ -77,18 +78,25 @@ def _some(challenge: Challenge, most: int) -> _Suspects:
 
 
 def _control(
-    job: Job, attack: ReleaseAttack, spec: AttackSpec, challenge: Challenge, suspects: _Suspects
+    job: Job, spec: AttackSpec, released: ReleasedImages, challenge: Challenge, suspects: _Suspects
 ) -> ReleasedImages:
-    """The control generator of an attack's spec; its training records are the members of `suspects`."""
+    """The control generator of an attack's spec, seen as the release is: where that is some images, as many are drawn.
+
+    Its training records are the members of `suspects`.
+    """
     assert isinstance(spec.target, GeneratorSpec)
-    images = challenge.images[suspects.rows[suspects.members]]
-    return ReleasedImages(attack.access, None, memorising_generator(job, spec.target, images))
+    sampler = memorising_generator(job, spec.target, challenge.images[suspects.rows[suspects.members]])
+    whole = ReleasedImages(released.access, None, sampler)
+    if released.most is None:
+        return whole
+    rng = job.context(derive(spec.seed, "control-images")).generator("samples")
+    return ReleasedImages(released.access, whole.samples(released.most, rng), None)
 
 
 def _play(
     job: Job, attack: ReleaseAttack, spec: AttackSpec, seen: ReleasedImages, challenge: Challenge, suspects: _Suspects
 ) -> Played:
-    known = hashlib.sha256(f"{challenge.fingerprint} {suspects.rows.tolist()}".encode()).hexdigest()[:16]
+    known = hashlib.sha256(f"{challenge.fingerprint} {suspects.rows.tolist()} {seen.most}".encode()).hexdigest()[:16]
     knowledge = _knowledge(job, challenge, suspects)
     step = attack_steps.compare(job, attack, replace(spec, aux=known), seen, knowledge)
     scores = attack_steps.membership_scores(step)
