@@ -199,12 +199,13 @@ def membership_power(
         teacher, random: the same attack on either; what counts are their AUC intervals.
         names: what they are, where they are others.
     """
-    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {names[0]}"
+    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {names[0].removeprefix('undefended ')}"
     on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a {names[1]}"
     if teacher.auc_low <= 0.5:
         return MembershipPower(False, f"The attack does not beat chance on the {names[0]}: {on_teacher}.")
     if random.auc_low > 0.5:
-        reason = f"The attack also beats chance on a {names[1]}, which knows nothing: {on_teacher}, and {on_random}."
+        kind = names[1].removeprefix("random ")
+        reason = f"The attack also beats chance on a {kind} that knows nothing: {on_teacher}, and {on_random}."
         return MembershipPower(False, reason)
     return MembershipPower(True, f"The attack works: {on_teacher}, against {on_random}.")
 

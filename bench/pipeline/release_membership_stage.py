@@ -34,7 +34,7 @@ from bench.storage.specs import AttackSpec, GeneratorSpec, RunSpec
 
 MOST_SEARCHED = 500
 """Members, and as many others, whose latents are searched for where the attacker has the generator."""
-CONTROLS = ("memorising generator", "generator of random weights")
+CONTROLS = ("memorising generator", "random generator")
 
 
 @dataclass(frozen=True)
