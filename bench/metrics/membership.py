@@ -199,7 +199,8 @@ def membership_power(
         teacher, random: the same attack on either; what counts are their AUC intervals.
         names: what they are, where they are others.
     """
-    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {names[0].removeprefix('undefended ')}"
+    target = names[0].removeprefix("undefended ")
+    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {target}"
     on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a {names[1]}"
     if teacher.auc_low <= 0.5:
         return MembershipPower(False, f"The attack does not beat chance on the {names[0]}: {on_teacher}.")
