@@ -44,7 +44,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import data, validate
-from bench.api import Context, Teacher
+from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
@@ -56,7 +56,6 @@ from bench.dp_training.synthetic_data import (
     PrivateGenerator,
     Synthesis,
     conditional,
-    gaussian_latents,
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
@@ -171,11 +170,16 @@ class DpMerf(PrivateGenerator):
         mean = mean_embedding(phi, images, labels, teacher.classes)
         noise = ctx.privacy_noise("mean embedding")
         mean = gaussian_rows(mean, release.multiplier / len(images), noise).float()
-        generator = ctx.prepared(MerfGenerator(teacher.shape, teacher.classes, self.latent, self.hidden))
+        source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
+        generator = ctx.prepared(source.generator)
         self._fit(generator, phi, mean, ctx)
         solved = {"sigma": release.sigma, "bandwidth": length}
-        draw = conditional(generator, teacher.classes, gaussian_latents(self.latent))
+        draw = conditional(generator, teacher.classes, source.latents)
         return Synthesis(draw, release.ledger(), release.claim(budget.delta), solved, generator)
+
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler[MerfGenerator]:
+        """The generator, of Gaussian latents and labels."""
+        return Sampler(MerfGenerator(shape, classes, self.latent, self.hidden), gaussian_latents(self.latent), classes)
 
     def length_for(self, dataset: str, shape: tuple[int, int, int]) -> float:
         """l."""

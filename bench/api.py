@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +27,15 @@ from bench.seeds import derive
 if TYPE_CHECKING:
     from bench.privacy.audit import DistinguishingGame
 
-Access = Literal["label", "scores", "weights"]
+Access = Literal["label", "scores", "weights", "samples", "generator"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
+"""What may be seen of a network, each more than the one before."""
+RELEASE_LEVELS: tuple[Access, ...] = ("samples", "generator")
+"""What may be seen of the release besides the student: images; and the generator that draws them, with gradients."""
 
 Tensors = dict[str, Tensor]
 Network = TypeVar("Network", bound=nn.Module)
+Drawing = TypeVar("Drawing", bound=nn.Module, covariant=True)
 Advance = Callable[[int], None]
 
 
@@ -251,6 +255,87 @@ class Target:
             raise AccessDenied(f"the attack declared access '{self.access}' and asked for '{level}'")
 
 
+Shape = tuple[int, int, int]
+Latents = Callable[[int, torch.Generator], Tensor]
+
+
+def gaussian_latents(length: int) -> Latents:
+    """z ~ N(0, I), (n, length)."""
+    return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
+
+
+@dataclass(frozen=True)
+class Sampler(Generic[Drawing]):
+    """A generator, and how images are drawn from it.
+
+    Attributes:
+        generator: (n, latent), and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
+        latents: (count, generator) to (count, latent), what is put to it.
+        classes: of the labels that it takes too; 0 for a generator without labels.
+    """
+
+    generator: Drawing
+    latents: Latents
+    classes: int = 0
+
+    def decode(self, z: Tensor, labels: Tensor) -> Tensor:
+        """(n, c, h, w) of (n, latent) and (n,) labels, which a generator without labels is not told."""
+        images: Tensor = self.generator(z, labels) if self.classes else self.generator(z)
+        return images
+
+
+class ReleasedImages:
+    """What is released besides a student, seen through one access level; counts images; refuses what is not granted.
+
+    Args:
+        access: `samples` gives images; `generator` also their generator's answers to chosen latents, with gradients.
+        images: (m, c, h, w) in [0, 1] that were released; None where a generator is there to draw from.
+        sampler: the released generator, frozen and in eval mode, if there is one.
+
+    Attributes:
+        queries: images seen so far.
+        most: how many images there are; None where a generator draws as many as are asked for.
+    """
+
+    def __init__(self, access: Access, images: Tensor | None, sampler: Sampler | None) -> None:
+        self.access: Access = access
+        self.most = None if images is None else len(images)
+        self.queries = 0
+        self.__images = images
+        self.__sampler = sampler
+
+    def samples(self, count: int, rng: torch.Generator) -> Tensor:
+        """Up to `count` images, as 8 bits hold them: draws of the generator, classes in turn; else those released."""
+        if self.__sampler is None:
+            assert self.__images is not None
+            found = self.__images[:count]
+        else:
+            parts = [self.__draw(min(500, count - start), rng) for start in range(0, count, 500)]
+            found = (torch.cat(parts) * 255).round() / 255
+        self.queries += len(found)
+        return found
+
+    def latents(self, count: int, rng: torch.Generator) -> Tensor:
+        """(count, latent) as they are drawn. Raises AccessDenied below access `generator`."""
+        return self.__generator().latents(count, rng)
+
+    def decode(self, z: Tensor, labels: Tensor) -> Tensor:
+        """(n, c, h, w) of (n, latent), differentiable in them, and (n,) labels. Raises AccessDenied as `latents`."""
+        self.queries += len(z)
+        return self.__generator().decode(z, labels)
+
+    def __generator(self) -> Sampler:
+        if self.access != "generator" or self.__sampler is None:
+            raise AccessDenied(f"the attack declared access '{self.access}' and asked for the released generator")
+        return self.__sampler
+
+    @torch.no_grad()
+    def __draw(self, count: int, rng: torch.Generator) -> Tensor:
+        assert self.__sampler is not None
+        labels = torch.arange(count, device=rng.device) % max(1, self.__sampler.classes)
+        return self.__sampler.decode(self.__sampler.latents(count, rng), labels)
+
+
 class Artifacts(Protocol):
     """Where a step keeps what others can reuse, such as an attacker's GAN trained once for many targets."""
 
@@ -357,6 +442,15 @@ class PublicDataMethod(Method, Protocol):
 
 
 @runtime_checkable
+class SamplingMethod(Method, Protocol):
+    """A method whose released generator can be built again, so that attacks can draw from it."""
+
+    def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
+        """The generator that it releases at its settings, untrained: released weights are loaded into it."""
+        ...
+
+
+@runtime_checkable
 class AuditableMethod(Protocol):
     """What `bench audit mechanism` needs of a method: settings that can be checked, and a game to play against it."""
 
@@ -451,6 +545,15 @@ class GenerativeAttack(Attack, Protocol):
 
 
 @runtime_checkable
+class DecodingAttack(GenerativeAttack, Protocol):
+    """An attack whose generator can redraw a given image: what it makes of unseen images is the most it can show."""
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        """(n, c, h, w) in [0, 1]: each of `images` as its generator comes nearest to it; `aux` as in `run`."""
+        ...
+
+
+@runtime_checkable
 class MembershipAttack(Protocol):
     """An attack that tells the target's private training records from others.
 
@@ -472,4 +575,31 @@ class MembershipAttack(Protocol):
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Score every suspect."""
+        ...
+
+
+@runtime_checkable
+class ReleaseAttack(Protocol):
+    """An attack that tells the private records from others by what is released besides the student.
+
+    Class variables:
+        version, reference, tiers: as for a method.
+        goal: "membership".
+        access: "samples" or "generator"; may depend on the settings (a property).
+    """
+
+    version: ClassVar[int]
+    reference: ClassVar[str]
+    goal: ClassVar[Literal["inversion", "membership"]]
+    tiers: ClassVar[dict[str, dict[str, Any]]]
+
+    @property
+    def access(self) -> Access: ...
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run with `aux` images that are no one's training records, or None."""
+        ...
+
+    def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
+        """Score every suspect; there are no reference models, and all of the attacker's images are the population."""
         ...

@@ -97,12 +97,12 @@ class Description:
 
 
 FACTS = ("version", "reference", "unit", "goal", "access")
-"""Class variables of methods and attacks that are constants."""
+"""What methods and attacks say of themselves where every option has its default."""
 
 
 def describe(cls: type) -> Description:
     """What an imported plug-in says of itself. Raises TypeError for a field type that is not flat."""
-    facts = {name: getattr(cls, name) for name in FACTS if hasattr(cls, name)}
+    facts = {name: getattr(cls(), name) for name in FACTS if hasattr(cls, name)}
     if hasattr(cls, "needs"):
         facts["needs"] = frozenset(cls().needs)
     module, tiers = inspect.getmodule(cls), cls.tiers  # type: ignore[attr-defined]

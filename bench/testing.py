@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bench import data, nets, priors, teachers
 from bench.api import (
     ACCESS_LEVELS,
+    RELEASE_LEVELS,
     Access,
     Attack,
     AttackerKnowledge,
@@ -32,8 +33,12 @@ from bench.api import (
     Method,
     Reference,
     Release,
+    ReleaseAttack,
+    ReleasedImages,
+    Sampler,
     Target,
     Teacher,
+    gaussian_latents,
 )
 from bench.config import TIERS, Variant, configure, departures, options
 from bench.errors import BenchError
@@ -473,6 +478,49 @@ class MembershipContract(PluginContract):
         assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
         reason = self.smoke().applicable(SHAPE, CLASSES, 0)
         assert reason is None or len(reason) > 10
+
+
+class ReleaseContract(PluginContract):
+    """What the runner relies on in an attack on what is released besides the student."""
+
+    def compare(self, seed: int = 0) -> tuple[Tensor, ReleasedImages]:
+        """The scores of 40 toy suspects, against an untrained generator."""
+        torch.manual_seed(seed)
+        plugin = self.smoke()
+        released = ReleasedImages(plugin.access, None, toy_sampler())
+        found = plugin.compare(released, toy_knowledge("scores"), context(seed))
+        return found.scores, released
+
+    def test_is_an_attack_on_a_release(self) -> None:
+        plugin = self.smoke()
+        assert isinstance(plugin, ReleaseAttack) and plugin.access in RELEASE_LEVELS
+        assert plugin.goal == "membership"
+
+    def test_scores_every_suspect(self) -> None:
+        scores, released = self.compare()
+        assert scores.shape == (40,) and torch.isfinite(scores).all()
+        assert len(scores.unique()) > 1 and released.queries > 0
+
+    def test_same_seed_same_scores(self) -> None:
+        assert torch.equal(self.compare(3)[0], self.compare(3)[0])
+
+    def test_released_images_alone_will_do_for_samples(self) -> None:
+        plugin = self.smoke()
+        if plugin.access == "samples":
+            released = ReleasedImages("samples", toy_images(12, 9), None)
+            assert torch.isfinite(plugin.compare(released, toy_knowledge("scores"), context()).scores).all()
+
+    def test_applicable_answers_none_or_a_sentence(self) -> None:
+        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
+        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
+        assert reason is None or len(reason) > 10
+
+
+def toy_sampler(seed: int = 0) -> Sampler:
+    """An untrained generator of 8 latents and no labels."""
+    torch.manual_seed(seed)
+    layers = nn.Sequential(nn.Linear(8, math.prod(SHAPE)), nn.Sigmoid(), nn.Unflatten(1, SHAPE))
+    return Sampler(layers.eval().requires_grad_(False), gaussian_latents(8))
 
 
 def toy_images(n: int, seed: int = 0) -> Tensor:

@@ -19,6 +19,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
+from bench.leaderboard.rows import table
 from bench.storage.records import Record
 from bench.storage.specs import (
     AttackSpec,
@@ -225,6 +226,24 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
     assert leaderboard.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
     (row,) = rows([member_record(9.0, accounted=10.0)])
     assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
+
+
+def test_a_student_at_chance_knows_nothing_and_older_records_do_not_say() -> None:
+    for times, flags in ((1.4, ["knows-nothing"]), (1.6, []), (None, [])):
+        found = member_record(9.0, accounted=10.0)
+        found.metrics |= {} if times is None else {"times_chance": times}
+        assert leaderboard.flags(found) == flags
+
+
+def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:
+    old, new = record(0, 0.5), record(1, 0.5, tier="paper")
+    new.metrics |= {"retrieval_accuracy": 0.19, "teacher_retrieval_accuracy": 0.2, "above_floor": 0.27}
+    assert "retrieval_accuracy" not in table([old])
+    found = table([old, new]).set_index("tier")
+    assert found.loc["paper", ["retrieval_accuracy", "teacher_retrieval_accuracy", "above_floor"]].tolist() == [
+        *(0.19, 0.2, 0.27)
+    ]
+    assert "gap_auc" not in found and found.loc["quick", "above_floor"] != found.loc["quick", "above_floor"]
 
 
 def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:

@@ -19,7 +19,7 @@ def contracts(kind: str, contract: type[Any]) -> list[Any]:
         known = registry.variants(kind, name)
         for variant in known:
             plugin = registry.load(kind, name, variant)
-            if kind == "attack" and (plugin.goal == "membership") != (contract is testing.MembershipContract):
+            if kind == "attack" and contract is not _of_attack(plugin):
                 continue
             members: dict[str, Any] = {"plugin": plugin, "variant": variant}
             members |= {"uses_randomness": False} if name in NOT_RANDOM else {}
@@ -27,6 +27,12 @@ def contracts(kind: str, contract: type[Any]) -> list[Any]:
             label = name if len(known) == 1 else f"{name}-{variant}"
             made.append(pytest.param(type(f"Test_{label}", (contract,), members)(), id=label))
     return made
+
+
+def _of_attack(plugin: type[Any]) -> type[Any]:
+    if plugin.goal == "inversion":
+        return testing.AttackContract
+    return testing.ReleaseContract if hasattr(plugin, "compare") else testing.MembershipContract
 
 
 def checks(contract: type[Any]) -> list[str]:
@@ -48,4 +54,10 @@ def test_attacks(plugin: testing.AttackContract, check: str) -> None:
 @pytest.mark.parametrize("check", checks(testing.MembershipContract))
 @pytest.mark.parametrize("plugin", contracts("attack", testing.MembershipContract))
 def test_membership_attacks(plugin: testing.MembershipContract, check: str) -> None:
+    getattr(plugin, check)()
+
+
+@pytest.mark.parametrize("check", checks(testing.ReleaseContract))
+@pytest.mark.parametrize("plugin", contracts("attack", testing.ReleaseContract))
+def test_attacks_on_releases(plugin: testing.ReleaseContract, check: str) -> None:
     getattr(plugin, check)()

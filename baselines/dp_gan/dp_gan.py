@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 from baselines.dp_gan.ghost import ghost_gradient
 from bench import validate
-from bench.api import Context, Teacher
+from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
@@ -56,7 +56,6 @@ from bench.dp_training.synthetic_data import (
     PrivateGenerator,
     Synthesis,
     conditional,
-    gaussian_latents,
 )
 from bench.dp_training.weight_average import WeightAverage
 from bench.nets.conditional_gan import MlpCritic, build
@@ -158,6 +157,11 @@ class DpGan(PrivateGenerator):
         return Synthesis(
             draw, parameters.ledger(), parameters.claim(budget.delta, SOURCE), parameters.solved(), generator
         )
+
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """G, of Gaussian latents and labels."""
+        generator, _ = build(self.network, shape, classes, self.latent, self.width, self.critic_width)
+        return Sampler(generator, gaussian_latents(self.latent), classes)
 
 
 class Training:

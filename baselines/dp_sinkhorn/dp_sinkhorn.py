@@ -59,7 +59,7 @@ from baselines.dp_sinkhorn.accounting import Clipping, SinkhornParameters, calib
 from baselines.dp_sinkhorn.generator import SinkhornGenerator, uniform_latents
 from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, transport
 from bench import validate
-from bench.api import Context, Teacher
+from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.clipping import poisson_sample
@@ -139,12 +139,17 @@ class DpSinkhorn(PrivateGenerator):
         parameters = self.calibrate(len(images), budget)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ctx.generator("generator").initial_seed() % 2**63)
-            made = SinkhornGenerator(teacher.shape, teacher.classes, self.latent, self.embedding, self.width)
-        generator = ctx.prepared(made).train()
+            source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
+        generator = ctx.prepared(source.generator).train()
         self._train(generator, parameters, images, labels, teacher.classes, ctx)
-        draw = conditional(generator, teacher.classes, uniform_latents(self.latent))
+        draw = conditional(generator, teacher.classes, source.latents)
         solved = {"sigma": parameters.sigma, "steps": float(parameters.steps)}
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), solved, generator)
+
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """The generator, of uniform latents and labels."""
+        generator = SinkhornGenerator(shape, classes, self.latent, self.embedding, self.width)
+        return Sampler(generator, uniform_latents(self.latent), classes)
 
     def _train(
         self,

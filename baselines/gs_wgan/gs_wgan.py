@@ -48,7 +48,7 @@ from torch import Tensor, nn
 from baselines.gs_wgan.accounting import Clipping, GsWganParameters, calibrate, make_schedule
 from baselines.gs_wgan.networks import ProjectionCritic, ResnetGenerator, frozen
 from bench import validate
-from bench.api import Context, Teacher
+from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.partition import by_hash
@@ -162,6 +162,13 @@ class GsWgan(PrivateGenerator):
         }
         draw = conditional(training.generator, teacher.classes, training.latents)
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), solved, training.generator)
+
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """G, of latent bits and labels."""
+        kind = ResnetGenerator if self.generator == "resnet" else DcganGenerator
+        return Sampler(
+            kind(shape, classes, self.latent, self.width), lambda count, rng: bits(count, self.latent, rng), classes
+        )
 
     def parameters(self, ctx: Context) -> GsWganParameters:
         """The releases at the fields' own sigma and T."""
@@ -295,8 +302,7 @@ class Training:
         return bits(count, self.by.latent, rng)
 
     def _new_generator(self) -> nn.Module:
-        kind = ResnetGenerator if self.by.generator == "resnet" else DcganGenerator
-        return self.ctx.prepared(kind(self.shape, self.classes, self.by.latent, self.by.width))
+        return self.ctx.prepared(self.by.sampler(self.shape, self.classes, "").generator)
 
 
 def bits(count: int, length: int, rng: torch.Generator) -> Tensor:

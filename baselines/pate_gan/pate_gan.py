@@ -57,7 +57,7 @@ from torch import Tensor
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from baselines.pate_gan.teacher_batches import TeacherBatches
 from bench import validate
-from bench.api import Context, Teacher
+from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
@@ -69,7 +69,6 @@ from bench.dp_training.synthetic_data import (
     PrivateGenerator,
     Synthesis,
     conditional,
-    gaussian_latents,
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit
@@ -215,7 +214,8 @@ class PateGan(PrivateGenerator):
         batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), self.teachers, salt))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ctx.generator("networks").initial_seed())
-            generator = ctx.prepared(LabelledPerceptron(teacher.shape, teacher.classes, self.latent, self.width))
+            source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
+            generator = ctx.prepared(source.generator)
             teachers = ctx.prepared(Perceptrons(self.teachers, inputs, self.teacher_width))
             student = ctx.prepared(Perceptrons(1, inputs, self.student_width))
         training = Training(self, plan.aggregation, batches, generator, teachers, student, ctx)
@@ -227,8 +227,13 @@ class PateGan(PrivateGenerator):
             raise RuntimeError(f"{training.queries} queries were asked, {plan.queries} are in the ledger")
         claim = Claim(self.formula(plan, budget.delta), budget.delta, Unit.EXAMPLE, SOURCE)
         solved = {"scale": plan.aggregation.scale, "queries": float(plan.queries), "rounds": float(rounds)}
-        draw = conditional(generator.eval(), teacher.classes, gaussian_latents(self.latent))
+        draw = conditional(generator.eval(), teacher.classes, source.latents)
         return Synthesis(draw, plan.ledger(), claim, solved, generator)
+
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler[LabelledPerceptron]:
+        """The generator, of Gaussian latents and labels."""
+        generator = LabelledPerceptron(shape, classes, self.latent, self.width)
+        return Sampler(generator, gaussian_latents(self.latent), classes)
 
 
 class Training:

@@ -145,10 +145,12 @@ def _epsilon(found: dict[str, Any]) -> str:
 def _attack(numbers: dict[str, Any], settings: Settings) -> Table:
     """Student, teacher and random net."""
     table = Table(box=None, header_style="bold")
-    for column in (f"{settings.attack} on", *(subject.label for subject in TARGETS)):
+    shown = measured(numbers, "reconstructions", "floor", "membership")
+    subjects = [s for s in SUBJECTS["membership"] if any(numbers.get(s.prefix + m.key) is not None for m in shown)]
+    for column in (f"{settings.attack} on", *(subject.label for subject in subjects)):
         table.add_column(column)
-    for metric in measured(numbers, "reconstructions", "membership"):
-        cells = [_cell(numbers, metric, subject) for subject in TARGETS]
+    for metric in shown:
+        cells = [_cell(numbers, metric, subject) for subject in subjects]
         if metric.averaged and set(cells) != {"-"}:
             table.add_row(_label(metric), *cells)
     table.add_row("queries", _plain(numbers["queries"]))

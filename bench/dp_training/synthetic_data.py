@@ -127,11 +127,6 @@ def conditional(generator: nn.Module, classes: int, latents: Callable[[int, torc
     return draw
 
 
-def gaussian_latents(length: int) -> Callable[[int, torch.Generator], Tensor]:
-    """z ~ N(0, I), (n, length)."""
-    return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
-
-
 def seeing_pixels(network: Classifier) -> Classifier:
     """The classifier with pixels in [0, 1] put to it as they are, in place."""
     network.mean.fill_(0.0)

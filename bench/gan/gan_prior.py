@@ -15,6 +15,7 @@ from torch import Tensor
 from bench.api import Context, Tensors
 from bench.config import Departure, Size
 from bench.errors import BenchError
+from bench.gan.latent_search import nearest_images
 from bench.gan.wasserstein import Diversity, build_gan, fingerprint, pack, train_wgan_gp, unpack
 from bench.nets.critics import Critic
 from bench.nets.generators import DeconvGenerator, check_square
@@ -22,6 +23,8 @@ from bench.seeds import derive
 from bench.validate import at_least, positive
 
 VERSION = 1
+NEAREST: dict[str, Any] = {"steps": 150, "lr": 0.1, "penalty": 1e-3}
+"""How the latent of a given image is searched for."""
 BETAS = (0.5, 0.999)
 SMOKE: dict[str, Any] = {"gan_steps": 5, "gan_batch": 8, "latent": 8, "width": 4}
 QUICK: dict[str, Any] = {"gan_steps": 400, "width": 16}
@@ -116,3 +119,16 @@ class GanPrior:
                 for start in range(0, count, 500)
             ]
         return torch.cat(parts)
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        """(n, c, h, w): each of `images` as the generator comes nearest to it; kept in the store."""
+        generator, _ = self.gan(aux, ctx)
+        key = {name: getattr(self, name) for name in _KEY} | NEAREST
+        key |= {"version": VERSION, "aux": fingerprint(aux), "images": fingerprint(images)}
+
+        def make() -> Tensors:
+            z = torch.zeros(len(images), self.latent, device=ctx.device)
+            with ctx.track("redrawing unseen images", NEAREST["steps"]) as advance:
+                return {"images": nearest_images(generator, z, images, **NEAREST, advance=advance)[0]}
+
+        return ctx.artifacts.get("redrawn", key, make)["images"].to(ctx.device)

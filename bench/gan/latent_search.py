@@ -1,6 +1,5 @@
-"""The search of a latent space by Nesterov's momentum, every row on its own.
-
-GMI (Zhang et al., CVPR 2020), stage 2, for any loss.
+"""Searches of a latent space, every row on its own: by Nesterov's momentum for any loss (GMI, Zhang et al., CVPR 2020,
+stage 2), and by Adam for the image that comes nearest to a given one.
 """
 
 from __future__ import annotations
@@ -41,6 +40,46 @@ def search_latents(
         z = z.clamp(-clip, clip)
         advance(1)
     return z
+
+
+def nearest_images(
+    decode: Callable[[Tensor], Tensor],
+    z: Tensor,
+    images: Tensor,
+    *,
+    steps: int,
+    lr: float,
+    penalty: float,
+    advance: Advance,
+) -> tuple[Tensor, Tensor]:
+    """The images nearest to given ones that a generator was found to make, and their squared errors.
+
+    `steps` of Adam on the sum over images of ||decode(z) - x||^2 + penalty ||z||^2, so that rows do not meet; the least
+    error on the way counts.
+
+    Args:
+        decode: (n, latent) to (n, c, h, w), differentiable, each row by itself; called with all rows.
+        z: (n, latent), where the search starts.
+        images: (n, c, h, w).
+        advance: called with 1 after every step.
+
+    Returns:
+        (n, c, h, w) images and their (n,) squared errors, in the generator's precision.
+    """
+    z = z.clone().requires_grad_()
+    optimizer = torch.optim.Adam([z], lr=lr)
+    best = torch.full((len(z),), torch.inf, device=z.device)
+    found = torch.zeros_like(images)
+    for _ in range(steps):
+        made = decode(z)
+        error = (made - images).square().flatten(1).sum(1)
+        better = error.detach() < best
+        best, found[better] = torch.where(better, error.detach(), best), made.detach()[better]
+        (gradient,) = torch.autograd.grad((error + penalty * z.square().sum(1)).sum(), z)
+        z.grad = gradient
+        optimizer.step()
+        advance(1)
+    return found, best
 
 
 def nesterov_step(z: Tensor, velocity: Tensor, gradient: Tensor, lr: float, momentum: float) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """The columns of a board, in their order, for its CSV file, the report page and the terminal.
 
-What is measured of a run comes from the table of metrics; a plug-in's column is on the boards that have a number of it.
+What is measured of a run comes from the table of metrics; the column of a plug-in, or of a number that older records
+lack, is on the boards that have a number of it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _of(metrics: Collection[Metric], classifier: bool) -> list[Column]:
     return [column for metric in metrics if (metric.of == "classifier") == classifier for column in of_metric(metric)]
 
 
-_PLUG_INS = [metric for metric in metrics().values() if metric not in BUILT_IN]
+_USUAL = [metric for metric in BUILT_IN if not metric.newer]
+_OTHERS = [metric for metric in metrics().values() if metric not in _USUAL]
 ALL = (
     Column("tier", "tier", beside=True),
     Column("split", "split", beside=True),
@@ -77,7 +79,7 @@ ALL = (
     Column("options", "options", beside=True, tip="The setting as data: group to option to value, as JSON."),
     Column("teacher", "teacher", core=True),
     Column("student", "student"),
-    *_of(BUILT_IN, classifier=True),
+    *_of(_USUAL, classifier=True),
     Column("epsilon_claimed", "ε claimed", "epsilon", True, ("claim_unit",), "By the paper's own theorem."),
     Column("claim_unit", "claimed per", beside=True),
     Column("epsilon_accounted", "ε accounted", "epsilon", True, ("unit",), "What can be proved from the ledger."),
@@ -93,8 +95,8 @@ ALL = (
     Column("attack_variant", "attack variant", core=True, tip="As `variant`, of the attack."),
     Column("access", "access", tip="What the attack sees of the student."),
     Column("power", "power", core=True, tip="Whether the attack works where nothing defends."),
-    *_of(BUILT_IN, classifier=False),
-    *_of(_PLUG_INS, classifier=False),
+    *_of(_USUAL, classifier=False),
+    *_of(_OTHERS, classifier=False),
     Column("seeds", "seeds", beside=True),
     Column("failed", "failed", "number"),
     Column("seconds", "time", "seconds", tip="Mean of the runs, all steps."),
@@ -105,7 +107,7 @@ ALL = (
     Column("flags", "flags", "flags", True, tip="What must be known before a row is used."),
     Column("runs", "seeds", "runs", True, tip="A run each; follow the number."),
 )
-PLUGGED = frozenset(column.key for column in _of(_PLUG_INS, classifier=False))
+PLUGGED = frozenset(column.key for column in _of(_OTHERS, classifier=False))
 """Columns that a board has only where one of its rows fills them."""
 COLUMNS = [column.key for column in ALL if column.key not in PLUGGED]
 """The columns that every board has."""
@@ -121,5 +123,5 @@ SORT += ["runs"]
 
 
 def keys(filled: Collection[str]) -> list[str]:
-    """The heads of a board whose rows fill these of the plug-ins' columns."""
+    """The heads of a board whose rows fill these of the columns that not every board has."""
     return [column.key for column in ALL if column.key not in PLUGGED or column.key in filled]

@@ -9,10 +9,13 @@ from typing import Any
 
 from bench import registry
 from bench.errors import BenchError
+from bench.metrics.floors import ALPHA
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
 from bench.storage.records import Record
 
+KNOWS = 1.5
+"""Times the accuracy of chance: a student below it knows nothing, and no attack on it shows protection."""
 UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 """Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""
 
@@ -23,6 +26,8 @@ def flags(record: Record) -> list[str]:
     `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
     another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
+    `knows-nothing`: the student attacked is less than 1.5 times as accurate as chance: there is nothing to find in it;
+    `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
     `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
@@ -32,7 +37,8 @@ def flags(record: Record) -> list[str]:
     """
     older = ["older-version"] if _is_older(record) else []
     public = ["public-data"] if record.spec["release"].get("public") else []
-    return older + public + _flags_of_claim(record) + _flags_of_membership(record) + _flags_of_noise(record)
+    attack = _flags_of_knowledge(record) + _flags_of_inversion(record) + _flags_of_membership(record)
+    return older + public + _flags_of_claim(record) + attack + _flags_of_noise(record)
 
 
 def _is_older(record: Record) -> bool:
@@ -93,6 +99,19 @@ def _flags_of_claim(record: Record) -> list[str]:
     ):
         return found
     return [*found, "claim!=accounted"]
+
+
+def _flags_of_knowledge(record: Record) -> list[str]:
+    """Of a student that was attacked; records that are older than the number say nothing."""
+    known, attacked = record.metrics.get("times_chance"), {"attack_accuracy", "auc"} & set(record.metrics)
+    return ["knows-nothing"] if attacked and known is not None and known < KNOWS else []
+
+
+def _flags_of_inversion(record: Record) -> list[str]:
+    """With too few classes for the test against retrieval, as in records older than it, nothing is said."""
+    p = record.metrics.get("floor_p")
+    shown = p is not None and p < ALPHA and record.status == "ok"
+    return [] if p is None or shown else ["retrieval"]
 
 
 def _flags_of_membership(record: Record) -> list[str]:

@@ -21,7 +21,7 @@ from bench.leaderboard.board_csv import place
 from bench.leaderboard.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
 from bench.leaderboard.flags import flags_of_row
 from bench.leaderboard.row_members import Member, row_key
-from bench.metrics.table import REFERENCE, REFERENCES
+from bench.metrics.table import OWN_REFERENCES, REFERENCE, REFERENCES
 from bench.storage.records import Audit, Record
 
 _PLUGGED = [(column.key, NUMBERS.index(column.metric)) for column in MEASURED if column.key in PLUGGED]
@@ -47,7 +47,7 @@ class Rows:
         self._audits = by_release(audits)
         self._groups: dict[bytes, Group] = {}
         self.filled: set[str] = set()
-        """The plug-ins' columns that a row has a number in."""
+        """Columns that not every board has, which a row has a number in."""
         self._references: dict[tuple[str, str, str, str, str], list[tuple[float | None, ...]]] = defaultdict(list)
 
     def add(self, record: Record) -> None:
@@ -62,7 +62,7 @@ class Rows:
         where = (record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"])
         for name in REFERENCES:
             if f"{REFERENCE}_{name}_attack_accuracy" in record.metrics:
-                attack = _attack(record.spec) if name == "prior" else ("", "")
+                attack = _attack(record.spec) if name in OWN_REFERENCES else ("", "")
                 numbers = tuple([record.metrics.get(f"{REFERENCE}_{name}_{key}") for key in REFERENCE_NUMBERS])
                 self._references[*where, name, *attack].append(numbers)
 
@@ -95,7 +95,7 @@ class Rows:
         yield from self._reference_rows()
 
     def _reference_rows(self) -> Iterator[dict[str, Any]]:
-        """A row per kind of reference images in each tier and split; those of random latents for each attack."""
+        """A row per kind of reference images in each tier and split; those of its generator for each attack."""
         for (tier, split, name, attack, variant), numbers in sorted(self._references.items()):
             row: dict[str, Any] = {"tier": tier, "split": split, "method": REFERENCE, "kind": REFERENCE}
             row |= {"setting": REFERENCES[name], "attack": attack or None, "attack_variant": variant or None}

@@ -131,11 +131,16 @@ def released(row: Row) -> str:
 
 
 def attacked(row: Row) -> str:
-    """One row's attack on the student, such as "gmi (printed) 81% (teacher 84%)"; power that passed is not named."""
+    """One row's attack on the student, such as "gmi (printed) 81% (teacher 84%)"; power that passed is not named.
+
+    Public images alone are named where the row has their number, as in "81% (teacher 84%), public images 94%".
+    """
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:
+        floor = number(row.get("retrieval_accuracy"))
         found = f"{student:.1%}" + ("" if teacher is None else f" (teacher {teacher:.1%})")
+        found += "" if floor is None else f", public images {floor:.1%}"
     elif auc is not None:
         found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
     else:

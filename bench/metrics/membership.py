@@ -183,18 +183,30 @@ def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: f
     return max(0.0, upwards, downwards)
 
 
-def membership_power(teacher: Membership, random: Membership) -> MembershipPower:
+def gap_auc(right: Tensor, is_member: Tensor) -> float:
+    """AUC of the gap attack, which calls (n,) records members where the target is right: half of 1 + the accuracy on
+    members less that on others (Yeom et al., CSF 2018). `is_member` as for `membership`."""
+    members, others = _sides(right.double(), is_member)
+    return float(0.5 + (members.mean() - others.mean()) / 2)
+
+
+def membership_power(
+    teacher: Membership, random: Membership, names: tuple[str, str] = ("undefended teacher", "random network")
+) -> MembershipPower:
     """Pass if the attack's AUC is above 0.5 on the undefended teacher and is not on a network with random weights.
 
     Args:
-        teacher, random: the same attack on the same records; what counts are their AUC intervals.
+        teacher, random: the same attack on either; what counts are their AUC intervals.
+        names: what they are, where they are others.
     """
-    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the teacher"
-    on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a random network"
+    target = names[0].removeprefix("undefended ")
+    on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {target}"
+    on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a {names[1]}"
     if teacher.auc_low <= 0.5:
-        return MembershipPower(False, f"The attack does not beat chance on the undefended teacher: {on_teacher}.")
+        return MembershipPower(False, f"The attack does not beat chance on the {names[0]}: {on_teacher}.")
     if random.auc_low > 0.5:
-        reason = f"The attack also beats chance on a network that knows nothing: {on_teacher}, and {on_random}."
+        kind = names[1].removeprefix("random ")
+        reason = f"The attack also beats chance on a {kind} that knows nothing: {on_teacher}, and {on_random}."
         return MembershipPower(False, reason)
     return MembershipPower(True, f"The attack works: {on_teacher}, against {on_random}.")
 

@@ -27,7 +27,8 @@ from bench.metrics.reconstructions import Reconstructions
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """How a number is written: a share in percent, all others as they are."""
-Of = Literal["classifier", "reconstructions", "membership", "run"]
+Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
+"""What a number is measured of; of "floor": what public images score on a target, and an attack beyond them."""
 Better = Literal["up", "down", "neither"]
 GROUP = "bench.metrics"
 FOLDER = "image_metrics"
@@ -51,6 +52,8 @@ class Metric:
         deviation: whether boards have the standard deviation over seeds beside the mean, as `<key>_std`.
         beside_teacher: whether boards have the number of the undefended teacher beside it, as `teacher_<key>`.
         core: whether it is shown before a reader asks for all columns.
+        newer: whether boards have its columns only where a row fills them, as they have those of plug-ins: a number
+            that older records lack.
         compute: for plug-ins, the number of some reconstructions; ValueError with the reason where there is none.
 
     Raises:
@@ -68,6 +71,7 @@ class Metric:
     deviation: bool = False
     beside_teacher: bool = False
     core: bool = False
+    newer: bool = False
     compute: Callable[[Reconstructions], float] | None = None
 
     def __post_init__(self) -> None:
@@ -111,9 +115,12 @@ REFERENCES = {
     "held_out": "unseen images",
     "class_mean": "class means",
     "prior": "random latents",
+    "decoder": "unseen images, redrawn",
     "aux": "attacker's images",
 }
 """Images that no target was asked about: a word of the prefix `reference_SET_`, and its name for people."""
+OWN_REFERENCES = ("prior", "decoder")
+"""Those that come from an attack's own generator."""
 SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     "classifier": (
         Subject("teacher_", "teacher"),
@@ -124,7 +131,8 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
-    "membership": TARGETS,
+    "floor": TARGETS,
+    "membership": (*TARGETS, Subject("memorising_", "memorising generator")),
     "run": (STUDENT,),
 }
 """What a metric is of, to whom it can be measured of."""
@@ -210,8 +218,46 @@ BUILT_IN = (
         "share",
     ),
     Metric(
+        "retrieval_accuracy", "retrieval",
+        "Share of the attacker's own images, the five that the target prefers for each class, that show the class: "
+        "public images alone score this.",
+        "share", of="floor", beside_teacher=True, core=True, newer=True,
+    ),
+    Metric(
+        "retrieval_best_accuracy", "retrieval, best", "The same of the image that the target prefers most.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_next_accuracy", "retrieval, next", "The same of the image that it prefers next.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_mean_accuracy", "retrieval, mean", "The same of the mean of the ten images that it prefers.",
+        "share", of="floor", newer=True,
+    ),
+    Metric(
+        "retrieval_latents_accuracy", "retrieval, latents",
+        "The same of the best of a thousand images that the attack's generator makes of random latents.", "share",
+        of="floor", newer=True,
+    ),
+    Metric(
+        "above_floor", "above floor",
+        "Attack accuracy less that of retrieval on the same target: a mean over classes, with a bootstrap over them.",
+        "share", "down", of="floor", beside_teacher=True, core=True, newer=True,
+    ),
+    Metric(
+        "floor_p", "p-value against retrieval",
+        "Sign-flip test over classes that the attack is no better than retrieval; from 50 classes on.", "p-value",
+        of="floor", averaged=False,
+    ),
+    Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",
         of="membership", beside_teacher=True, core=True,
+    ),
+    Metric(
+        "gap_auc", "AUC of the gap attack",
+        "AUC of calling those records members whose class the network names rightly, beside attacks by labels alone.",
+        "score", "down", of="membership", newer=True,
     ),
     Metric(
         "tpr_at_1pct", "TPR at FPR 1 %", "Share of members found where 1 % of the others are taken for members.",
@@ -229,6 +275,11 @@ BUILT_IN = (
         "membership_epsilon_lower", "epsilon seen (no proof)",
         "The epsilon that the attack's scores point at: an indication, since records share a model.",
         "epsilon", "down", of="membership",
+    ),
+    Metric(
+        "times_chance", "accuracy over chance",
+        "Accuracy times the number of classes: a student below 1.5 knows nothing that could be attacked.", of="run",
+        averaged=False,
     ),
     Metric("queries", "queries", "Images that the attack asked the released student about.", "count", of="run"),
     Metric(

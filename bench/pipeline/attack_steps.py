@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bench.api import Attack, AttackerKnowledge, AttackResult, MembershipAttack, Target
+from bench.api import (
+    Attack,
+    AttackerKnowledge,
+    AttackResult,
+    Context,
+    MembershipAttack,
+    MembershipResult,
+    ReleaseAttack,
+    ReleasedImages,
+    Target,
+)
 from bench.data import to_float
 from bench.errors import RunFailed
 from bench.pipeline.job import Job
@@ -62,13 +74,29 @@ def infer(job: Job, attack: MembershipAttack, spec: AttackSpec, model: nn.Module
     Raises:
         RunFailed: scores that are not one finite number for each suspect.
     """
+    target = Target(model, attack.access, job.material.data.shape, job.material.data.classes)
+    return _guess(job, spec, partial(attack.infer, target), target, evidence)
+
+
+def compare(
+    job: Job, attack: ReleaseAttack, spec: AttackSpec, released: ReleasedImages, evidence: AttackerKnowledge
+) -> Step:
+    """The same of an attack on what is released besides the student."""
+    return _guess(job, spec, partial(attack.compare, released), released, evidence)
+
+
+def _guess(
+    job: Job,
+    spec: AttackSpec,
+    play: Callable[[AttackerKnowledge, Context], MembershipResult],
+    target: Target | ReleasedImages,
+    evidence: AttackerKnowledge,
+) -> Step:
     ctx = job.context(derive(spec.seed, "attack", spec.attack))
 
     def make(path: Path) -> None:
         torch.manual_seed(ctx.seed)
-        target = Target(model, attack.access, job.material.data.shape, job.material.data.classes)
-        found = attack.infer(target, evidence, ctx)
-        scores = found.scores.detach().double().cpu().contiguous()
+        scores = play(evidence, ctx).scores.detach().double().cpu().contiguous()
         if scores.shape != evidence.labels.shape or not bool(scores.isfinite().all()):
             raise RunFailed(
                 f"{spec.attack} gave scores of shape {tuple(scores.shape)} for {len(evidence.labels)} suspects, or "

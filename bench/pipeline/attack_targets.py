@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from bench.api import RELEASE_LEVELS
 from bench.nets import Classifier
 from bench.pipeline import teacher_steps
 from bench.pipeline.job import Job
+from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
 from bench.pipeline.trained import Networks
-from bench.storage.specs import AttackSpec, RandomSpec, RunSpec
+from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec
 
-PREFIXES = {"student": "", "teacher": "teacher_", "random": "random_"}
+PREFIXES = {"student": "", "teacher": "teacher_", "random": "random_", "memorising": "memorising_"}
 """Target to the prefix of its metrics."""
 NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
+RELEASE_NAMES = {"student": "released", "memorising": "memorising generator", "random": "random generator"}
+"""The targets of attacks on released images and generators."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,14 @@ def attack_specs(spec: RunSpec) -> dict[str, AttackSpec]:
     """The attack of a run on each of its three targets."""
     attack = spec.attack
     assert attack is not None
+    if attack.access in RELEASE_LEVELS:
+        where, steps = spec.release.teacher.data, SMOKE_STEPS if spec.tier == "smoke" else STEPS
+        kept, untrained = (GeneratorSpec(where, RECORDS, count, attack.seed) for count in (steps, 0))
+        return {
+            "student": attack,
+            "memorising": replace(attack, target=kept),
+            "random": replace(attack, target=untrained),
+        }
     random = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, attack.seed)
     return {
         "student": attack,

@@ -15,6 +15,7 @@ from bench.nets import Classifier
 from bench.pipeline import attack_steps, evaluation, reconstruction_plot
 from bench.pipeline.attack_targets import PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.evaluation import FeatureCache, Judge, Metrics, Scored
+from bench.pipeline.floors import floor_metrics
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plot
 from bench.pipeline.reference_images import reference_metrics
@@ -35,8 +36,10 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
     victims = choose_victims(m) if getattr(attack, "observes", False) else None
     judge = make_judge(job, spec, networks.evaluator.network)
-    played = {t.name: _play(job, attack, t, judge, victims) for t in attack_targets(job, spec, networks)}
-    metrics, missing = _metrics(played), _missing(played)
+    targets = attack_targets(job, spec, networks)
+    played = {t.name: _play(job, attack, t, judge, victims) for t in targets}
+    floors = floor_metrics(job, attack, {t.name: (t, played[t.name].scored.confusion) for t in targets}, judge)
+    metrics, missing = _metrics(played) | floors.metrics, _missing(played) | floors.missing
     gate = power(played["teacher"].scored.confusion, played["random"].scored.confusion)
     metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
     metrics |= reference_metrics(job, attack, spec, judge)

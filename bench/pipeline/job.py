@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bench import data, nets, progress, registry, teachers
-from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, Shards
+from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
 from bench.config import Variant, configure
 from bench.errors import BenchError
 from bench.pipeline.material import Material, Wanted, load_material
@@ -28,7 +28,7 @@ class Job:
     store: Store
     method: Method
     variant: Variant
-    attack: Attack | MembershipAttack | None
+    attack: Attack | MembershipAttack | ReleaseAttack | None
     attack_variant: Variant
     recipe: teachers.Recipe
     evaluator_recipe: teachers.Recipe
@@ -109,7 +109,7 @@ def _plugin(
     return configure(registry.load(kind, name, settled), tier, dict(given), kind, settled), settled
 
 
-def _attack(settings: Settings) -> tuple[Attack | MembershipAttack | None, Variant]:
+def _attack(settings: Settings) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
     if settings.attack is None:
         if settings.attack_options:
             raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")

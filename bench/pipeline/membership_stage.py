@@ -8,16 +8,17 @@ from functools import partial
 from torch import Tensor
 
 from bench.api import MembershipAttack
-from bench.metrics.membership import Membership, epsilon_lower, membership, membership_power
+from bench.metrics.membership import Membership, epsilon_lower, gap_auc, membership, membership_power
 from bench.pipeline import attack_steps, plots
 from bench.pipeline.attack_targets import NAMES, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import UNLABELLED, make_challenge
+from bench.pipeline.membership_challenge import UNLABELLED, Challenge, make_challenge
 from bench.pipeline.plots import Plot
 from bench.pipeline.reference_models import ReferenceModels, knowledge_fingerprint
 from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
 from bench.storage.specs import RunSpec
+from bench.teachers import predict
 
 Metrics = dict[str, float | None]
 
@@ -39,13 +40,15 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
         for target in attack_targets(job, spec, networks)
     }
     delta = networks.student.result["privacy"]["accounted"]["delta"]
-    metrics, missing = _metrics(played, challenge.members, delta), _missing(played)
+    metrics = metrics_of(played, dict.fromkeys(played, challenge.members), delta)
+    if attack.access == "label":
+        metrics |= {f"{PREFIXES[t.name]}gap_auc": _gap(job, t, challenge) for t in attack_targets(job, spec, networks)}
     gate = membership_power(played["teacher"].found, played["random"].found)
     title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
     lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}
     return StageResult(
         metrics,
-        missing,
+        missing_of(played),
         status="ok" if gate.passed else "inconclusive",
         reason="" if gate.passed else gate.reason,
         plots={"roc": Plot("roc.png", partial(plots.roc, title=title, lines=lines))},
@@ -54,7 +57,7 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
 
 
 @dataclass(frozen=True)
-class _Played:
+class Played:
     """What came of the attack on one target."""
 
     scores: Tensor
@@ -65,22 +68,27 @@ class _Played:
 
 def _play(
     job: Job, attack: MembershipAttack, target: AttackTarget, models: ReferenceModels, known: str, members: Tensor
-) -> _Played:
+) -> Played:
     """Args: known: fingerprint of what the attacker is given besides the target, instead of that of its images."""
     knowledge = models.knowledge("student" if target.name == "student" else "teacher")
     step = attack_steps.infer(job, attack, replace(target.spec, aux=known), target.network, knowledge)
     scores = attack_steps.membership_scores(step)
-    return _Played(scores, membership(scores, members), step.json(RESULT)["queries"], step.seconds)
+    return Played(scores, membership(scores, members), step.json(RESULT)["queries"], step.seconds)
 
 
-def _metrics(played: dict[str, _Played], members: Tensor, delta: float) -> Metrics:
+def _gap(job: Job, target: AttackTarget, challenge: Challenge) -> float:
+    right = predict(target.network, challenge.images, job.device).argmax(1).cpu() == challenge.labels
+    return gap_auc(right, challenge.members)
+
+
+def metrics_of(played: dict[str, Played], members: dict[str, Tensor], delta: float) -> Metrics:
     """The numbers of all targets, shares with their 95 % intervals; the epsilon is an indication, no proof."""
     metrics: Metrics = {"queries": played["student"].queries}
     for name, one in played.items():
         prefix = PREFIXES[name]
         for key, (value, low, high) in _shares(one.found).items():
             metrics |= {f"{prefix}{key}": value, f"{prefix}{key}.lo": low, f"{prefix}{key}.hi": high}
-        metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(one.scores, members, delta)
+        metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(one.scores, members[name], delta)
     return metrics
 
 
@@ -94,7 +102,7 @@ def _shares(found: Membership) -> dict[str, tuple[float, float, float]]:
     }
 
 
-def _missing(played: dict[str, _Played]) -> dict[str, str]:
+def missing_of(played: dict[str, Played]) -> dict[str, str]:
     few = "{} non-members are too few for 0.1 %: the rate is at a measured false positive rate of 0"
     return {
         f"{PREFIXES[name]}tpr_at_01pct": few.format(one.found.non_members)

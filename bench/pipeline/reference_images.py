@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench import data
-from bench.api import Attack, AttackResult, GenerativeAttack
+from bench.api import Attack, AttackResult, DecodingAttack, GenerativeAttack
 from bench.pipeline import evaluation
 from bench.pipeline.evaluation import Judge, Metrics
 from bench.pipeline.job import Job
@@ -24,6 +24,8 @@ IMAGES = 20
 """Of each class, in each set of reference images."""
 LARGE, AT_ONCE = 2**26, 256
 """Bytes of a class from which on its mean is summed over so many images at once."""
+REDRAWN = 5
+"""Unseen images of each class that an attack's generator is asked to redraw."""
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 
@@ -31,8 +33,9 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge) -> 
     """The metrics of every set of reference images, as `reference_SET_METRIC`.
 
     The attacker's own images, class means, unseen images of the class, all three scored once for all runs on the same
-    data; and where the attack has a generator, its images of random latent vectors. Unseen images have no `knn_gap`:
-    each is its own nearest unseen image.
+    data; and where the attack has a generator, its images of random latent vectors, and unseen images as it comes
+    nearest to them, the most that the attack can show. Unseen images have no `knn_gap`: each is its own nearest unseen
+    image.
     """
     assert spec.attack is not None
 
@@ -46,7 +49,21 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge) -> 
         ctx, targets = job.context(SEED), _targets(job)
         drawn = attack.prior(len(targets), data.to_float(job.material.aux).to(ctx.device), ctx)
         found |= _scored("prior", drawn.cpu(), targets, judge)
+    if isinstance(attack, DecodingAttack):
+        found |= _redrawn(job, attack, judge)
     return found
+
+
+def _redrawn(job: Job, attack: DecodingAttack, judge: Judge) -> Metrics:
+    m, ctx = job.material, job.context(SEED)
+    unseen = _unseen(m.data.test_labels, REDRAWN)
+    images, aux = (data.to_float(x).to(ctx.device) for x in (m.data.test_images[unseen], m.aux))
+    return _scored("decoder", attack.nearest(images, aux, ctx).cpu(), m.data.test_labels[unseen], judge)
+
+
+def _unseen(labels: Tensor, count: int) -> Tensor:
+    """Indices of up to `count` test images of each class, of all classes as many."""
+    return some_of_each_class(labels, min(count, int(np.bincount(labels).min())))
 
 
 def _of_data(job: Job, judge: Judge) -> Metrics:
@@ -55,7 +72,7 @@ def _of_data(job: Job, judge: Judge) -> Metrics:
     rng = np.random.RandomState(SEED)
     aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
     means = torch.stack([_mean_of_class(*m.private, c) for c in range(m.data.classes)])
-    unseen = some_of_each_class(test_labels, min(IMAGES, int(np.bincount(test_labels).min())))
+    unseen = _unseen(test_labels, IMAGES)
     return (
         _scored("aux", data.to_float(aux), targets, judge)
         | _scored("class_mean", means, torch.arange(m.data.classes), judge)
@@ -77,6 +94,6 @@ def _targets(job: Job) -> Tensor:
 
 
 def _scored(name: str, images: Tensor, targets: Tensor, judge: Judge) -> Metrics:
-    wanted = [key for key in METRICS if (name, key) != ("held_out", "knn_gap")]
+    wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
     scored = evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, wanted)
     return {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bench import nets, teachers
-from bench.api import Release, Teacher
+from bench.api import Access, Release, ReleasedImages, SamplingMethod, Teacher
 from bench.data import to_float
 from bench.errors import BenchError
 from bench.pipeline.job import Job
@@ -99,3 +99,19 @@ def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
     """(n, c, h, w) in [0, 1], the synthetic images that were released with a student, if there are any."""
     path = student.step.path / SYNTHETIC
     return to_float(load_file(path)["images"]) if path.exists() else None
+
+
+def released_images(job: Job, student: Trained[nets.Classifier], access: Access) -> ReleasedImages | str:
+    """What is released besides a student, to be drawn from; or the reason why there is nothing to draw from."""
+    path, data = student.step.path / GENERATOR, job.material.data
+    if path.exists() and isinstance(job.method, SamplingMethod):
+        sampler = job.method.sampler(data.shape, data.classes, data.name)
+        teachers.load(path, sampler.generator)
+        network = sampler.generator.to(job.device).eval().requires_grad_(False)
+        return ReleasedImages(access, None, replace(sampler, generator=network))
+    if access == "generator":
+        return f"{job.settings.method} releases no generator that could be built again"
+    images = synthetic_images(student)
+    if images is None or not len(images):
+        return f"{job.settings.method} releases neither a generator nor images"
+    return ReleasedImages(access, images.to(job.device), None)

@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bench import leaderboard, registry
-from bench.api import MembershipAttack
+from bench.api import MembershipAttack, ReleaseAttack
 from bench.errors import RunFailed
 from bench.metrics.table import check
-from bench.pipeline import inversion_stage, membership_stage, release_step, teacher_steps, utility_stage
+from bench.pipeline import (
+    inversion_stage,
+    membership_stage,
+    release_membership_stage,
+    release_step,
+    teacher_steps,
+    utility_stage,
+)
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plots
 from bench.pipeline.run_spec import changed_options, run_spec
@@ -96,6 +103,8 @@ def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
         return StageResult()
     if isinstance(job.attack, MembershipAttack):
         return membership_stage.infer(job, job.attack, spec, networks)
+    if isinstance(job.attack, ReleaseAttack):
+        return release_membership_stage.compare(job, job.attack, spec, networks)
     return inversion_stage.invert(job, job.attack, spec, networks)
 
 

@@ -31,6 +31,7 @@ def measure(job: Job, networks: Networks) -> StageResult:
         results["control_accuracy"] = control
     for name, result in results.items():
         metrics |= with_interval(name, result["correct"], result["tested"])
+    metrics["times_chance"] = networks.student.result["accuracy"] * job.material.data.classes
     return StageResult(metrics, plots=_plots(job, networks), seconds=_seconds(networks))
 
 

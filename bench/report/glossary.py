@@ -8,6 +8,10 @@ FLAGS = {
     "refuted": "An audit measured more leakage than a promise for one private record allows. That promise is false.",
     "teacher-reference": "The membership attack compared the student with models that were not converted as it was; "
     "an attacker who converts his own could do better.",
+    "knows-nothing": "The student is less than 1.5 times as accurate as guessing: that an attack finds nothing in it "
+    "is no protection.",
+    "retrieval": "The attack shows people no better than public images that the same target prefers, or its power "
+    "is not shown: nothing private was seen to leave.",
     "membership>accounted": "The attack's scores point at more leakage than the accounted epsilon of one record "
     "allows. That is an indication, not a proof.",
     "float32-noise": "The noise was drawn in float32, whose tails end at 5.8 deviations: the accounted epsilon is not "

@@ -11,7 +11,7 @@ from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
 from bench.storage.records import Audit, Record
 
-TARGETS = {subject.prefix: subject.label for subject in SUBJECTS["reconstructions"]}
+TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membership") for subject in SUBJECTS[of]}
 
 
 def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _measures(metrics: Mapping[str, float | None]) -> dict[str, Any]:
         if found is None and not name.endswith(BOUNDS):
             prefix = max((prefix for prefix in TARGETS if name.startswith(prefix)), key=len)
             cells.setdefault(name.removeprefix(prefix), {})[prefix] = _interval(metrics, name)
-        elif found is not None and found.metric.of in ("reconstructions", "membership") and not found.bound:
+        elif found is not None and found.metric.of in ("reconstructions", "floor", "membership") and not found.bound:
             cells.setdefault(found.metric.key, {})[found.subject.prefix] = _interval(metrics, name)
     order = [key for key in known() if key in cells] + sorted(set(cells) - set(known()))
     targets = [prefix for prefix in TARGETS if any(prefix in row for row in cells.values())]

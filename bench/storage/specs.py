@@ -132,10 +132,23 @@ class RandomSpec:
 
 
 @dataclass(frozen=True)
+class GeneratorSpec:
+    """The control of attacks on released generators: one trained on so many private records for so many steps; with 0
+    steps it has random weights."""
+
+    data: DataSpec
+    records: int
+    steps: int
+    seed: int
+    kind: str = "memorising-generator"
+    version: int = 1
+
+
+@dataclass(frozen=True)
 class AttackSpec:
     """A variant of an attack on one target. `aux` is the fingerprint of the attacker's images."""
 
-    target: TeacherSpec | ReleaseSpec | RandomSpec
+    target: TeacherSpec | ReleaseSpec | RandomSpec | GeneratorSpec
     aux: str
     attack: str
     version: int

@@ -53,7 +53,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import StepLR
 
 from bench import nets
-from bench.api import Advance, Context, Release, Shards, Teacher
+from bench.api import Advance, Context, Release, Sampler, Shards, Teacher, gaussian_latents
 from bench.config import Size
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
@@ -165,6 +165,10 @@ class Dgd:
         net = teacher_arch if self.teacher_net == "same" else self.teacher_net
         return Shards(self.teachers, (net,), steps=self.teacher_steps, batch=self.batch, lr=TEACHER_RATE)
 
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """Phi_g, of Gaussian latents."""
+        return Sampler(make_generator("upsample", dataset, shape, LATENT, self.width), gaussian_latents(LATENT))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Section III. `label` alone asks the ensemble, `learn_generator` alone phi_b."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
@@ -207,7 +211,7 @@ class Dgd:
     def learn_generator(self, teacher: Teacher, rng: torch.Generator, ctx: Context, advance: Advance) -> nn.Module:
         """phi_g against the fixed discriminator phi_b, in the paper's five steps."""
         phi_b = teacher.model
-        phi_g = ctx.prepared(make_generator("upsample", teacher.dataset, teacher.shape, LATENT, self.width)).train()
+        phi_g = ctx.prepared(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator).train()
         optimizer = torch.optim.Adam(phi_g.parameters(), lr=GENERATOR_RATE)
         schedule = StepLR(optimizer, GENERATOR_DECAY, gamma=0.1)
         with fixed(phi_b):

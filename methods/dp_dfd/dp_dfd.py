@@ -49,7 +49,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import Context, Release, Teacher
+from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
 from bench.config import Size
 from bench.distillation.generator_training import BatchStatistics, make_generator, pretrain
 from bench.distillation.losses import balance_loss, confidence_loss
@@ -125,13 +125,17 @@ class DpDfd:
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; expected 0 (for 1/(2c)) or a probability below 1")
 
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """Phi_g, of Gaussian latents."""
+        return Sampler(make_generator("upsample", dataset, shape, LATENT, self.width), gaussian_latents(LATENT))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1. Only line 1 and `label` see the teacher."""
         plan = self.plan(budget, teacher.dataset, teacher.classes)
         noise, rng = ctx.privacy_noise("dp-dfd"), ctx.generator("dp-dfd")
         phi_t = teacher.model
         phi_s = ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
-        phi_g = ctx.prepared(make_generator("upsample", teacher.dataset, teacher.shape, LATENT, self.width))
+        phi_g = ctx.prepared(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator)
         step_s, trained = torch.optim.Adam(phi_s.parameters(), lr=self.lr), ctx.compiled(phi_s)
 
         # 1: the generator, with the teacher as its fixed discriminator (Eq. 2)

@@ -41,7 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import Context, Release, Shards, Teacher
+from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
 from bench.config import Size
 from bench.distillation.distinguishing_games import gradient_game
 from bench.distillation.losses import (
@@ -141,6 +141,10 @@ class Dpdfd:
             direct_training.check(budget)
         self.parameters(budget, classes)
 
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """Phi_g, of Gaussian latents."""
+        return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1. Only `_annotate` asks the teacher, or the teachers."""
         if self.data == "private":
@@ -150,7 +154,7 @@ class Dpdfd:
         # The stream is called as when students were published; another name would draw other students
         noise, rng = ctx.privacy_noise("dpdfd"), ctx.generator("transcription")
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
-        phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
+        phi_g = ctx.prepared(xavier(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator))
         step_s = torch.optim.Adam(phi_s.parameters(), lr=self.gamma_s)
         step_g = torch.optim.Adam(phi_g.parameters(), lr=self.gamma_g)
         call_s = ctx.compiled(phi_s)

@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import Context, Release, Teacher
+from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
 from bench.config import Size
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.losses import (
@@ -134,6 +134,10 @@ class Dpsd:
         """Refuse a budget that no sigma or T meets, before anything is trained."""
         self.parameters(budget, dataset, classes)
 
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """Phi_g, of Gaussian latents."""
+        return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T the generator's loss."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
@@ -142,7 +146,7 @@ class Dpsd:
 
         # 1: Xavier's weights, and a batch Z of random vectors
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
-        phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
+        phi_g = ctx.prepared(xavier(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator))
         z = torch.randn(self.batch, LATENT, generator=rng, device=ctx.device).requires_grad_()
         step_s = torch.optim.Adam(phi_s.parameters(), lr=self.gamma_s)
         step_g = torch.optim.Adam([*phi_g.parameters(), z], lr=self.gamma_g)

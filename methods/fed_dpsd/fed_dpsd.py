@@ -38,7 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import Context, Release, Shards, Teacher
+from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
 from bench.config import Size
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss, dkd_loss, gradient_at_output
@@ -122,13 +122,17 @@ class FedDpsd:
         """Refuse a budget that no sigma or T meets, before anything is trained."""
         self.parameters(budget, dataset, classes)
 
+    def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
+        """Phi_g, of Gaussian latents."""
+        return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 2. Only `_annotate` asks the clients."""
         clients, parameters = teacher.members(), self.parameters(budget, teacher.dataset, teacher.classes)
         # The stream is called as when students were published; another name would draw other students
         noise, rng = ctx.privacy_noise("fed-dpsd"), ctx.generator("transcription")
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
-        phi_g = ctx.prepared(xavier(UpsampleGenerator(teacher.shape, LATENT, WIDTH)))
+        phi_g = ctx.prepared(xavier(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator))
         step_s = torch.optim.Adam(phi_s.parameters(), lr=self.gamma_s)
         step_g = torch.optim.Adam(phi_g.parameters(), lr=self.gamma_g)
         call_s = ctx.compiled(phi_s)

@@ -1,0 +1,91 @@
+"""Whitened principal components of the attacker's images, and distances to the nearest of a set of images in them.
+
+Attacks on released images and generators measure there: in raw pixels, or in few components, the nearest released image
+tells members from others hardly at all (measured on 32x32 faces: AUC 0.54 in pixels, 0.71 in 200 whitened components).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST_FITTED = 3000
+"""Images that components are found from: the first ones."""
+SHARE = 5
+"""Images for each component, at least."""
+CHUNK = 512
+LEAST = 1e-6
+"""Variance of a component that is kept, as a share of the largest one's."""
+TINY = 1e-12
+"""The smallest distance or error, before logarithms."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """Principal components of images, largest first.
+
+    Attributes:
+        mean: (d,) float64, the mean image.
+        directions: (d, k) float64, orthonormal.
+        deviations: (k,) standard deviations along them, above 0.
+    """
+
+    mean: Tensor
+    directions: Tensor
+    deviations: Tensor
+
+    @classmethod
+    def of(cls, images: Tensor, most: int) -> Components:
+        """Up to `most` components of (n, c, h, w) images, at most n / 5 and at least 1.
+
+        Raises:
+            ValueError: fewer than two images, or all the same.
+        """
+        rows = images[:MOST_FITTED].flatten(1).double()
+        mean = rows.mean(0)
+        centred = rows - mean
+        wide = centred.shape[1] > len(centred)
+        values, vectors = torch.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+        count = max(1, min(most, len(rows) // SHARE, int((values > LEAST * values[-1]).sum())))
+        if len(rows) < 2 or float(values[-1]) <= 0:
+            raise ValueError(f"{len(rows)} images without any variation: expected 2 that differ, or more")
+        values, vectors = values[-count:].flip(0), vectors[:, -count:].flip(1)
+        directions = centred.T @ vectors / values.sqrt() if wide else vectors
+        return cls(mean, directions, (values / (len(rows) - 1)).sqrt())
+
+    def whiten(self, images: Tensor) -> Tensor:
+        """(n, k) float64 coordinates in which the attacker's images have variance 1."""
+        return torch.cat([(part - self.mean) @ self.directions / self.deviations for part in _rows(images)])
+
+    def residual(self, images: Tensor) -> Tensor:
+        """(n,) float64 squared distance of each image from the span of the components, at least 0."""
+        found = []
+        for part in _rows(images):
+            centred = part - self.mean
+            found.append(centred.square().sum(1) - (centred @ self.directions).square().sum(1))
+        return torch.cat(found).clamp_min(0)
+
+
+def pixels(images: Tensor) -> Tensor:
+    """(n, d) float64 of (n, c, h, w) in [0, 1], in [-1, 1]: the space of the black-box attack as it was printed."""
+    return images.flatten(1).double() * 2 - 1
+
+
+def nearest(points: Tensor, among: Tensor, k: int = 1) -> Tensor:
+    """(n,) float64 distance of each of (n, d) points to the k-th nearest of (m, d), or to the last where m < k."""
+    rank = min(k, len(among))
+    return torch.cat([torch.cdist(part, among).kthvalue(rank, dim=1).values for part in points.split(CHUNK)])
+
+
+def log_density(points: Tensor, among: Tensor, bandwidth: float) -> Tensor:
+    """(n,) log of a Gaussian kernel density of (m, d), up to a constant of d and bandwidth; never of an underflow."""
+    parts = [
+        torch.logsumexp(torch.cdist(part, among).square() / (-2 * bandwidth**2), 1) for part in points.split(CHUNK)
+    ]
+    return torch.cat(parts) - torch.tensor(float(len(among)), dtype=torch.float64).log()
+
+
+def _rows(images: Tensor) -> list[Tensor]:
+    return [part.flatten(1).double() for part in images.split(CHUNK)]

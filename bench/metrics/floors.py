@@ -1,0 +1,79 @@
+"""By how much an attack beats what a choice among the attacker's own images scores, class by class (card E).
+
+An attack on people counts as inversion only where its images show their class more often than public images do that
+the same target prefers: those are real faces of other people, and nothing private leaves with them. Classes are the
+unit of the test, as in `bench.metrics.power`: a_c and b_c are the shares of images aimed at class c that the evaluator
+takes for c, of the attack's and of the retrieval's. If neither is better, the sign of each d_c = a_c - b_c is a fair
+coin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor  # boards read this file without torch
+
+FLIPS = 20_000
+ALPHA = 0.05
+GATED_FROM = 50
+"""Classes from which the test decides: 62 detect a gain of 20 points, 201 one of 11, 10 only one of about 65."""
+_SEED = 2020
+_TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class AboveFloor:
+    """How far an attack lies above retrieval.
+
+    Attributes:
+        gain: mean of d_c over classes, in [-1, 1].
+        low, high: its 95 % interval, by a bootstrap over classes.
+        p: of the one-sided sign-flip test over classes, 20,000 seeded flips, one added to both counts; None with fewer
+            than `GATED_FROM` classes, which are too few for it to decide anything.
+    """
+
+    gain: float
+    low: float
+    high: float
+    p: float | None
+
+
+def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
+    """The gain of an attack over retrieval.
+
+    Args:
+        attack, floor: (c, c) counts of images, row the class aimed at, column the class the evaluator sees; c >= 2,
+            no empty row.
+
+    Raises:
+        ValueError: counts of different shapes, or a class that nothing was aimed at.
+    """
+    if attack.shape != floor.shape or attack.ndim != 2 or len(attack) < 2:
+        raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(floor.shape)}: expected (c, c) twice, c >= 2")
+    gains = _shares(attack) - _shares(floor)
+    rng = np.random.RandomState(_SEED)
+    drawn = gains[rng.randint(len(gains), size=(FLIPS, len(gains)))].mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    p = sign_flip_p(gains) if len(gains) >= GATED_FROM else None
+    return AboveFloor(float(gains.mean()), float(low), float(high), p)
+
+
+def sign_flip_p(gains: NDArray[np.float64]) -> float:
+    """One-sided p-value that the mean of (c,) gains is above 0, by random signs."""
+    signs = np.random.RandomState(_SEED).randint(0, 2, size=(FLIPS, len(gains))) * 2 - 1
+    as_large = int(((signs * gains).mean(1) >= gains.mean() - _TIE).sum())
+    return (as_large + 1) / (FLIPS + 1)
+
+
+def _shares(counts: Tensor) -> NDArray[np.float64]:
+    """(c,) share of each class's images that show it."""
+    found = counts.detach().cpu().numpy().astype(np.float64)
+    if (found.sum(1) == 0).any():
+        raise ValueError(f"nothing was aimed at class {int((found.sum(1) == 0).argmax())}")
+    shares: NDArray[np.float64] = np.diag(found) / found.sum(1)
+    return shares

@@ -1,0 +1,141 @@
+"""What a choice among the attacker's own images scores on a target: the floor of every inversion attack on it (card E).
+
+Retrieval asks the target about all of the attacker's images, with the access of the attack, and brings back for each
+class those that the target prefers. Public images come back as they are, so that nothing private leaves: what an attack
+shows of the private data is what it finds beyond them. No floor looks at the judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bench.api import Access, Attack, AttackResult, GenerativeAttack, Target
+from bench.data import to_float
+from bench.metrics.floors import GATED_FROM, above_floor
+from bench.pipeline import evaluation
+from bench.pipeline.attack_targets import PREFIXES, AttackTarget
+from bench.pipeline.evaluation import Judge, Metrics
+from bench.pipeline.job import Job
+from bench.pipeline.material import quantised
+from bench.seeds import derive
+
+SEED, VERSION = 2020, 1
+BEST, AVERAGED, LATENTS = 5, 10, 1000
+"""Images retrieved for each class; images in the mean; random latents that are chosen among."""
+CHUNK = 512
+IMAGES = "images.safetensors"
+
+
+@dataclass(frozen=True)
+class FloorMetrics:
+    """The numbers of the floors of all targets, and those that there are none of, with the reason."""
+
+    metrics: Metrics
+    missing: dict[str, str]
+
+
+def floor_metrics(
+    job: Job, attack: Attack, played: dict[str, tuple[AttackTarget, Tensor]], judge: Judge
+) -> FloorMetrics:
+    """Retrieval on every target, and by how much the attack beats it there.
+
+    Args:
+        played: for each target the attack's (c, c) confusion counts (`evaluation.Scored`).
+    """
+    metrics: Metrics = {}
+    missing: dict[str, str] = {}
+    for name, (target, attacked) in played.items():
+        prefix = PREFIXES[name]
+        found, counts = _retrieval(job, attack, target, judge)
+        gain = above_floor(attacked, counts)
+        found |= {"above_floor": gain.gain, "above_floor.lo": gain.low, "above_floor.hi": gain.high, "floor_p": gain.p}
+        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+        if gain.p is None:
+            missing[f"{prefix}floor_p"] = f"{len(counts)} classes are too few for the test, which needs {GATED_FROM}"
+    return FloorMetrics(metrics, missing)
+
+
+def preferred(target: Target, images: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """(classes, count) indices of the images that the target prefers for each class, the most preferred first.
+
+    With scores those of the largest p_c, ties by index. With labels alone images drawn at random among those that the
+    target takes for c, or among all where there are none; again from the first where there are fewer than `count`.
+
+    Args:
+        target: asked once about every image.
+        images: (n, c, h, w) in [0, 1], n >= 1.
+        rng: of the draws, on the CPU.
+    """
+    if target.access == "label":
+        labels = torch.cat([target.labels(part).cpu() for part in images.split(CHUNK)])
+        return torch.stack([_drawn(labels == c, count, rng) for c in range(target.classes)])
+    scores = torch.cat([target.scores(part).cpu() for part in images.split(CHUNK)])
+    order = scores.sort(stable=True, dim=0, descending=True).indices[:count]
+    return order[torch.arange(count) % len(order)].T
+
+
+def _drawn(eligible: Tensor, count: int, rng: torch.Generator) -> Tensor:
+    """(count,) indices, in a random order, of what is eligible."""
+    rows = eligible.nonzero().flatten() if bool(eligible.any()) else torch.arange(len(eligible))
+    order = rows[torch.randperm(len(rows), generator=rng)]
+    return order[torch.arange(count) % len(order)]
+
+
+def _retrieval(job: Job, attack: Attack, played: AttackTarget, judge: Judge) -> tuple[Metrics, Tensor]:
+    """The numbers of all floors on one target, and the (c, c) confusion counts of its best public images."""
+    access: Access = "label" if attack.access == "label" else "scores"
+    device, m = job.device, job.material
+
+    def target() -> Target:
+        return Target(played.network, access, m.data.shape, m.data.classes)
+
+    def make(path: Path) -> None:
+        aux = to_float(m.aux)
+        rows = preferred(target(), aux.to(device), max(BEST, AVERAGED), _generator("retrieval"))
+        tensors = {"best": quantised(aux[rows[:, :BEST]]), "mean": quantised(aux[rows[:, :AVERAGED]].mean(1))}
+        save_file(tensors, path / IMAGES)
+
+    spec = played.spec
+    key: dict[str, Any] = {"target": asdict(spec.target), "aux": spec.aux, "access": access, "kind": "floor"}
+    kept = load_file(job.store.step("floor", key | {"version": VERSION}, make).path / IMAGES)
+    best, mean = to_float(kept["best"]), to_float(kept["mean"])
+    scored = _scored(best.flatten(0, 1), BEST, judge)
+    found = _named("retrieval_accuracy", scored.metrics)
+    sets = {
+        "retrieval_best_accuracy": best[:, 0],
+        "retrieval_next_accuracy": best[:, 1],
+        "retrieval_mean_accuracy": mean,
+    }
+    if isinstance(attack, GenerativeAttack):
+        sets["retrieval_latents_accuracy"] = _best_latents(job, attack, target())
+    for name, images in sets.items():
+        found |= _named(name, _scored(images, 1, judge).metrics)
+    return found, scored.confusion
+
+
+def _best_latents(job: Job, attack: GenerativeAttack, target: Target) -> Tensor:
+    """(classes, c, h, w): of images of random latents, the one that the target prefers for each class."""
+    ctx = job.context(SEED)
+    drawn = attack.prior(LATENTS, to_float(job.material.aux).to(ctx.device), ctx)
+    seen = to_float(quantised(drawn)).to(ctx.device)
+    return seen[preferred(target, seen, 1, _generator("latents"))[:, 0]].cpu()
+
+
+def _generator(name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(SEED, "floor", name))
+
+
+def _scored(images: Tensor, each: int, judge: Judge) -> evaluation.Scored:
+    """Images of all classes in turn, `each` of a class."""
+    targets = torch.arange(len(images) // each).repeat_interleave(each)
+    return evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, [])
+
+
+def _named(name: str, metrics: Metrics) -> Metrics:
+    return {f"{name}{bound}": metrics[f"attack_accuracy{bound}"] for bound in ("", ".lo", ".hi")}

@@ -1,0 +1,283 @@
+"""Attacks on released images and generators: equations by hand, and power in both directions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import write_toy
+from torch import Tensor, nn
+
+from attacks.domias import Domias
+from attacks.gan_leaks import GanLeaks
+from bench import leaderboard
+from bench.api import AccessDenied, AttackerKnowledge, Reference, ReleasedImages, Sampler, gaussian_latents
+from bench.data import to_float
+from bench.gan.latent_search import nearest_images
+from bench.membership.neighbours import Components, log_density, nearest
+from bench.metrics.membership import auc_interval, membership
+from bench.pipeline import memorising_generator, run
+from bench.pipeline.job import load_job
+from bench.pipeline.settings import Settings
+from bench.testing import context, silent
+
+SIDE = 16
+
+
+def drawn(n: int, seed: int) -> Tensor:
+    """(n, 1, 16, 16) images of one distribution in 24 dimensions."""
+    rng = torch.Generator().manual_seed(seed)
+    basis = torch.randn(24, SIDE * SIDE, generator=torch.Generator().manual_seed(99))
+    return (torch.randn(n, 24, generator=rng) @ basis / 12).sigmoid().view(n, 1, SIDE, SIDE)
+
+
+def no_references(count: int, kind: str) -> list[Reference]:
+    raise AssertionError("an attack on a release has none")
+
+
+def knows(x: Tensor, aux: Tensor) -> AttackerKnowledge:
+    labels = torch.zeros(len(x), dtype=torch.int64)
+    return AttackerKnowledge(x, labels, lambda: (aux, torch.zeros(len(aux), dtype=torch.int64)), no_references)
+
+
+def released(images: Tensor) -> ReleasedImages:
+    return ReleasedImages("samples", images, None)
+
+
+BLACK = GanLeaks(space="whitened", calibration="aux")
+ATTACKS: list[Any] = [BLACK, replace(BLACK, space="pixels"), Domias(density="knn", k=3), Domias()]
+
+
+# Distances
+
+
+def test_nearest_by_hand() -> None:
+    among = torch.tensor([[0.0, 0], [3, 4], [6, 8]], dtype=torch.float64)
+    points = torch.tensor([[0.0, 0], [6, 0]], dtype=torch.float64)
+    assert nearest(points, among).tolist() == pytest.approx([0, 5])
+    assert nearest(points, among, 2).tolist() == pytest.approx([5, 6])
+    assert nearest(points, among, 9).tolist() == pytest.approx([10, 8]), "the last where there are fewer than k"
+
+
+@pytest.mark.parametrize("n", [40, 700])
+def test_whitened_components_have_unit_variance_and_leave_the_rest(n: int) -> None:
+    """More images than pixels, and fewer."""
+    images = drawn(n, 0)
+    found = Components.of(images, 200)
+    assert len(found.deviations) == min(n // 5, len(found.deviations)) and bool((found.deviations.diff() <= 0).all())
+    assert torch.allclose(found.directions.T @ found.directions, torch.eye(len(found.deviations)).double(), atol=1e-6)
+    assert found.whiten(images).std(0).sub(1).abs().max() < 1e-4
+    rows = images.flatten(1).double() - found.mean
+    rest = (rows - rows @ found.directions @ found.directions.T).square().sum(1)
+    assert torch.allclose(found.residual(images), rest, atol=1e-8)
+
+
+def test_images_without_variation_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="without any variation"):
+        Components.of(torch.ones(12, 1, 4, 4), 3)
+
+
+def test_log_density_by_hand_and_far_away() -> None:
+    among = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+    points = torch.tensor([[0.0], [500.0]], dtype=torch.float64)
+    near, far = log_density(points, among, 1.0).tolist()
+    assert near == pytest.approx(math.log((1 + math.exp(-2)) / 2))
+    assert far == pytest.approx(-(498**2) / 2 - math.log(2)), "logarithms do not underflow"
+
+
+# Scores
+
+
+def test_gan_leaks_by_hand() -> None:
+    """In pixels of [-1, 1]: distances 2 sqrt(4 x 0.1^2) = 0.4 to the sample and 0.8 to the attacker's image."""
+    x, sample, aux = (torch.full((1, 1, 2, 2), v) for v in (0.5, 0.6, 0.3))
+    attack = GanLeaks(calibration="aux")
+    score = attack.compare(released(sample), knows(x, aux), context()).scores
+    assert score.item() == pytest.approx(math.log(0.8) - math.log(0.4), abs=1e-5)
+    plain = GanLeaks().compare(released(sample), knows(x, aux), context()).scores
+    assert plain.item() == pytest.approx(-math.log(0.4), abs=1e-5)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_record_among_the_samples_scores_higher(attack: Any) -> None:
+    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
+    before = attack.compare(released(samples), knows(x, aux), context()).scores
+    after = attack.compare(released(torch.cat([samples, x[:3]])), knows(x, aux), context()).scores
+    assert bool((after[:3] > before[:3]).all())
+
+
+@pytest.mark.parametrize("attack", [a for a in ATTACKS if isinstance(a, GanLeaks)] + [Domias(density="knn")])
+def test_a_common_scale_changes_no_calibrated_score(attack: Any) -> None:
+    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
+    if isinstance(attack, GanLeaks) and attack.space == "pixels":
+        pytest.skip("pixels are put to [-1, 1] before")
+    whole = attack.compare(released(samples), knows(x, aux), context()).scores
+    half = attack.compare(released(samples / 2), knows(x / 2, aux / 2), context()).scores
+    assert torch.allclose(whole, half, atol=1e-4)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_suspect_is_scored_by_itself(attack: Any) -> None:
+    x, aux, samples = drawn(30, 1), drawn(100, 2), drawn(60, 3)
+    whole = attack.compare(released(samples), knows(x, aux), context()).scores
+    part = attack.compare(released(samples), knows(x[7:9], aux), context()).scores
+    assert torch.allclose(whole[7:9], part, atol=1e-9)
+
+
+@pytest.mark.parametrize("attack", [ATTACKS[0], ATTACKS[2]])
+def test_samples_that_are_the_attackers_images_say_nothing(attack: Any) -> None:
+    aux = drawn(100, 2)
+    scores = attack.compare(released(aux), knows(drawn(20, 1), aux), context()).scores
+    assert scores.abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_power_in_both_directions(attack: Any) -> None:
+    """Copies of the members with a little of others are found; draws of the same distribution are not."""
+    members, others, aux = drawn(150, 1), drawn(150, 2), drawn(400, 3)
+    x, inside = torch.cat([members, others]), torch.arange(300) < 150
+    copies = torch.cat([0.9 * members + 0.1 * drawn(150, seed) for seed in (5, 6, 7)])
+    copied = attack.compare(released(copies), knows(x, aux), context()).scores
+    assert auc_interval(copied, inside)[0] > 0.9
+    _, low, high = auc_interval(attack.compare(released(drawn(400, 4)), knows(x, aux), context()).scores, inside)
+    assert low < 0.5 < high
+
+
+# The white box
+
+
+class Linear(nn.Module):
+    """z to 16 pixels around 1/2, or with labels that much brighter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = torch.linalg.qr(torch.randn(16, 4, generator=torch.Generator().manual_seed(0)))[0]
+
+    def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+        brighter = 0.0 if labels is None else 0.1 * labels[:, None]
+        return (0.5 + brighter + 0.1 * z @ self.map.T).view(-1, 1, 4, 4)
+
+
+def test_the_nearest_image_of_a_linear_generator_is_the_projection() -> None:
+    generator = Linear()
+    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    with silent("", 1) as advance:
+        found, error = nearest_images(generator, torch.zeros(5, 4), x, steps=400, lr=0.1, penalty=0, advance=advance)
+    rest = x.flatten(1) - 0.5
+    rest = rest - rest @ generator.map @ generator.map.T
+    assert torch.allclose(error, rest.square().sum(1), atol=1e-4)
+    assert torch.allclose((found - x).square().flatten(1).sum(1), error, atol=1e-6)
+
+
+def test_white_box_does_not_depend_on_batches_and_is_told_the_label() -> None:
+    x, aux = (torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n)) for n in (8, 40))
+    knowledge = replace(knows(x, aux), labels=torch.arange(8) % 2)
+    scores = []
+    for batch in (3, 8):
+        seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4), classes=2))
+        attack = GanLeaks(box="white", calibration="aux", steps=30, batch=batch)
+        scores.append(attack.compare(seen, knowledge, context()).scores)
+        assert seen.queries == 30 * 8
+    assert torch.allclose(scores[0], scores[1], atol=1e-5)
+    other = replace(knowledge, labels=1 - knowledge.labels)
+    seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4), classes=2))
+    assert not torch.allclose(attack.compare(seen, other, context()).scores, scores[0], atol=1e-3)
+
+
+def test_samples_give_no_generator() -> None:
+    seen = ReleasedImages("samples", None, Sampler(Linear(), gaussian_latents(4)))
+    assert seen.samples(700, torch.Generator().manual_seed(0)).shape == (700, 1, 4, 4) and seen.queries == 700
+    with pytest.raises(AccessDenied, match="generator"):
+        GanLeaks(box="white").compare(seen, knows(torch.rand(2, 1, 4, 4), torch.rand(20, 1, 4, 4)), context())
+
+
+def test_the_box_is_the_access() -> None:
+    assert GanLeaks().access == "samples" and GanLeaks(box="white").access == "generator"
+
+
+# The control, and whole runs
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("toy"), 240)
+
+
+def test_the_memorising_generator_is_found_and_a_random_one_is_not() -> None:
+    members, others, aux = drawn(100, 1), drawn(100, 2), drawn(300, 3)
+    x, inside = torch.cat([members, others]), torch.arange(200) < 100
+    found = {}
+    for name, steps in (("memorising", 900), ("random", 0)):
+        torch.manual_seed(0)
+        decoder = memorising_generator.Decoder((1, SIDE, SIDE))
+        if steps:
+            memorising_generator._train(decoder, members, steps, 0, lambda n: None)
+        sampler = Sampler(decoder.eval().requires_grad_(False), gaussian_latents(decoder.latent))
+        for attack in (replace(BLACK, samples=5000), Domias(density="knn", samples=5000), WHITE):
+            seen = ReleasedImages(attack.access, None, sampler)
+            scores = attack.compare(seen, knows(x, aux), context()).scores
+            found[name, attack.access, type(attack)] = membership(scores, inside)
+    for (name, access, _), one in found.items():
+        if name == "memorising":
+            assert one.auc >= (0.9 if access == "generator" else 0.7), (access, one.auc)
+        else:
+            assert one.auc_low < 0.5 < one.auc_high
+
+
+WHITE = GanLeaks(box="white", calibration="aux", steps=150)
+
+
+def job(toy: Path, method: str, variant: str | None = None, **options: str) -> Any:
+    settings = Settings(
+        method=method, attack="gan-leaks", dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke",
+        out=toy / "runs", variant=variant, attack_options=tuple(options.items()),
+    )  # fmt: skip
+    return load_job(settings)
+
+
+@pytest.mark.parametrize("method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "dp-sinkhorn"])
+@pytest.mark.parametrize("box", ["black", "white"])
+def test_released_generators_are_drawn_from(toy: Path, method: str, box: str) -> None:
+    record = run.run(job(toy, method, box=box), 0).record
+    assert record.status in ("ok", "inconclusive")
+    for prefix in ("", "memorising_", "random_"):
+        assert 0 <= record.metrics[f"{prefix}auc"] <= 1  # type: ignore[operator]
+    assert "teacher_auc" not in record.metrics, "a teacher draws nothing"
+    assert record.spec["attack"]["access"] == ("generator" if box == "white" else "samples")
+    leaderboard.flags(record)
+
+
+@pytest.mark.parametrize("method", ["dpsd", "dpdfd", "fed-dpsd", "dp-dfd", "dgd"])
+def test_the_papers_generators_are_drawn_from(toy: Path, method: str) -> None:
+    given = job(toy, method, "printed", box="white")
+    sampler = given.method.sampler((1, 16, 16), 4, "toy")
+    z = sampler.latents(3, torch.Generator().manual_seed(0))
+    assert sampler.decode(z, torch.zeros(3, dtype=torch.int64)).shape == (3, 1, 16, 16)
+    if method != "dp-dfd":  # which needs a teacher of BatchNorm
+        assert run.run(given, 0).record.status in ("ok", "inconclusive", "skipped")
+
+
+def test_images_alone_are_samples_but_no_generator(toy: Path) -> None:
+    assert run.run(job(toy, "dpsd"), 0).record.metrics["queries"] <= 60  # type: ignore[operator]
+    skipped = run.run(job(toy, "dpsd", box="white"), 0).record
+    assert skipped.status == "skipped" and "releases no generator" in skipped.reason
+    nothing = run.run(job(toy, "no-defence"), 0).record
+    assert nothing.status == "skipped" and "neither a generator nor images" in nothing.reason
+
+
+def test_what_was_released_is_what_is_drawn(toy: Path) -> None:
+    """The generator built again has the released weights."""
+    from bench.pipeline import release_step, teacher_steps
+    from bench.pipeline.run_spec import run_spec
+
+    given = job(toy, "dp-merf")
+    spec = run_spec(given, 0)
+    teacher = teacher_steps.teacher(given, spec.release.teacher)
+    student = release_step.release(given, spec.release, teacher.network, None)
+    seen = [release_step.released_images(given, student, "samples") for _ in range(2)]
+    one, other = (s.samples(30, torch.Generator().manual_seed(0)) for s in seen)  # type: ignore[union-attr]
+    assert torch.equal(one, other) and torch.equal(to_float((one * 255).round().to(torch.uint8)), one)

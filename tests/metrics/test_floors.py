@@ -1,0 +1,69 @@
+"""The test of an attack against retrieval: by hand, and with power in both directions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bench.metrics.floors import GATED_FROM, above_floor, sign_flip_p
+
+
+def counts(hits: list[int], images: int) -> Tensor:
+    """(c, c): of `images` aimed at each class so many show it, the others the next class."""
+    found = torch.zeros(len(hits), len(hits), dtype=torch.int64)
+    for c, right in enumerate(hits):
+        found[c, c], found[c, (c + 1) % len(hits)] = right, images - right
+    return found
+
+
+def test_gain_by_hand() -> None:
+    found = above_floor(counts([4, 2, 0], 4), counts([1, 5, 0], 10))
+    assert found.gain == pytest.approx((0.9 + 0.0 + 0.0) / 3)
+    assert found.low == 0.0 and found.high == pytest.approx(0.6, abs=0.31)
+    assert found.p is None, "three classes decide nothing"
+
+
+def test_p_value_is_that_of_all_signs() -> None:
+    gains = np.array([0.5, -0.1, 0.3, 0.2, 0.0, 0.4, 0.1, -0.2])
+    exact = np.mean([np.dot(signs, gains) >= gains.sum() - 1e-9 for signs in product((-1, 1), repeat=len(gains))])
+    assert sign_flip_p(gains) == pytest.approx(exact, abs=0.01)
+
+
+def test_no_gain_is_not_found_and_a_gain_is() -> None:
+    rng = np.random.RandomState(0)
+    null = [sign_flip_p((rng.rand(62) < 0.2) * 1.0 - (rng.rand(62) < 0.2)) < 0.05 for _ in range(200)]
+    assert 0 < np.mean(null) < 0.09
+    power = [sign_flip_p((rng.rand(62) < 0.45) * 1.0 - (rng.rand(62) < 0.2)) < 0.05 for _ in range(50)]
+    assert np.mean(power) > 0.8
+    assert sign_flip_p(np.full(60, -0.3)) > 0.999
+
+
+def test_the_measured_gain_on_62_people_decides() -> None:
+    """29 hits of 62 against 12 (card A24), however paired."""
+    for start in (0, 17):
+        attack = [int(c < 29) for c in range(62)]
+        floor = [int(start <= c < start + 12) for c in range(62)]
+        found = above_floor(counts(attack, 1), counts(floor, 1))
+        assert found.p is not None and found.p < 0.05 and found.low > 0
+        assert found.gain == pytest.approx(17 / 62)
+
+
+def test_the_interval_covers() -> None:
+    rng = np.random.RandomState(1)
+    covered = 0
+    for _ in range(60):
+        attack, floor = (rng.binomial(5, share, GATED_FROM).tolist() for share in (0.5, 0.3))
+        found = above_floor(counts(attack, 5), counts(floor, 5))
+        covered += found.low <= 0.2 <= found.high
+    assert covered >= 52
+
+
+def test_counts_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        above_floor(counts([1, 1], 1), counts([1, 1, 1], 1))
+    with pytest.raises(ValueError, match="class 1"):
+        above_floor(counts([1, 1], 1), torch.tensor([[1, 0], [0, 0]]))

@@ -1,0 +1,120 @@
+"""Retrieval: what choosing among the attacker's own images scores on a target, on every inversion row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import write_toy
+from torch import Tensor, nn
+
+from bench import leaderboard
+from bench.api import Target
+from bench.pipeline import floors, run
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.settings import Settings
+from bench.storage.records import Record
+
+KEYS = ("retrieval_accuracy", "retrieval_best_accuracy", "retrieval_next_accuracy", "retrieval_mean_accuracy")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("toy"), 160)
+
+
+def job(toy: Path, attack: str) -> Job:
+    settings = Settings(
+        method="no-defence",
+        attack=attack,
+        dataset=f"npz:{toy}/toy.npz",
+        teacher="datalens",
+        tier="smoke",
+        out=toy / "o",
+    )
+    return load_job(settings)
+
+
+class ByBrightness(nn.Module):
+    """Two classes; the brighter an image, the surer of class 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bright = x.flatten(1).mean(1)
+        return torch.stack([torch.full_like(bright, 0.5), bright], 1)
+
+
+def target(access: str = "scores") -> Target:
+    return Target(ByBrightness(), access, (1, 2, 2), 2)  # type: ignore[arg-type]
+
+
+def images(*brightness: float) -> Tensor:
+    return torch.tensor(brightness).view(-1, 1, 1, 1).expand(-1, 1, 2, 2).contiguous()
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_scores_bring_the_surest_images_and_ties_the_first() -> None:
+    asked = target()
+    found = floors.preferred(asked, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
+    assert found.tolist() == [[4, 0, 2], [1, 3, 2]] and asked.queries == 5
+
+
+def test_labels_bring_images_of_their_class_or_any_where_there_are_none() -> None:
+    found = floors.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
+    assert set(found[0].tolist()) == {0, 2} and set(found[1].tolist()) == {1, 3}
+    nowhere = floors.preferred(target("label"), images(0.2, 0.1, 0.4), 3, rng())
+    assert set(nowhere[1].tolist()) == {0, 1, 2}
+
+
+def test_the_order_of_the_images_plays_no_part_with_scores() -> None:
+    x = torch.rand(40, 1, 2, 2, generator=rng())
+    order = torch.randperm(40, generator=rng())
+    one, other = (floors.preferred(target(), part, 4, rng()) for part in (x, x[order]))
+    assert torch.equal(one, order[other])
+
+
+def test_fewer_images_than_asked_for_come_again() -> None:
+    assert floors.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
+
+
+def test_a_private_image_among_the_attackers_is_found() -> None:
+    """A target that is sure of one image alone: where that is public, retrieval has it."""
+    asked = images(0.3, 0.99, 0.2)
+    assert int(floors.preferred(target(), asked, 1, rng())[1]) == 1
+
+
+@pytest.mark.parametrize("attack", ["gmi", "brep-mi", "random-guess"])
+def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
+    outcome = run.run(job(toy, attack), 0)
+    numbers = outcome.record.metrics
+    for prefix in ("", "teacher_", "random_"):
+        for key in KEYS:
+            assert 0 <= numbers[f"{prefix}{key}.lo"] <= numbers[f"{prefix}{key}"] <= 1  # type: ignore[operator]
+        gain = numbers[f"{prefix}above_floor"]
+        mean = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_accuracy"]  # type: ignore[operator]
+        assert gain == pytest.approx(mean), "classes have as many images each"
+        assert numbers[f"{prefix}above_floor.lo"] <= gain <= numbers[f"{prefix}above_floor.hi"]  # type: ignore[operator]
+        assert numbers[f"{prefix}floor_p"] is None and "too few" in outcome.record.missing[f"{prefix}floor_p"]
+    drawn = attack in ("gmi", "brep-mi")
+    assert ("retrieval_latents_accuracy" in numbers) == ("reference_decoder_attack_accuracy" in numbers) == drawn
+    assert numbers["retrieval_accuracy"] == numbers["teacher_retrieval_accuracy"], "no-defence releases the teacher"
+    assert "retrieval" not in leaderboard.flags(outcome.record), "on few classes nothing is gated"
+
+
+def test_floors_are_made_once_for_a_target_and_an_access(toy: Path) -> None:
+    for attack in ("gmi", "brep-mi", "mi-face"):
+        run.run(job(toy, attack), 0)
+    made = sorted((toy / "o" / "steps" / "floor").glob("[0-9a-f]*"))
+    assert len(made) == 6, "student, teacher and random net, with scores and with labels"
+
+
+@pytest.mark.parametrize(
+    ("p", "status", "shown"), [(0.01, "ok", True), (0.2, "ok", False), (0.01, "inconclusive", False)]
+)
+def test_a_row_of_many_classes_says_retrieval_unless_it_is_more(toy: Path, p: float, status: str, shown: bool) -> None:
+    record: Record = run.run(job(toy, "gmi"), 0).record
+    record.metrics["floor_p"], record.status = p, status  # type: ignore[assignment]
+    assert ("retrieval" in leaderboard.flags(record)) != shown
