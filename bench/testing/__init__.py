@@ -1,0 +1,58 @@
+"""Contract tests that every plug-in must pass; third parties subclass them and set `plugin`.
+
+class TestMine(MethodContract):
+    plugin = MyMethod
+"""
+
+from __future__ import annotations
+
+from bench.testing.attacks import AttackContract, MembershipContract, ReleaseContract
+from bench.testing.methods import MethodContract
+from bench.testing.metrics import MetricContract
+from bench.testing.parts import DatasetContract, NetworkContract, PriorContract, TeacherRecipeContract
+from bench.testing.plugins import PluginContract
+from bench.testing.toys import (
+    CLASSES,
+    CPU,
+    SHAPE,
+    MemoryArtifacts,
+    context,
+    silent,
+    sure_network,
+    toy_aux,
+    toy_images,
+    toy_knowledge,
+    toy_private,
+    toy_reconstructions,
+    toy_sampler,
+    toy_teacher,
+    weights,
+)
+
+__all__ = [
+    "CLASSES",
+    "CPU",
+    "SHAPE",
+    "AttackContract",
+    "DatasetContract",
+    "MembershipContract",
+    "MemoryArtifacts",
+    "MethodContract",
+    "MetricContract",
+    "NetworkContract",
+    "PluginContract",
+    "PriorContract",
+    "ReleaseContract",
+    "TeacherRecipeContract",
+    "context",
+    "silent",
+    "sure_network",
+    "toy_aux",
+    "toy_images",
+    "toy_knowledge",
+    "toy_private",
+    "toy_reconstructions",
+    "toy_sampler",
+    "toy_teacher",
+    "weights",
+]

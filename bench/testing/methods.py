@@ -1,0 +1,83 @@
+"""The contract of a method."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import torch
+
+from bench import nets
+from bench.api import (
+    Method,
+    Release,
+    Teacher,
+)
+from bench.privacy import Budget, Unit, accountant
+from bench.privacy.information import of_ledger
+from bench.testing.plugins import PluginContract
+from bench.testing.toys import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
+
+
+class MethodContract(PluginContract):
+    """What the runner relies on in a method."""
+
+    budget: ClassVar[Budget] = Budget(10.0)
+    teacher_arch: ClassVar[str] = "datalens"
+    """Network of the toy teacher; another one for methods that read what this one has not, such as BatchNorm."""
+    uses_randomness: ClassVar[bool] = True
+
+    def teacher(self) -> Teacher:
+        """The toy teacher with what the method needs besides: private or public images, an untrained ensemble."""
+        method, toy = self.smoke(), toy_teacher(arch=self.teacher_arch)
+        if "private_data" in method.needs:
+            toy = dataclasses.replace(toy, private=toy_private())
+        if "public_data" in method.needs:
+            toy = dataclasses.replace(toy, public=toy_private(seed=1)[0])
+        if "teacher_ensemble" in method.needs:
+            shards = method.shards(toy.arch, toy.dataset)
+            members = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))
+            toy = dataclasses.replace(toy, ensemble=members.eval().requires_grad_(False))
+        return toy
+
+    def convert(self, seed: int = 0) -> Release:
+        """One smoke conversion of the toy teacher."""
+        torch.manual_seed(seed)
+        return self.smoke().convert(self.teacher(), "datalens", self.budget, context(seed))
+
+    def test_is_a_method(self) -> None:
+        assert isinstance(self.smoke(), Method)
+        assert self.plugin.unit in [str(unit) for unit in Unit]
+
+    def test_release_can_be_rebuilt_and_classifies(self) -> None:
+        release = self.convert()
+        rebuilt = nets.build(release.arch, SHAPE, CLASSES)
+        rebuilt.load_state_dict(release.student.state_dict())
+        images = torch.rand(5, *SHAPE)
+        with torch.no_grad():
+            logits = release.student.eval()(images)
+            assert torch.equal(rebuilt.eval()(images), logits)
+        assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
+
+    def test_ledger_accounts_for_one_example(self) -> None:
+        ledger = self.convert().ledger
+        found, carried = accountant.account(ledger, Unit.EXAMPLE, self.budget.delta), of_ledger(ledger, CLASSES)
+        assert found.epsilon > 0, "a release of a private teacher cannot be free"
+        assert carried.nats is None or carried.nats > 0, "answers of a private teacher carry something"
+        assert carried.nats != math.inf or not found.finite, "what is protected is not without a bound"
+
+    def test_same_seed_same_release_and_other_seed_another(self) -> None:
+        first, again, other = self.convert(1), self.convert(1), self.convert(2)
+        assert all(torch.equal(a, b) for a, b in zip(weights(first.student), weights(again.student), strict=True))
+        differs = any(
+            not torch.equal(a, b) for a, b in zip(weights(first.student), weights(other.student), strict=True)
+        )
+        assert differs == self.uses_randomness
+
+    def test_teacher_is_left_alone(self) -> None:
+        teacher = self.teacher()
+        before = [w.clone() for w in weights(teacher.model)]
+        self.smoke().convert(teacher, "datalens", self.budget, context())
+        assert all(torch.equal(a, b) for a, b in zip(before, weights(teacher.model), strict=True))
+        assert all(p.grad is None for p in teacher.model.parameters())

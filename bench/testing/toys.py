@@ -1,0 +1,132 @@
+"""Small stand-ins for what a run has: a context, a teacher, private images, an attacker's knowledge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench import nets
+from bench.api import (
+    Access,
+    AttackerKnowledge,
+    Context,
+    Reference,
+    Sampler,
+    Target,
+    Teacher,
+    gaussian_latents,
+)
+from bench.metrics.reconstructions import Labelled, Reconstructions
+
+SHAPE, CLASSES = (1, 16, 16), 4
+CPU = torch.device("cpu")
+
+
+class MemoryArtifacts:
+    """Artifacts kept in a dictionary, counting how often each kind was made."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, Tensor]] = {}
+        self.made: list[str] = []
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What `make` returned the first time this key was asked for."""
+        name = f"{kind}/{sorted(key.items())}"
+        if name not in self.kept:
+            self.made.append(kind)
+            self.kept[name] = make()
+        return self.kept[name]
+
+
+@contextmanager
+def silent(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that shows nothing."""
+    yield lambda n: None
+
+
+def context(seed: int = 0) -> Context:
+    """A context on the CPU with seeded noise and nothing kept on disk."""
+    return Context(torch.device("cpu"), seed, silent, MemoryArtifacts())
+
+
+def toy_teacher(seed: int = 0, arch: str = "datalens") -> Teacher:
+    """An untrained small network instead of a teacher."""
+    torch.manual_seed(seed)
+    model = nets.build(arch, SHAPE, CLASSES).eval().requires_grad_(False)
+    return Teacher(model, arch, SHAPE, CLASSES, "toy")
+
+
+def sure_network() -> nn.Module:
+    """The toy teacher's network with large logits, so that its probabilities differ from image to image."""
+    model = toy_teacher().model
+    with torch.no_grad():
+        for parameter in list(model.parameters())[-2:]:
+            parameter.mul_(50)
+    return model
+
+
+def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
+    """Private images (n, c, h, w) uint8 and labels (n,) in which each class is bright in a corner of its own."""
+    rng = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % CLASSES
+    images = torch.randint(0, 60, (n, *SHAPE), generator=rng)
+    for image, label in zip(images, labels.tolist(), strict=True):
+        image[:, 8 * (label // 2) : 8 * (label // 2) + 8, 8 * (label % 2) : 8 * (label % 2) + 8] += 150
+    return images.to(torch.uint8), labels
+
+
+def toy_sampler(seed: int = 0) -> Sampler:
+    """An untrained generator of 8 latents and no labels."""
+    torch.manual_seed(seed)
+    layers = nn.Sequential(nn.Linear(8, math.prod(SHAPE)), nn.Sigmoid(), nn.Unflatten(1, SHAPE))
+    return Sampler(layers.eval().requires_grad_(False), gaussian_latents(8))
+
+
+def toy_images(n: int, seed: int = 0) -> Tensor:
+    """(n, c, h, w) float32 of `toy_private`, in [0, 1]."""
+    return toy_private(seed, n)[0].float() / 255
+
+
+def toy_aux() -> Tensor:
+    """(64, c, h, w) float32 in [0, 1], an attacker's images: noise."""
+    return torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def toy_knowledge(access: Access) -> AttackerKnowledge:
+    """40 suspects, a population of 24, and untrained networks as references."""
+    images, labels = toy_private(5, 40)
+    others, classes = toy_private(6, 24)
+
+    def references(count: int, kind: str) -> list[Reference]:
+        inside = torch.rand(count, 40, generator=torch.Generator().manual_seed(7)).argsort(0) < count // 2
+        return [
+            Reference(Target(toy_teacher(10 + i).model, access, SHAPE, CLASSES), members)
+            for i, members in enumerate(inside)
+        ]
+
+    return AttackerKnowledge(images.float() / 255, labels, lambda: (others.float() / 255, classes), references)
+
+
+def weights(module: nn.Module) -> list[Tensor]:
+    """All parameters and buffers of a module."""
+    return list(module.state_dict().values())
+
+
+def toy_reconstructions(seed: int = 0) -> Reconstructions:
+    """Noisy private images as reconstructions, with features and logits of a network that learned nothing."""
+    evaluator = toy_teacher(seed).model
+    assert isinstance(evaluator, nets.Classifier)
+    private, held_out = (_labelled(evaluator, *toy_private(number)) for number in (seed, seed + 1))
+    noise = torch.randint(-20, 20, private.images.shape, generator=torch.Generator().manual_seed(seed))
+    made = _labelled(evaluator, (private.images + noise).clamp(0, 255).to(torch.uint8), private.labels)
+    logits = evaluator(made.images / 255).double()
+    return Reconstructions(made.images, made.labels, made.features, logits, private, held_out)
+
+
+def _labelled(evaluator: nets.Classifier, images: Tensor, labels: Tensor) -> Labelled:
+    return Labelled(images, labels, evaluator.features(images / 255))
