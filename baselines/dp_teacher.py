@@ -37,6 +37,7 @@ from bench import nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
+from bench.distillation.image_source import check_source
 from bench.distillation.soft_transcription import SoftTranscription
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
@@ -128,6 +129,8 @@ class DpTeacher:
     """Transcription: images that the private teacher is asked about."""
     taught_steps: Size[int] = 2400
     """Transcription: steps of the student."""
+    prior: str = "auto"
+    """Transcription: where fresh images come from, a prior (`bench list priors`); auto = the data set's."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
@@ -139,6 +142,7 @@ class DpTeacher:
         """Refuse another unit and an unknown network, before anything is trained."""
         require_unit_example(budget)
         nets.check(self.network)
+        check_source(self.prior, dataset)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is used for nothing."""
@@ -203,4 +207,4 @@ class DpTeacher:
         )
 
     def _transcription(self) -> SoftTranscription:
-        return SoftTranscription(questions=self.questions, student_steps=self.taught_steps)
+        return SoftTranscription(questions=self.questions, student_steps=self.taught_steps, prior=self.prior)

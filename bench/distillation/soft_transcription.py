@@ -23,6 +23,8 @@ from bench.distillation.transcription_options import TranscriptionOptions
 
 ENTROPY = 0.6
 """Nats; of few classes at most half of the largest there is."""
+SHOWN = 60
+"""Images of the last round that are released with the student."""
 DRAWINGS = 2000
 """That the temperature is taken of."""
 COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
@@ -60,7 +62,8 @@ class SoftTranscription(TranscriptionOptions):
                 return (model(images).float() / heat).log_softmax(1)
 
         settings = Transcription.of(self, self.questions)
-        return settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss)
+        phi_s, asked = settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss)
+        return phi_s, asked[:SHOWN]
 
 
 def temperature(logits: Tensor, entropy: float) -> float:
