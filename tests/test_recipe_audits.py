@@ -86,11 +86,11 @@ def uncovered(boards: dict[str, dict[str, Any]], audited: list[dict[str, Any]]) 
 
 
 def covers(audited: dict[str, Any], release: dict[str, Any]) -> bool:
-    """Whether an audit is of a release, or of what a newer plug-in makes at the same settings."""
+    """Whether an audit is of a release, or of what a newer plug-in, or one of more options, makes at its settings."""
     if audited == release:
         return True
     newer, older = dict(audited["release"]), dict(release["release"])
-    if audited["tier"] != release["tier"] or newer.pop("version") <= older.pop("version"):
+    if audited["tier"] != release["tier"] or newer.pop("version") < older.pop("version"):
         return False
     usual = usual_sizes(newer["method"], newer["variant"], audited["tier"]).items()
     newer["options"] = {name: value for name, value in newer["options"].items() if (name, value) not in usual}

@@ -43,12 +43,12 @@ def test_a_dry_run_lists_every_cell_and_makes_nothing(bench: Bench, tmp_path: Pa
         tmp_path,
         'method = ["no-defence", "not-there"]',
         'method = "rr"\naccount = "accounted"',
-        'method = "rr"\ndataset = "celeba-g"',
+        'method = "rr"\ndataset = "stl10"',
     )
     done = bench("sweep", path, "--tier", "smoke", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "1 ready, 1 refused, 2 planned; 4 in all" in done.stdout
-    for said in ("no method called 'not-there' yet", "no data set called 'celeba-g' yet", "add --unit label"):
+    for said in ("no method called 'not-there' yet", "no data set called 'stl10' yet", "add --unit label"):
         assert said in " ".join(done.stdout.split())
     assert not (tmp_path / "runs" / "steps").exists()
 
