@@ -33,8 +33,9 @@ class DatasetContract:
     def test_reads_what_its_facts_promise(self) -> None:
         read, facts = data.load(self.name, self.root), data.facts(self.name)
         assert read.name == self.name or read.name.startswith(f"{self.name}-")
-        assert data.facts(read.name) == facts
-        assert facts.shape in (None, read.shape) and facts.class_names in ((), read.class_names)
+        known = data.facts(read.name)  # at another size than its own, settings made for that do not hold
+        assert dataclasses.replace(known, shape=facts.shape, mmd_bandwidth=facts.mmd_bandwidth) == facts
+        assert known.shape in (None, read.shape) and known.class_names in ((), read.class_names)
         assert read.classes >= 2 and len(read.train_labels.unique()) == read.classes
 
     def test_reads_the_same_again(self) -> None:
