@@ -1,7 +1,8 @@
 """What the working variants of DPSD, DP-DFD, DPDFD and FedDPSD share: options, and departures from their papers.
 
 The loop itself is `transcription.py`. Every `worth` here was measured on DPSD, three seeds, at a claimed epsilon of 10
-and tier `quick` where nothing else is said: docs/ablations.csv.
+and tier `quick` where nothing else is said: docs/ablations.csv, but for the flat question at 1 and of DPDFD, whose runs
+at the student's output are not kept.
 """
 
 from __future__ import annotations

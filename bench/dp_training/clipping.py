@@ -6,6 +6,9 @@ Poisson-sampled Gaussian of multiplier z, however many groups of parameters were
 Norms and clipped sums of a chunk are formed in float32, chunks are added and noise is drawn in float64. Rows are
 clipped to C (1 - 2^-7), which leaves room for float32's rounding: a sum of 256 rows of norm C is off by at most 255
 2^-24 256 C = 0.0039 C, and neighbours have a sum each.
+
+A known gap: that is the room of one chunk. A record that leaves a Poisson sample moves all later records of the batch
+to other places in their chunks, so that K chunks could in the worst case be off by K times as much: not covered.
 """
 
 from __future__ import annotations
