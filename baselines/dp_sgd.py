@@ -33,7 +33,7 @@ from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 class DpSgd(PrivateTraining):
     """DP-SGD on the private records; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1"
     source: ClassVar[str] = "DP-SGD (Abadi et al. 2016, Algorithm 1)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "relu-cnn"}}

@@ -55,7 +55,7 @@ SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 class DpTeacher:
     """DP-SGD on the private records, then a data-free conversion for nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1; Papernot et al., AAAI 2021; Chen et al., ICCV 2019"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)

@@ -40,7 +40,7 @@ NETWORKS = ("tanh-cnn", "tanh-vgg")
 class TsAdp(PrivateTraining):
     """DP-SGD with tempered sigmoids; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Papernot et al., AAAI 2021"
     source: ClassVar[str] = "DP-SGD with tempered sigmoids (Papernot et al. 2021)"
     activation: ClassVar[str] = "tanh"

@@ -59,7 +59,7 @@ AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10)
 class Zcdp(PrivateTraining):
     """DP-SGD with noise that falls along a schedule; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yu et al., IEEE S&P 2019"
     source: ClassVar[str] = "zCDP training (Yu et al. 2019)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -69,7 +69,7 @@ MOST_KEPT = 500_000_000
 class Psg:
     """A few private images whose gradients match those of the private records."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen, Kerkouche and Fritz, NeurIPS 2022, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)

@@ -134,7 +134,7 @@ def train(
             total = {name: torch.zeros_like(w, dtype=torch.float64) for name, w in weights.items()}
             for part in chosen.split(settings.chunk):
                 seen = views(to_float(images[part]), settings.views, part, drawn)
-                add_clipped(total, gradients(seen, labels[part]), groups)
+                add_clipped(total, gradients(seen, labels[part]), groups, len(chosen))
             # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
             mean = noisy_mean(total, groups, z, parameters.sampling * len(images), noise, weights)
             # 5: a step along it

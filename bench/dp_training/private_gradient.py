@@ -62,8 +62,9 @@ class PrivateGradient:
         groups = clipping_groups(list(plain), self.clip)
         total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in plain.items()}
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)), randomness="different")
-        for start in range(0, len(rows[0]), self.chunk):
-            add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups)
+        batch = len(rows[0])
+        for start in range(0, batch, self.chunk):
+            add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups, batch)
         return self.released(total, plain, records, source)
 
     def released(self, total: Parameters, like: Mapping[str, Tensor], records: int, source: Source) -> Parameters:

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from bench import nets
 from bench.dp_training import dp_sgd
 from bench.dp_training.accounting import DpSgdParameters, calibrate
-from bench.dp_training.clipping import ClippingGroup, add_clipped, add_noise, clipping_groups, poisson_sample
+from bench.dp_training.clipping import (
+    MOST_CHUNK,
+    ClippingGroup,
+    add_clipped,
+    add_noise,
+    clipping_groups,
+    poisson_sample,
+)
 from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.dp_training.weight_average import WeightAverage
@@ -124,7 +131,7 @@ def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
                 expected[name] += e[name] * min(1.0, ROOM * settings.clip / math.sqrt(len(layers)) / norm)
     total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     groups = clipping_groups(list(total), settings.clip, settings.clipping)
-    add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups)
+    add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups, len(each))
     assert sum(norm > ROOM * settings.clip for norm in norms) == 3, "some are clipped and some are not"
     for name in total:
         torch.testing.assert_close(total[name], expected[name], rtol=1e-4, atol=1e-6)
@@ -136,9 +143,48 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(cl
     for scale in (1e-20, 1.0, 1e15, math.inf, math.nan):
         rows = {"a.weight": torch.full((1, 3, 2), scale), "a.bias": torch.ones(1, 3), "b.weight": torch.ones(1, 4)}
         total = {name: torch.zeros(row.shape[1:]) for name, row in rows.items()}
-        add_clipped(total, rows, groups)
+        add_clipped(total, rows, groups, 1)
         moved = math.sqrt(sum(float(t.square().sum()) for t in total.values()))
         assert moved <= ROOM * 0.5 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("way", GRADIENTS)
+def test_without_a_record_all_others_count_the_same_but_for_the_room_left(way: str) -> None:
+    """The first record goes, so all others have other places in their chunks, where float32 may round otherwise."""
+    model, (images, labels) = network(), records(700)
+    groups = clipping_groups([name for name, _ in model.named_parameters()], 0.1)
+    gradients = GRADIENTS[way](model, 1)
+
+    def clipped_sum(chosen: Tensor) -> Tensor:
+        total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+        for part in chosen.split(MOST_CHUNK):
+            add_clipped(total, gradients(images[part].float() / 255, labels[part]), groups, len(chosen))
+        return torch.cat([value.flatten() for value in total.values()])
+
+    every = torch.arange(700)
+    moved = clipped_sum(every) - clipped_sum(every[1:])
+    own = clipped_sum(every[:1])
+    assert own.norm() == pytest.approx(ROOM * 0.1, rel=1e-5), "the record is clipped"
+    assert (moved - own).norm() <= 0.1 * 2.0**-9
+    assert moved.norm() <= 0.1
+
+
+def test_rows_are_added_in_float32_only_a_few_at_a_time() -> None:
+    """2^24 + 1 is no number of float32: of 32,768 records, which are added in float64, none is lost."""
+    rows = torch.ones(256, 1)
+    rows[0] = 2.0**24
+    for batch, lost in ((32_768, 0), (256, 7)):
+        total = {"a.weight": torch.zeros(1, dtype=torch.float64)}
+        add_clipped(total, {"a.weight": rows}, clipping_groups(["a.weight"], 2.0**25), batch)
+        assert abs(total["a.weight"].item() - (2.0**24 + 255)) <= lost
+
+
+@pytest.mark.parametrize("n", [1, 7, 256, 253])
+def test_a_clipped_sum_is_the_sum_of_all_its_rows(n: int) -> None:
+    rows = torch.randn(n, 5, 3, generator=torch.Generator().manual_seed(n))
+    total = {"a.weight": torch.zeros(5, 3, dtype=torch.float64)}
+    add_clipped(total, {"a.weight": rows}, clipping_groups(["a.weight"], 100.0), n)
+    torch.testing.assert_close(total["a.weight"], rows.double().sum(0), rtol=0, atol=1e-5)
 
 
 def test_shares_make_all_groups_one_gaussian() -> None:
