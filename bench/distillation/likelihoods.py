@@ -38,6 +38,11 @@ def response_log_likelihood(answers: Tensor, allowed: Tensor, epsilon: float) ->
     return torch.where(allowed, inside, 1 / k).log()
 
 
+def more_often_wrong(epsilon: float, candidates: int) -> bool:
+    """Whether randomised responses of that epsilon over k candidates are wrong more often than right: e^eps < k - 1."""
+    return epsilon < math.log(max(candidates - 1, 1))
+
+
 def gradient_log_likelihood(answers: Tensor, expected: Tensor, beta: float, sigma: float) -> Tensor:
     """(n, c): log P(answer | r) of noisy gradients, up to a constant per row; the largest is 0.
 
@@ -79,3 +84,8 @@ def likelihood_loss(logits: Tensor, log_likelihood: Tensor) -> Tensor:
     The marginal likelihood of what was answered ("forward correction", Patrini et al., CVPR 2017).
     """
     return -(logits.log_softmax(1) + log_likelihood).logsumexp(1).mean()
+
+
+def soft_loss(logits: Tensor, answers: Tensor) -> Tensor:
+    """Batch mean of the cross-entropy of (n, classes) logits to answers given as log-probabilities."""
+    return -(answers.exp() * logits.log_softmax(1)).sum(1).mean()

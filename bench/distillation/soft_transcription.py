@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from bench import validate
 from bench.api import Context, Teacher
 from bench.distillation.image_source import image_source
+from bench.distillation.likelihoods import soft_loss
 from bench.distillation.questions import as_bytes, logits_of
 from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import TranscriptionOptions
@@ -78,8 +79,3 @@ def temperature(logits: Tensor, entropy: float) -> float:
         found = float(-(answers.exp() * answers).sum(1).mean())
         low, high = (middle, high) if found < entropy else (low, middle)
     return low
-
-
-def soft_loss(logits: Tensor, answers: Tensor) -> Tensor:
-    """Batch mean of the cross-entropy of (n, classes) logits to answers given as log-probabilities."""
-    return -(answers.exp() * logits.log_softmax(1)).sum(1).mean()

@@ -5,6 +5,8 @@
         questions  = those of the candidates that the student chooses: balanced, unsure ones more often
         readings   = what the teacher's noisy answers say, asked once for each question
         the student descends the loss of all readings so far
+    where answers are few, or more often wrong than right:
+        new students descend the loss of all readings, and their mean teaches the one that is released
 
 Nothing in here asks a teacher but `ask`, which the method gives; the prior knows no data.
 """
@@ -15,29 +17,28 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from bench import nets
-from bench.api import Advance, Context, Teacher
-from bench.data.affine import random_affine
+from bench.api import Context, Teacher
+from bench.distillation import committee
 from bench.distillation.image_source import Source
+from bench.distillation.learner import Learner, Loss, Schedule
 from bench.distillation.likelihoods import likelihood_loss
 from bench.distillation.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
 from bench.distillation.transcription_options import TranscriptionOptions
-from bench.distillation.updates import descend
 from bench.nets.initialise import xavier
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """(n, c, h, w) float images and the student's (n, classes) logits to (n, classes) readings of the answers."""
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""The student's (n, classes) logits and (n, classes) readings to a scalar."""
-
 
 FEW = 4096
-"""Below so many stored answers a student learns them by heart unless they are jittered; above, jitter harms."""
+"""Below so many stored answers a student learns them by heart unless they are jittered, and a committee of students
+knows better than each of them; above, jitter harms."""
+MEMBERS = 3
+"""Of a committee."""
 PER_ROUND, FEWEST_ROUNDS = 5000, 4
 FIRST_STEPS, QUESTIONS_PER_STEP = 300, 40
 UNSURE = 0.5
@@ -59,6 +60,7 @@ class Transcription:
         replay: whether all answers are learnt from, or the last round's alone.
         batch: stored answers per step.
         early: share of the steps that is taken between rounds; the rest, at a falling rate, follows the last one.
+        members: students whose mean teaches the one that is released; 1 = the student that asked is released.
     """
 
     questions: int
@@ -72,10 +74,15 @@ class Transcription:
     replay: bool = True
     batch: int = 256
     early: float = 0.8
+    members: int = 1
 
     @classmethod
-    def of(cls, options: TranscriptionOptions, questions: int) -> Transcription:
-        """The settings of a method's options, where 0 and "auto" depend on the number of questions."""
+    def of(cls, options: TranscriptionOptions, questions: int, doubtful: bool = False) -> Transcription:
+        """The settings of a method's options, where 0 and "auto" depend on the number of questions.
+
+        Args:
+            doubtful: whether single answers are more often wrong than right.
+        """
         return cls(
             questions=questions,
             rounds=options.rounds or max(FEWEST_ROUNDS, questions // PER_ROUND),
@@ -86,7 +93,13 @@ class Transcription:
             gamma_s=options.gamma_s,
             jitter=questions < FEW if options.jitter == "auto" else options.jitter == "on",
             replay=options.replay,
+            members=options.committee or (MEMBERS if questions < FEW or doubtful else 1),
         )
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of every student but the released one, where a committee teaches that."""
+        return Schedule(self.steps, self.gamma_s, self.batch, self.jitter)
 
     def train(
         self,
@@ -108,10 +121,15 @@ class Transcription:
             loss: of a batch of stored readings.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
-        phi_s = ctx.prepared(xavier(nets.build(student, shape, teacher.classes)))
-        learner = _Learner(self, phi_s, ctx, loss, rng)
+
+        def new() -> nn.Module:
+            return ctx.prepared(xavier(nets.build(student, shape, teacher.classes)))
+
+        phi_s = new()
+        learner = Learner(self.schedule, phi_s, ctx, loss, rng)
         answered = Answered(shape, teacher.classes, ctx.device)
-        with ctx.track(f"{title}: converting", self.steps) as advance:
+        steps = self.steps + committee.steps(self.members, self.schedule)
+        with ctx.track(f"{title}: converting", steps) as advance:
             for size in self._sizes():
                 questions = self._questions(answered, phi_s, source, shape, size, rng)
                 logits = logits_of(phi_s, questions)
@@ -120,8 +138,13 @@ class Transcription:
                 until = self.steps
                 if len(answered) < self.questions:
                     until = int(self.early * self.steps * len(answered) / self.questions)
-                learner.learn(answered if self.replay else answered.newest(size), until, advance)
+                known = answered if self.replay else answered.newest(size)
+                learner.learn(known, until, advance)
                 source.learn(phi_s)
+            if self.members > 1:
+                phi_s = committee.taught_by_committee(
+                    self.members, self.schedule, new, known, source, ctx, loss, rng, advance
+                )
         return phi_s.eval(), as_floats(answered.images[-size:])
 
     def _sizes(self) -> list[int]:
@@ -152,42 +175,3 @@ class Transcription:
         if candidates == size:
             return images
         return images[chosen(images, logits_of(phi_s, images), size, self.unsure, rng)]
-
-
-def one_cycle(step: int, steps: int) -> float:
-    """The share of the largest rate that step 0, 1, ... takes: up in a line for a tenth, then down along a cosine."""
-    rise = max(steps // 10, 1)
-    if step < rise:
-        return (step + 1) / rise
-    return (1 + math.cos(math.pi * (step - rise) / max(steps - rise, 1))) / 2
-
-
-class _Learner:
-    """The student's steps: one optimiser and one schedule over the whole run."""
-
-    def __init__(
-        self, settings: Transcription, phi_s: nn.Module, ctx: Context, loss: Loss, rng: torch.Generator
-    ) -> None:
-        self._settings, self._phi_s, self._ctx, self._loss, self._rng = settings, phi_s, ctx, loss, rng
-        self._call = ctx.compiled(phi_s)
-        self._optimizer = torch.optim.Adam(phi_s.parameters(), lr=settings.gamma_s, betas=(0.9, 0.99))
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, partial(one_cycle, steps=settings.steps))
-        self._done = 0
-
-    def learn(self, answered: Answered, until: int, advance: Advance) -> None:
-        """Steps on stored answers until there have been `until` in all."""
-        self._phi_s.train()
-        order = torch.empty(0, dtype=torch.int64, device=self._rng.device)
-        while self._done < until:
-            if len(order) == 0:  # every answer once before any twice
-                order = torch.randperm(len(answered), generator=self._rng, device=self._rng.device)
-            rows, order = order[: self._settings.batch], order[self._settings.batch :]
-            images = as_floats(answered.images[rows])
-            if self._settings.jitter:
-                images = random_affine(images, self._rng)
-            with self._ctx.precision():
-                loss = self._loss(self._call(images).float(), answered.readings[rows])
-            descend(self._optimizer, loss)
-            self._schedule.step()
-            self._done += 1
-            advance(1)

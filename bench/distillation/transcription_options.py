@@ -49,6 +49,12 @@ JITTER = Departure(
     "a few hundred images are learnt by heart",
     worth="DPSD, data mode: 80.1 % on digits and 77.9 % on MNIST, without 70.3 % and 50.9 %",
 )
+COMMITTEE = Departure(
+    "three students learn from few or doubtful answers, each from new weights, and their mean teaches the released one "
+    "on fresh images (`--method.committee 1`: the student that asked is released)",
+    "what one student makes of noisy answers depends on where it started and on which it saw first",
+    worth="",
+)
 FLAT_QUESTIONS = Departure(
     "gradients are taken where all classes are equally likely (`--method.asked_at student`: at the student's output)",
     "at the output of a student that is sure and right nothing but rounding is left of the gradient",
@@ -96,6 +102,9 @@ class TranscriptionOptions:
     """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
     replay: bool = True
     """Learn from all answers so far, or from the last round's alone."""
+    committee: int = 0
+    """Students that learn from all answers and whose mean teaches the released one; 1 = none, the student that asked is
+    released; 0 = three where there are fewer than 4,096 answers, or where they are more often wrong than right."""
     gamma_s: float = 2e-3
     """Largest learning rate of the student, of one cycle."""
     student_steps: Size[int] = 0
@@ -103,7 +112,7 @@ class TranscriptionOptions:
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "choose")
-        validate.at_least(self, 0, "rounds", "student_steps")
+        validate.at_least(self, 0, "rounds", "student_steps", "committee")
         validate.positive(self, "gamma_s")
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")

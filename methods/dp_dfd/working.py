@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.likelihoods import response_log_likelihood
+from bench.distillation.likelihoods import more_often_wrong, response_log_likelihood
 from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import (
     CHILDREN,
     CHOICE,
+    COMMITTEE,
     ONE_CYCLE,
     READING_WORTH,
     REPLAY,
@@ -48,7 +49,7 @@ class DpDfdWorking(TranscriptionOptions):
         ValueError: a value out of its range; the sentence names it.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "after Liu et al., DP-DFD, arXiv 2409.12384, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -68,6 +69,7 @@ class DpDfdWorking(TranscriptionOptions):
         ),
         REPLAY,
         ONE_CYCLE,
+        COMMITTEE,
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},
@@ -96,7 +98,9 @@ class DpDfdWorking(TranscriptionOptions):
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             return self.answers(images, ours, teacher.model, plan, noise)
 
-        training, source = Transcription.of(self, plan.answers), image_source(self.prior, teacher, ctx)
+        doubtful = more_often_wrong(plan.answer_epsilon, teacher.classes)
+        training = Transcription.of(self, plan.answers, doubtful)
+        source = image_source(self.prior, teacher, ctx)
         phi_s, asked = training.train(teacher, student, source, ask, ctx, "DP-DFD")
         return Release(
             student=phi_s,

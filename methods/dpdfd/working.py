@@ -29,6 +29,7 @@ from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import (
     CHILDREN,
     CHOICE,
+    COMMITTEE,
     FEW_CLEAR_ANSWERS,
     FLAT_QUESTIONS,
     FROM_A_PRIOR,
@@ -58,7 +59,7 @@ GAMMA = 0.1
 class WorkingDpdfd(TranscriptionOptions):
     """Few images with little noise each, asked about once."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -85,6 +86,7 @@ class WorkingDpdfd(TranscriptionOptions):
             worth=PLAIN_LOSS_WORTH,
         ),
         JITTER,
+        COMMITTEE,
         Departure(
             "a noise draw for each image's own gradient, not one noisy mean for the batch",
             "line 9 shares one step among all images of a batch, whatever they show; DPSD has a draw each, too",

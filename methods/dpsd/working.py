@@ -21,10 +21,12 @@ from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
+from bench.distillation.learner import Loss
 from bench.distillation.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
     likelihood_loss,
+    more_often_wrong,
     response_log_likelihood,
 )
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
@@ -37,11 +39,12 @@ from bench.distillation.noisy_labels import (
     few_enough,
     paper_beta,
 )
-from bench.distillation.transcription import Loss, Transcription
+from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import (
     CANDIDATES_WORTH,
     CHILDREN,
     CHOICE,
+    COMMITTEE,
     FEW_CLEAR_ANSWERS,
     FLAT_QUESTIONS,
     FROM_A_PRIOR,
@@ -68,7 +71,7 @@ GAMMA = 0.1
 class WorkingDpsd(TranscriptionOptions):
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -103,6 +106,7 @@ class WorkingDpsd(TranscriptionOptions):
             worth=PLAIN_LOSS_WORTH,
         ),
         JITTER,
+        COMMITTEE,
     )
 
     mode: Literal["data", "label"] = "data"
@@ -145,7 +149,9 @@ class WorkingDpsd(TranscriptionOptions):
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             return self._answers(images, ours, teacher.model, parameters, noise)
 
-        training, source = Transcription.of(self, parameters.iterations), image_source(self.prior, teacher, ctx)
+        doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
+        training = Transcription.of(self, parameters.iterations, doubtful)
+        source = image_source(self.prior, teacher, ctx)
         phi_s, asked = training.train(teacher, student, source, ask, ctx, f"DPSD {self.mode} mode", self._loss)
         return Release(
             student=phi_s,

@@ -21,10 +21,12 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
+from bench.distillation.learner import Loss
 from bench.distillation.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
     likelihood_loss,
+    more_often_wrong,
     response_log_likelihood,
 )
 from bench.distillation.losses import gradient_at_output, kd_loss
@@ -38,11 +40,12 @@ from bench.distillation.noisy_labels import (
     paper_beta,
     paper_k,
 )
-from bench.distillation.transcription import Loss, Transcription
+from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import (
     CANDIDATES_WORTH,
     CHILDREN,
     CHOICE,
+    COMMITTEE,
     FEW_CLEAR_ANSWERS,
     FROM_A_PRIOR,
     JITTER,
@@ -75,7 +78,7 @@ one that all agree on."""
 class WorkingFedDpsd(TranscriptionOptions):
     """Many images asked about once each, in rounds."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.QUERY)
@@ -107,6 +110,7 @@ class WorkingFedDpsd(TranscriptionOptions):
             worth=PLAIN_LOSS_WORTH,
         ),
         JITTER,
+        COMMITTEE,
     )
 
     mode: Literal["data", "label"] = "data"
@@ -158,7 +162,9 @@ class WorkingFedDpsd(TranscriptionOptions):
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             return self._answers(images, ours, clients, parameters, noise)
 
-        training, source = Transcription.of(self, parameters.iterations), image_source(self.prior, teacher, ctx)
+        doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
+        training = Transcription.of(self, parameters.iterations, doubtful)
+        source = image_source(self.prior, teacher, ctx)
         phi_s, asked = training.train(teacher, student, source, ask, ctx, f"FedDPSD {self.mode} mode", self._loss)
         return Release(
             student=phi_s,

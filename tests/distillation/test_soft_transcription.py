@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.distillation.soft_transcription import SoftTranscription, soft_loss, temperature
+from bench.distillation.likelihoods import soft_loss
+from bench.distillation.soft_transcription import SoftTranscription, temperature
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 

@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.distillation import transcription
+from bench.distillation import learner
+from bench.distillation.committee import mean_log_probabilities
 from bench.distillation.image_source import JudgedGenerator, image_source
+from bench.distillation.learner import one_cycle
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
-from bench.distillation.transcription import FEW, Transcription, one_cycle
+from bench.distillation.transcription import FEW, MEMBERS, Transcription
 from bench.errors import BenchError
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
@@ -98,13 +100,13 @@ def test_rounds_are_equal_but_for_one_question(questions: int, rounds: int) -> N
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(answers to learn from, steps until then) of every call."""
     seen: list[tuple[int, int]] = []
-    learn = transcription._Learner.learn
+    learn = learner.Learner.learn
 
     def spy(self: Any, answered: Any, until: int, advance: Any) -> None:
         learn(self, answered, until, advance)
         seen.append((len(answered), self._done))
 
-    monkeypatch.setattr(transcription._Learner, "learn", spy)
+    monkeypatch.setattr(learner.Learner, "learn", spy)
     return seen
 
 
@@ -153,7 +155,7 @@ def test_the_student_learns_what_was_answered() -> None:
 @pytest.mark.parametrize("jitter", [True, False])
 def test_jitter_moves_what_is_seen_and_not_what_is_stored(monkeypatch: pytest.MonkeyPatch, jitter: bool) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(transcription, "random_affine", lambda images, rng: calls.append(len(images)) or images)
+    monkeypatch.setattr(learner, "random_affine", lambda images, rng: calls.append(len(images)) or images)
     train(replace(SMALL, jitter=jitter))
     assert len(calls) == (9 if jitter else 0)
 
@@ -169,6 +171,7 @@ class Given:
     gamma_s: float = 2e-3
     jitter: str = "auto"
     replay: bool = True
+    committee: int = 0
 
 
 def test_sizes_that_are_not_given_follow_the_questions() -> None:
@@ -178,6 +181,61 @@ def test_sizes_that_are_not_given_follow_the_questions() -> None:
     assert Transcription.of(Given(), FEW - 1).jitter and not Transcription.of(Given(), FEW).jitter
     given = Transcription.of(Given(rounds=3, student_steps=7, jitter="on"), 60_000)
     assert (given.rounds, given.steps, given.jitter) == (3, 7, True)
+
+
+def test_a_committee_is_formed_where_answers_are_few_or_doubtful() -> None:
+    assert Transcription.of(Given(), FEW - 1).members == MEMBERS and Transcription.of(Given(), FEW).members == 1
+    assert Transcription.of(Given(), 60_000, doubtful=True).members == MEMBERS
+    assert Transcription.of(Given(committee=1), 10, doubtful=True).members == 1
+    assert Transcription.of(Given(committee=7), 60_000).members == 7
+
+
+class TestCommittee:
+    def test_every_member_learns_from_all_answers_and_the_released_student_from_the_committee(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen = spied(monkeypatch)
+        _, last, asked, source = train(replace(SMALL, members=3))
+        assert seen == [(10, 2), (20, 4), (30, 9), *[(30, 9)] * 3, (8 * 30, 18)]
+        assert sum(len(images) for images in asked.images) == 30, "the teacher is asked nothing more"
+        assert source.drawn == [10, 10, 10, 120] and torch.equal(last, torch.cat(asked.images)[-10:])
+
+    def test_without_replay_it_knows_the_last_round_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = spied(monkeypatch)
+        train(replace(SMALL, members=2, replay=False))
+        assert [size for size, _ in seen] == [10, 10, 10, 10, 10, 80]
+
+    def test_its_members_differ_and_its_answer_is_their_mean(self) -> None:
+        torch.manual_seed(0)
+        one, two = (toy_teacher(seed=seed).model for seed in (0, 1))
+        images = torch.randint(0, 256, (5, *SHAPE), dtype=torch.uint8)
+        found = mean_log_probabilities([one, two], images).exp()
+        with torch.no_grad():
+            expected = (one(images / 255).softmax(1) + two(images / 255).softmax(1)) / 2
+        torch.testing.assert_close(found, expected)
+
+    def test_of_answers_that_are_often_wrong_it_knows_more_than_the_student_that_asked(self) -> None:
+        def ask(images: Tensor, ours: Tensor) -> Tensor:
+            """The class, bright or dark, which is given wrongly four times in ten."""
+            right = (images.flatten(1).mean(1) > 0.5).long()
+            wrong = (torch.rand(len(right), generator=rng) < 0.4).long()
+            return (0.6 * F.one_hot(right ^ wrong, CLASSES) + 0.4 * F.one_hot(1 - (right ^ wrong), CLASSES)).log()
+
+        def accuracy(members: int) -> float:
+            torch.manual_seed(0)
+            phi_s, _ = replace(settings, members=members).train(
+                toy_teacher(), "datalens", Numbered(), ask, context(), "toy"
+            )
+            images = Numbered().draw(240, SHAPE, torch.Generator())
+            with torch.no_grad():
+                right = phi_s(images).argmax(1) == (images.flatten(1).mean(1) > 0.5)
+            return float(right.float().mean())
+
+        settings = replace(SMALL, questions=240, choose=1.0, evolve=0.0, steps=60, gamma_s=2e-3, batch=64)
+        rng = torch.Generator().manual_seed(0)
+        alone = accuracy(1)
+        rng.manual_seed(0)
+        assert accuracy(3) > alone
 
 
 class TestSources:
