@@ -75,7 +75,7 @@ class DpSinkhorn(PrivateGenerator):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Cao et al., NeurIPS 2021, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
-        "smoke": {**SMOKE, "steps": 3, "batch": 8, "width": 4},
+        "smoke": {**SMOKE, "steps": 3, "batch": 256, "width": 4},
         "quick": {**QUICK, "steps": 4000, "width": 16, "iterations": 5},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
