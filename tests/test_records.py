@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.privacy import Budget
@@ -99,6 +99,7 @@ def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None
             Record.read(path)
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
 def test_the_digest_of_a_canonical_text_needs_no_second_composing(spec: Any, metrics: Any) -> None:
     text = canonical({"hash": "x", "metrics": metrics, "reason": '\n "spec": {', "spec": spec, "status": "ok"})

@@ -75,12 +75,15 @@ def test_debug_shows_the_traceback(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04\x95\x0a"])
-def test_corrupt_weights(bench: Bench, tmp_path: Path, content: bytes) -> None:
+def test_corrupt_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for name in ("t.safetensors", "t.pt"):
         (tmp_path / name).write_bytes(content)
-        done = bench(*RUN, "--teacher-weights", name)
-        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
-        assert name in done.stderr
+        status, said = main([*RUN, "--teacher-weights", name]), capsys.readouterr().err
+        assert status == 2 and len(said.strip().splitlines()) == 1, said
+        assert name in said
         assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("step.json"))
 
 

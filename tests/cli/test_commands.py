@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import BENCH, ROOT
 
+from bench.cli import main
+
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 SMOKE = ["run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke", "--teacher", "datalens"]
 
@@ -150,7 +152,10 @@ def test_seeds_share_a_row(bench: Bench, tmp_path: Path) -> None:
     assert float(row["accuracy_mean"]) == pytest.approx(sum(accuracies) / 3, abs=1e-6)
 
 
-@pytest.mark.parametrize("stage", ["teacher", "release", "artifact"])
+@pytest.mark.parametrize(
+    "stage",
+    [pytest.param("teacher", marks=pytest.mark.slow), "release", pytest.param("artifact", marks=pytest.mark.slow)],
+)
 def test_kill_9_then_the_same_command_gives_the_same_record(
     tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], stage: str
 ) -> None:
@@ -194,12 +199,12 @@ def test_two_processes_at_once_agree(tmp_path: Path, finished: tuple[Path, subpr
     assert not list(tmp_path.rglob(".making-*"))
 
 
-def test_noise_from_the_system_differs_and_seeded_does_not(bench: Bench, tmp_path: Path) -> None:
+def test_noise_from_the_system_differs_and_seeded_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
     def student(noise: str, out: str) -> bytes:
-        done = bench(
-            "run", "--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--noise", noise, "--out", out
-        )
-        assert done.returncode == 0, done.stderr
+        run = ["run", "--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--noise", noise, "--out", out]
+        assert main(run) == 0
         (path,) = (tmp_path / out / "steps" / "release").glob("[!.]*/model.safetensors")
         return path.read_bytes()
 

@@ -144,7 +144,7 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     return started, int(made[0].name.rpartition("-")[2])
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_path: Path, kind: signal.Signals) -> None:
     started, child = begin(tmp_path)
     os.kill(child, 0)
