@@ -19,15 +19,20 @@ from bench.distillation.learner import Learner, Loss, Schedule
 from bench.distillation.likelihoods import soft_loss
 from bench.distillation.questions import Answered, as_bytes, drawn_children, logits_of
 
-LESSONS = 8
-"""Images that the committee is asked about, for each answer; half of them fresh, half children of answered images."""
-LONGER = 2
-"""Steps of the student that it teaches, over those of a member."""
+LESSONS, MOST_LESSONS = 8, 20_000
+"""Images that the committee is asked about, for each answer and in all; half of them fresh, half children of answered
+images."""
+LONGER, LONGEST = 2, 1500
+"""Steps of the student that it teaches, over those of a member and at the most."""
 
 
 def steps(members: int, schedule: Schedule) -> int:
     """Of a committee and of the student that it teaches, in all; 0 where there is none."""
-    return (members + LONGER) * schedule.steps if members > 1 else 0
+    return members * schedule.steps + _taught_steps(schedule) if members > 1 else 0
+
+
+def _taught_steps(schedule: Schedule) -> int:
+    return min(LONGER * schedule.steps, LONGEST)
 
 
 def taught_by_committee(
@@ -57,7 +62,7 @@ def taught_by_committee(
         Learner(schedule, member, ctx, loss, rng).learn(answered, schedule.steps, advance)
         committee.append(member.eval())
     lessons = _lessons(committee, answered, source, rng)
-    phi_s, longer = new(), replace(schedule, steps=LONGER * schedule.steps, jitter=False)
+    phi_s, longer = new(), replace(schedule, steps=_taught_steps(schedule), jitter=False)
     Learner(longer, phi_s, ctx, soft_loss, rng).learn(lessons, longer.steps, advance)
     return phi_s
 
@@ -65,7 +70,7 @@ def taught_by_committee(
 def _lessons(committee: list[nn.Module], answered: Answered, source: Source, rng: torch.Generator) -> Answered:
     """Fresh images and children, and the logarithm of the committee's mean probabilities."""
     _, c, height, width = answered.images.shape
-    half = max(LESSONS * len(answered) // 2, 1)
+    half = max(min(LESSONS * len(answered), MOST_LESSONS) // 2, 1)
     with torch.no_grad():
         fresh = as_bytes(source.draw(half, (c, height, width), rng))
         seen = (mean_log_probabilities(committee, answered.images) + answered.readings).argmax(1)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.distillation import learner
+from bench.distillation import committee, learner
 from bench.distillation.committee import mean_log_probabilities
 from bench.distillation.image_source import JudgedGenerator, image_source
 from bench.distillation.learner import one_cycle
@@ -268,3 +268,10 @@ class TestSources:
         assert all(torch.equal(before[name], value) for name, value in student.state_dict().items())
         images = made.draw(5, SHAPE, torch.Generator().manual_seed(2))
         assert images.shape == (5, *SHAPE) and images.min() >= 0 and images.max() <= 1 and not images.requires_grad
+
+    def test_of_many_answers_it_gives_no_more_lessons_than_help(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(committee, "MOST_LESSONS", 44)
+        monkeypatch.setattr(committee, "LONGEST", 5)
+        seen = spied(monkeypatch)
+        train(replace(SMALL, members=2))
+        assert seen[-1] == (44, 5) and committee.steps(2, replace(SMALL, members=2).schedule) == 2 * 9 + 5
