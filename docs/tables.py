@@ -72,6 +72,7 @@ LINES = (
     ),
     *(Line(f"class-moments, `--epsilon {e:g}`", "class-moments", given(epsilon=e, **SOUND)) for e in (8.0, 2.0, 1.0)),
     *(Line(f"private-features, `--epsilon {e:g}`", "private-features", given(epsilon=e)) for e in (8.0, 3.0, 1.0)),
+    *(Line(f"scatter-cnn, `--epsilon {e:g}`", "scatter-cnn", given(epsilon=e)) for e in (8.0, 3.0, 1.0)),
     Line("dp-dfd", "dp-dfd"),
     Line("dpsd, label mode", "dpsd", given(mode="label")),
     Line("dpdfd", "dpdfd"),

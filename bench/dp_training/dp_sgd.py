@@ -105,7 +105,7 @@ def train(
     Args:
         model: only its weights are trained; buffers must be public constants.
         arch: its name, for messages.
-        private: (n, c, h, w) uint8 images and (n,) int64 labels.
+        private: (n, c, h, w) images, uint8 or what the network takes in a floating-point type, and (n,) int64 labels.
         parameters: the mechanism's, for n records.
         stage: what the progress bar says, and the name of the randomness.
 
@@ -133,7 +133,7 @@ def train(
             # 2, 3: each record's gradient, clipped
             total = {name: torch.zeros_like(w, dtype=torch.float64) for name, w in weights.items()}
             for part in chosen.split(settings.chunk):
-                seen = views(to_float(images[part]), settings.views, part, drawn)
+                seen = views(_as_seen(images[part]), settings.views, part, drawn)
                 add_clipped(total, gradients(seen, labels[part]), groups, len(chosen))
             # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
             mean = noisy_mean(total, groups, z, parameters.sampling * len(images), noise, weights)
@@ -151,6 +151,10 @@ def train(
     model.eval()
     if not all(bool(w.isfinite().all()) for w in weights.values()):
         raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+
+
+def _as_seen(images: Tensor) -> Tensor:
+    return to_float(images) if images.dtype == torch.uint8 else images.float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

@@ -46,14 +46,26 @@ class WaveletNet(SmallNet):
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
-        channels, height, width = shape
-        if channels not in (1, 3) or min(height, width) < SMALLEST or max(height, width) > LARGEST:
-            raise BenchError(
-                f"the wavelet-linear networks take images of 1 or 3 channels and {SMALLEST} to {LARGEST} pixels, not "
-                f"{channels}x{height}x{width}: use another one"
-            )
-        self.trunk = nn.Sequential(WaveletFeatures(shape, type(self).mirrored), nn.Flatten(), EqualRows())
-        self.head = nn.Linear(MAPS * channels * (height // 4) * (width // 4), classes)
+        check_shape("wavelet-linear", shape)
+        features, (maps, height, width) = feature_maps(shape, type(self).mirrored)
+        self.trunk = nn.Sequential(features, nn.Flatten(), EqualRows())
+        self.head = nn.Linear(maps * height * width, classes)
+
+
+def check_shape(name: str, shape: tuple[int, int, int]) -> None:
+    """Refuse images that the features do not take. Raises BenchError naming the networks."""
+    channels, height, width = shape
+    if channels not in (1, 3) or min(height, width) < SMALLEST or max(height, width) > LARGEST:
+        raise BenchError(
+            f"the {name} networks take images of 1 or 3 channels and {SMALLEST} to {LARGEST} pixels, not "
+            f"{channels}x{height}x{width}: use another one"
+        )
+
+
+def feature_maps(shape: tuple[int, int, int], mirrored: bool = False) -> tuple[WaveletFeatures, tuple[int, int, int]]:
+    """The features of images (c, h, w), and their shape (81 c, h // 4, w // 4)."""
+    channels, height, width = shape
+    return WaveletFeatures(shape, mirrored), (MAPS * channels, height // 4, width // 4)
 
 
 class WaveletFeatures(nn.Module):
@@ -83,8 +95,10 @@ class WaveletFeatures(nn.Module):
 
 
 class EqualRows(nn.Module):
-    """(n, d) rows scaled to norm sqrt(d), so that a linear layer's gradient has a bound that is a public constant."""
+    """Rows of d numbers, (n, d) or (n, c, h, w), scaled to norm sqrt(d), so that a linear layer's gradient has a bound
+    that is a public constant."""
 
     def forward(self, rows: Tensor) -> Tensor:
         """Rows of zeros stay."""
-        return F.normalize(rows) * math.sqrt(rows.shape[1])
+        flat = rows.flatten(1)
+        return (F.normalize(flat) * math.sqrt(flat.shape[1])).view_as(rows)

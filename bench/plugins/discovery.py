@@ -117,7 +117,7 @@ def _entry(kind: str, folder: str, path: Path) -> Entry:
 
 def _entry_points(kind: str) -> list[Entry]:
     group = KINDS[kind].group
-    points = sorted({(point.name, point.value) for point in _installed(tuple(sys.path)).select(group=group)})
+    points = sorted({(point.name, point.value) for point in _installed(group, tuple(sys.path))})
     working = dict(points)
     return [
         Entry(name, kind, group.rpartition(".")[2], value, None, working.get(f"{name}.working"))
@@ -126,10 +126,10 @@ def _entry_points(kind: str) -> list[Entry]:
     ]
 
 
-@lru_cache(maxsize=8)
-def _installed(path: tuple[str, ...]) -> EntryPoints:
+@lru_cache(maxsize=64)
+def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
     """Of all distributions on that search path; reading their files takes longer than all else here."""
-    return entry_points()
+    return entry_points(group=group)
 
 
 def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:

@@ -61,8 +61,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("dp-teacher", {"batch": 20, "conversion": "none"}),
     ("dp-gan", {"batch": 20, "network": "dcgan"}),
     ("dp-gan", {"batch": 20, "network": "mlp"}),
-    ("dp-sinkhorn", {}),
-    ("dp-sinkhorn", {"clipping": "image"}),
+    ("dp-sinkhorn", {"batch": 20}),
+    ("dp-sinkhorn", {"batch": 20, "clipping": "image"}),
     ("psg", {"batch": 20, "replays": 1, "optimiser": "sgd", "norm": True}),
     ("psg", {"batch": 20, "replays": 2}),
     ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
@@ -74,6 +74,7 @@ SAMPLED: list[tuple[str, Options]] = [
     ("private-features", {}),
     ("private-features", {"whitened": "maps"}),
     ("private-features", {"whitening": "public", "mirrored": "yes"}),
+    ("scatter-cnn", {"batch": 20}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 

@@ -1,0 +1,96 @@
+"""ScatterNet CNN: DP-SGD on kept features is DP-SGD on the images, and what is released takes raw images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from torch import nn
+
+from baselines.scatter_cnn import NAME, ScatterCnn, scatter_cnn
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.data import to_float
+from bench.dp_training.clipping import add_clipped, clipping_groups
+from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(n: int = 200) -> Teacher:
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n))
+
+
+def convert(budget: Budget, **given: str) -> Release:
+    return configure(ScatterCnn, "smoke", given, "method").convert(toy(), "datalens", budget, context())
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights"),
+    [
+        ((1, 28, 28), (81 * 9 + 1) * 16 + (16 * 9 + 1) * 32 + (32 * 16 + 1) * 32 + 33 * 10),
+        ((3, 32, 32), (243 * 9 + 1) * 64 + (64 * 9 + 1) * 64 + (64 * 16 + 1) * 10),
+    ],
+)
+def test_it_is_the_papers_network(shape: tuple[int, int, int], weights: int) -> None:
+    network, trained = scatter_cnn(shape, 10)
+    assert sum(p.numel() for p in network.parameters()) == sum(p.numel() for p in trained.parameters()) == weights
+    assert network(torch.rand(2, *shape)).shape == (2, 10)
+    own, other = (list(each.parameters()) for each in (network, trained))
+    assert all(a is b for a, b in zip(own, other, strict=True)), "the same modules"
+
+
+def test_gradients_on_features_are_those_on_images() -> None:
+    torch.manual_seed(0)
+    network, trained = scatter_cnn(SHAPE, CLASSES)
+    images, labels = toy_private(0, 12)
+    with torch.no_grad():
+        maps = nets.build("wavelet-linear", SHAPE, CLASSES).features(to_float(images))
+    gradients = GRADIENTS["opacus"](trained, 1)
+    found = gradients(maps.view(12, 81, SHAPE[1] // 4, SHAPE[2] // 4), labels)
+    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.named_parameters()}
+    add_clipped(total, found, clipping_groups(list(total), 1e6), 12)
+    gradients.close()
+    torch.nn.functional.cross_entropy(network(to_float(images)), labels, reduction="sum").backward()
+    for got, parameter in zip(total.values(), network.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(got.float(), parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_claim_and_account_are_the_poisson_sampled_gaussians_of_its_steps() -> None:
+    release = convert(Budget(2.0), batch="20", steps="7")
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert isinstance(entry.event, PoissonSampledDpEvent) and isinstance(entry.event.event, GaussianDpEvent)
+    assert entry.event.sampling_probability == pytest.approx(0.1) and entry.count == 7
+    proved = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+    assert release.claim is not None and release.claim.epsilon == proved and 1.98 < proved <= 2.0
+    assert release.arch == NAME
+
+
+def test_without_noise_it_learns() -> None:
+    release = convert(Budget(None, solve="none"), multiplier="0", batch="100", steps="60", rate="1", clip="1")
+    images, labels = toy_private(1, 200)
+    with torch.no_grad():
+        right = release.student(to_float(images)).argmax(1) == labels
+    assert float(right.float().mean()) > 0.9
+
+
+@pytest.mark.parametrize("unit", [Unit.LABEL, Unit.QUERY, Unit.CLIENT])
+def test_another_unit_is_refused(unit: Unit) -> None:
+    with pytest.raises(BenchError, match="example"):
+        ScatterCnn().check(Budget(1.0, unit=unit), "mnist", 10)
+
+
+def test_a_network_that_takes_no_such_images_says_so() -> None:
+    with pytest.raises(BenchError, match=r"wavelet-cnn.*8 to 64 pixels, not 1x6x6"):
+        nets.build(NAME, (1, 6, 6), 2)
