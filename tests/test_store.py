@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bench.errors import BenchError
+from bench.storage import store
 from bench.storage.atomic_write import write_atomically
 from bench.storage.store import MANIFEST, Store
 
@@ -29,8 +30,8 @@ def test_a_step_is_made_once(tmp_path: Path) -> None:
 
 
 def test_another_spec_is_another_step(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    assert store.step("toy", SPEC, write("a")).path != store.step("toy", SPEC | {"value": 2}, write("b")).path
+    kept = Store(tmp_path)
+    assert kept.step("toy", SPEC, write("a")).path != kept.step("toy", SPEC | {"value": 2}, write("b")).path
 
 
 def test_fresh_makes_every_step_once_more(tmp_path: Path) -> None:
@@ -49,6 +50,31 @@ def test_a_failing_step_leaves_nothing(tmp_path: Path) -> None:
         Store(tmp_path).step("toy", SPEC, fail)
     left = [p.name for p in (tmp_path / "steps" / "toy").iterdir() if not p.name.endswith(".lock")]
     assert left == []
+
+
+def test_a_large_file_is_believed_until_its_size_or_time_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LARGE", 4)
+    path = Store(tmp_path).step("toy", SPEC, write("12345")).path
+    file, before = path / "result.txt", (path / "result.txt").stat()
+    file.write_text("12346")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.inspect(path)[0] == [], "of its size and time, and not read"
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert store.inspect(path)[0] == ["result.txt"]
+    file.write_text("12345")
+    assert store.inspect(path)[0] == [], "another time, and read"
+    file.unlink()
+    assert store.inspect(path)[0] != []
+
+
+def test_a_small_file_is_always_read(tmp_path: Path) -> None:
+    path = Store(tmp_path).step("toy", SPEC, write("12345")).path
+    file, before = path / "result.txt", (path / "result.txt").stat()
+    file.write_text("12346")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.inspect(path)[0] == ["result.txt"]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "manifest"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from bench.data.rows import mapped_content
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -80,13 +82,13 @@ class ImageData:
     def fingerprint(self) -> str:
         """First 16 hex digits of the sha256 over shapes, pixels and labels of train, then test; then people, if known.
 
+        For the pixels of a large part in a mapped file stands what names them, `rows.mapped_content`.
         Outsiders are not in it: whoever is given them is said to be given them.
         """
         digest = hashlib.sha256()
         for part, images, labels in self._parts():
             digest.update(f"{part}:{tuple(images.shape)}:".encode())
-            for some in images.split(max(1, _AT_ONCE // images[0].numel())):
-                digest.update(some.contiguous().numpy().data)
+            _add_pixels(digest, images)
             digest.update(labels.numpy().astype("<i8").tobytes())
         for people in (self.train_people, self.test_people):
             if people is not None:
@@ -105,9 +107,17 @@ def at_once(images: Tensor, most: int) -> int:
 def images_fingerprint(images: Tensor) -> str:
     """First 16 hex digits of the sha256 over the pixels of (n, c, h, w) uint8 images."""
     digest = hashlib.sha256()
+    _add_pixels(digest, images)
+    return digest.hexdigest()[:16]
+
+
+def _add_pixels(digest: hashlib._Hash, images: Tensor) -> None:
+    known = mapped_content(images)
+    if known is not None:
+        digest.update(known.encode())
+        return
     for some in images.split(max(1, _AT_ONCE // max(1, images[:1].numel()))):
         digest.update(some.contiguous().numpy().data)
-    return digest.hexdigest()[:16]
 
 
 def to_float(images_uint8: Tensor) -> Tensor:

@@ -1,8 +1,12 @@
-"""Some of many images: a view where they stand side by side, else a copy; a large one in a file instead of memory."""
+"""Some of many images: a view where they stand side by side, else a copy; a large one in a file instead of memory.
+
+What stands in a mapped file is known by the file's digest, without reading it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from pathlib import Path
@@ -15,7 +19,8 @@ if TYPE_CHECKING:
 
 LARGE = 2**28
 """Bytes from which on rows are copied to a file that is mapped into memory."""
-FILE = "images.u8"
+FILE, MANIFEST = "images.u8", "step.json"
+"""The array, and what the store writes beside it."""
 _AT_ONCE = 2**24
 
 
@@ -55,4 +60,33 @@ def mapped(file: Path, shape: tuple[int, ...]) -> Tensor:
     import numpy as np
     import torch
 
-    return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+    images = torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+    _FILES[images.untyped_storage().data_ptr()] = (file, images.untyped_storage().nbytes())
+    return images
+
+
+_FILES: dict[int, tuple[Path, int]] = {}
+"""Where an array is mapped to, and which file and how many bytes; the last that was mapped there."""
+
+
+def mapped_content(images: Tensor) -> str | None:
+    """What names the bytes of a large tensor that lies in a mapped file: the file's SHA-256 and the place in it.
+
+    None of other tensors: of those in memory, and of small ones, whose bytes are quickly read.
+    """
+    storage = images.untyped_storage()
+    file, size = _FILES.get(storage.data_ptr(), (None, 0))
+    if file is None or size != storage.nbytes() or images.numel() < LARGE or not images.is_contiguous():
+        return None
+    return f"{_sha256(file, images)}:{images.storage_offset()}:{images.numel()}"
+
+
+def _sha256(file: Path, images: Tensor) -> str:
+    """Of the whole file, as the store wrote it down; of one that is not in the store, or gone, of what is mapped."""
+    import torch
+
+    manifest = file.with_name(MANIFEST)
+    if manifest.exists():
+        return str(json.loads(manifest.read_text(encoding="utf-8"))["files"][file.name])
+    whole = torch.empty(0, dtype=torch.uint8).set_(images.untyped_storage())
+    return hashlib.sha256(whole.numpy().data).hexdigest()

@@ -1,8 +1,10 @@
 """A content-addressed store of finished steps: one directory a step, named by its spec's hash, published by renaming.
 
 There is no half-done state: a step's directory exists only when it is complete, with `step.json` listing its files and
-their SHA-256. A lock per step makes a second process wait for the first and then take its result; the operating system
-drops the lock of a process that was killed.
+their SHA-256. A step that is found is looked at before it is believed: small files are read, large ones only where
+their size or time have changed, so that a run on images larger than memory starts without reading them all. A lock per
+step makes a second process wait for the first and then take its result; the operating system drops the lock of a
+process that was killed.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from bench.storage.atomic_write import write_through
 from bench.storage.specs import canonical, digest
 
 MANIFEST = "step.json"
+LARGE = 2**28
+"""Bytes from which on a file is believed while its size and time are those that it was written with."""
 Tensors = dict[str, Any]
 
 
@@ -109,7 +113,8 @@ class Store:
             seconds = round(time.perf_counter() - start, 3)
             write_through(work / "spec.json", canonical(spec))
             files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
-            write_through(work / MANIFEST, canonical({"files": files, "seconds": seconds}))
+            times = {name: stamp for name in files if (stamp := _stamp(work / name))[0] >= LARGE}
+            write_through(work / MANIFEST, canonical({"files": files, "seconds": seconds, "large": times}))
             publish(work, final)
         self._made.add(final)
         return Step(final, cached=False, seconds=seconds)
@@ -148,7 +153,12 @@ def inspect(final: Path) -> tuple[list[str], float]:
     """What of a step is not as its manifest says, nothing for a whole step, and the seconds that making it took."""
     try:
         manifest = json.loads((final / MANIFEST).read_text(encoding="utf-8"))
-        damaged = [name for name, sha in manifest["files"].items() if _sha256(final / name) != sha]
+        large = manifest.get("large", {})
+        damaged = [
+            name
+            for name, sha in manifest["files"].items()
+            if not (name in large and large[name] == _stamp(final / name)) and _sha256(final / name) != sha
+        ]
         return damaged, manifest["seconds"]
     except (OSError, ValueError, KeyError) as error:
         return [f"{MANIFEST}: {error}"], 0.0
@@ -163,6 +173,12 @@ def publish(work: Path, final: Path) -> None:
     work.rename(final)
     if old is not None:
         shutil.rmtree(old)
+
+
+def _stamp(path: Path) -> list[int]:
+    """Bytes and time of the last change."""
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _sha256(path: Path) -> str:

@@ -92,7 +92,21 @@ def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.M
     large = load_material(Wanted(name, "iid", out=tmp_path / "out"))
     assert list((tmp_path / "out" / "steps" / "image-rows").glob("[0-9a-f]*"))
     assert torch.equal(small.private[0], large.private[0]) and torch.equal(small.private[1], large.private[1])
-    assert torch.equal(small.aux, large.aux) and small.data.fingerprint == large.data.fingerprint
+    assert torch.equal(small.aux, large.aux)
+    again = load_material(Wanted(name, "iid", out=tmp_path / "other"))
+    assert again.data.fingerprint == large.data.fingerprint
+
+
+def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LARGE", 1)
+    name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
+    kept, gone = data.load(name, keep=kept_in(tmp_path / "out")), data.load(name)
+    content = rows.mapped_content(kept.train_images)
+    assert content is not None and content == rows.mapped_content(gone.train_images), "whether or not the file is there"
+    assert content != rows.mapped_content(kept.train_images[1:])
+    assert rows.mapped_content(kept.train_images.clone()) is None
+    Image.new("RGB", (24, 24), (1, 2, 3)).save(tmp_path / "in" / "a" / "0000.png")
+    assert data.load(name).fingerprint != kept.fingerprint == gone.fingerprint
 
 
 def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
