@@ -53,7 +53,8 @@ COMMITTEE = Departure(
     "three students learn from few or doubtful answers, each from new weights, and their mean teaches the released one "
     "on fresh images (`--method.committee 1`: the student that asked is released)",
     "what one student makes of noisy answers depends on where it started and on which it saw first",
-    worth="",
+    worth="DPSD, data mode: 84.0 % on digits and 83.9 % on MNIST, without 80.1 % and 77.9 %; at claimed 1, digits, "
+    "64.1 % and 59.4 %; label mode at 1, MNIST, 25,600 questions, one seed: 66.8 %, without 44.7 %",
 )
 FLAT_QUESTIONS = Departure(
     "gradients are taken where all classes are equally likely (`--method.asked_at student`: at the student's output)",
