@@ -56,3 +56,13 @@ def write_toy(folder: Path, train: int) -> Path:
     names = ("train_images", "train_labels", "test_images", "test_labels")
     np.savez(folder / "toy.npz", **dict(zip(names, (*part(train), *part(40)), strict=True)))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def brief_generators(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tests of methods, generators that learn from the student take two small steps a round instead of thirty."""
+    if request.path.parent == ROOT / "tests" / "methods":
+        from bench.distillation import image_source
+
+        monkeypatch.setattr(image_source, "STEPS", 2)
+        monkeypatch.setattr(image_source, "BATCH", 16)

@@ -29,7 +29,7 @@ Sizes = pytest.mark.parametrize(("n", "m"), [(6, 6), (5, 8), (1, 4), (4, 1)])
 
 
 def smoke(**given: str) -> DpSinkhorn:
-    return configure(DpSinkhorn, "smoke", given, "method", "printed")
+    return configure(DpSinkhorn, "smoke", {"batch": "8", **given}, "method", "printed")
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

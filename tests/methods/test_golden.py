@@ -24,7 +24,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 SIZES: dict[str, dict[str, str]] = {
     "printed": {"iterations": "3", "batch": "16", "gamma_s": "0.001", "gamma_g": "0.01"},
-    "working": {"questions": "64", "rounds": "3", "student_steps": "12"},
+    "working": {"questions": "64", "rounds": "3", "student_steps": "12", "committee": "1"},
 }
 GOLDEN: dict[tuple[str, Variant, str, str], list[float]] = {
     ("dpsd", "printed", "data", "toy"): [
