@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from bench.data.affine import apply_affine, draw_affine
 from bench.distillation.mutation import children
 
 PART = 512
@@ -65,6 +66,11 @@ def drawn_children(answered: Answered, classes: Tensor, count: int, rng: torch.G
     weight = 1 / (torch.bincount(classes, minlength=answered.readings.shape[1]).float() + FEWEST)
     parents = torch.multinomial(weight[classes], count, replacement=True, generator=rng)
     return torch.cat([as_bytes(children(as_floats(answered.images[part]), rng)) for part in parents.split(PART)])
+
+
+def slightly_moved(images: Tensor, rng: torch.Generator) -> Tensor:
+    """(n, c, h, w) images in [0, 1], each turned, scaled, sheared and moved by about a pixel: of the same class."""
+    return apply_affine(images, draw_affine(len(images), rng), turn=0.04, scale=0.04, shear=0.04, move=0.05)
 
 
 def chosen(candidates: Tensor, logits: Tensor, count: int, unsure: float, rng: torch.Generator) -> Tensor:

@@ -3,7 +3,7 @@
     for every round:
         candidates = fresh images of a prior and children of answered images, `choose` for each question
         questions  = those of the candidates that the student chooses: balanced, unsure ones more often
-        readings   = what the teacher's noisy answers say, asked once for each question
+        readings   = what the teacher's noisy answers say, asked once for each question, or for each of its moved copies
         the student descends the loss of all readings so far
     where answers are few, or more often wrong than right:
         new students descend the loss of all readings, and their mean teaches the one that is released
@@ -27,7 +27,15 @@ from bench.distillation import committee
 from bench.distillation.image_source import Source
 from bench.distillation.learner import Learner, Loss, Schedule
 from bench.distillation.likelihoods import likelihood_loss
-from bench.distillation.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
+from bench.distillation.questions import (
+    Answered,
+    as_bytes,
+    as_floats,
+    chosen,
+    drawn_children,
+    logits_of,
+    slightly_moved,
+)
 from bench.distillation.transcription_options import TranscriptionOptions
 from bench.nets.initialise import xavier
 
@@ -49,7 +57,9 @@ class Transcription:
     """Settings of the loop.
 
     Attributes:
-        questions: N, images asked about, once each.
+        questions: N, answers in all.
+        copies: of every image that the student chooses, each moved a little and asked about once; their readings add up
+            to one. N / copies images are chosen.
         rounds: of equal numbers of questions.
         choose: candidates for each question, >= 1; 1 = no choice.
         evolve: share of children among the candidates, in [0, 1); the first round has none.
@@ -75,6 +85,7 @@ class Transcription:
     batch: int = 256
     early: float = 0.8
     members: int = 1
+    copies: int = 1
 
     @classmethod
     def of(cls, options: TranscriptionOptions, questions: int, doubtful: bool = False) -> Transcription:
@@ -83,18 +94,25 @@ class Transcription:
         Args:
             doubtful: whether single answers are more often wrong than right.
         """
+        images = max(questions // options.copies, 1)
         return cls(
             questions=questions,
-            rounds=options.rounds or max(FEWEST_ROUNDS, questions // PER_ROUND),
+            rounds=options.rounds or max(FEWEST_ROUNDS, images // PER_ROUND),
             choose=options.choose,
             evolve=options.evolve,
             unsure=UNSURE,
-            steps=options.student_steps or FIRST_STEPS + questions // QUESTIONS_PER_STEP,
+            steps=options.student_steps or FIRST_STEPS + images // QUESTIONS_PER_STEP,
             gamma_s=options.gamma_s,
-            jitter=questions < FEW if options.jitter == "auto" else options.jitter == "on",
+            jitter=images < FEW if options.jitter == "auto" else options.jitter == "on",
             replay=options.replay,
-            members=options.committee or (MEMBERS if questions < FEW or doubtful else 1),
+            members=options.committee or (MEMBERS if images < FEW or doubtful else 1),
+            copies=options.copies,
         )
+
+    @property
+    def images(self) -> int:
+        """That the student chooses, in all."""
+        return max(self.questions // self.copies, 1)
 
     @property
     def schedule(self) -> Schedule:
@@ -132,12 +150,10 @@ class Transcription:
         with ctx.track(f"{title}: converting", steps) as advance:
             for size in self._sizes():
                 questions = self._questions(answered, phi_s, source, shape, size, rng)
-                logits = logits_of(phi_s, questions)
-                parts = zip(questions.split(self.batch), logits.split(self.batch), strict=True)
-                answered.add(questions, torch.cat([ask(as_floats(part), ours) for part, ours in parts]))
+                answered.add(questions, self._readings(ask, questions, phi_s, rng))
                 until = self.steps
-                if len(answered) < self.questions:
-                    until = int(self.early * self.steps * len(answered) / self.questions)
+                if len(answered) < self.images:
+                    until = int(self.early * self.steps * len(answered) / self.images)
                 known = answered if self.replay else answered.newest(size)
                 learner.learn(known, until, advance)
                 source.learn(phi_s)
@@ -148,10 +164,20 @@ class Transcription:
         return phi_s.eval(), as_floats(answered.images[-size:])
 
     def _sizes(self) -> list[int]:
-        """Questions of each round."""
-        rounds = min(self.rounds, self.questions)
-        edges = [self.questions * i // rounds for i in range(rounds + 1)]
+        """Images of each round."""
+        rounds = min(self.rounds, self.images)
+        edges = [self.images * i // rounds for i in range(rounds + 1)]
         return [after - before for before, after in itertools.pairwise(edges)]
+
+    def _readings(self, ask: Ask, questions: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
+        """(n, classes): the reading of each image's answer, or the sum of the readings of its copies' answers."""
+        logits = logits_of(phi_s, questions)
+        found = []
+        for part, ours in zip(questions.split(self.batch), logits.split(self.batch), strict=True):
+            images = as_floats(part)
+            copies = [images, *(slightly_moved(images, rng) for _ in range(self.copies - 1))]
+            found.append(torch.stack([ask(copy, ours) for copy in copies]).sum(0))
+        return torch.cat(found)
 
     @torch.no_grad()
     def _questions(

@@ -103,6 +103,9 @@ class TranscriptionOptions:
     """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
     replay: bool = True
     """Learn from all answers so far, or from the last round's alone."""
+    copies: int = 1
+    """Answers about each image, to copies of it that are moved a little; what they say is added up. An incomplete last
+    set of copies is charged and not asked."""
     committee: int = 0
     """Students that learn from all answers and whose mean teaches the released one; 1 = none, the student that asked is
     released; 0 = three where there are fewer than 4,096 answers, or where they are more often wrong than right."""
@@ -112,8 +115,13 @@ class TranscriptionOptions:
     """Student steps in all; 0 = 300 and one more for every 40 questions."""
 
     def __post_init__(self) -> None:
-        validate.at_least(self, 1, "choose")
+        validate.at_least(self, 1, "choose", "copies")
         validate.at_least(self, 0, "rounds", "student_steps", "committee")
         validate.positive(self, "gamma_s")
+        if self.copies > 1 and self.reading == "printed":
+            raise ValueError(
+                f"copies is {self.copies} and reading is printed; expected reading likelihood: the paper's targets do "
+                "not add up"
+            )
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")

@@ -16,6 +16,7 @@ from bench.distillation.committee import mean_log_probabilities
 from bench.distillation.image_source import JudgedGenerator, image_source
 from bench.distillation.learner import one_cycle
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
+from bench.distillation.questions import slightly_moved
 from bench.distillation.transcription import FEW, MEMBERS, Transcription
 from bench.errors import BenchError
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
@@ -171,6 +172,7 @@ class Given:
     gamma_s: float = 2e-3
     jitter: str = "auto"
     replay: bool = True
+    copies: int = 1
     committee: int = 0
 
 
@@ -188,6 +190,48 @@ def test_a_committee_is_formed_where_answers_are_few_or_doubtful() -> None:
     assert Transcription.of(Given(), 60_000, doubtful=True).members == MEMBERS
     assert Transcription.of(Given(committee=1), 10, doubtful=True).members == 1
     assert Transcription.of(Given(committee=7), 60_000).members == 7
+
+
+def test_copies_of_an_image_are_asked_once_each_and_what_they_say_adds_up() -> None:
+    seen: list[Tensor] = []
+
+    def loss(logits: Tensor, readings: Tensor) -> Tensor:
+        seen.append(readings)
+        return (logits * 0).sum()
+
+    answers: list[Tensor] = []
+
+    def ask(images: Tensor, ours: Tensor) -> Tensor:
+        answers.append(images)
+        return torch.full((len(images), CLASSES), float(len(answers)))
+
+    settings = replace(SMALL, questions=32, copies=4, rounds=1, choose=1.0, evolve=0.0, steps=1)
+    source = Numbered()
+    settings.train(toy_teacher(), "datalens", source, ask, context(), "toy", loss=loss)
+    assert source.drawn == [8] and [len(images) for images in answers] == [8] * 4
+    assert torch.equal(seen[0], torch.full((8, CLASSES), 1.0 + 2 + 3 + 4))
+    first, *moved = answers
+    assert torch.equal(first[:, 0, 0, 0] * 255, torch.arange(8.0)), "the first copy is the image itself"
+    assert all(not torch.equal(copy[1:], first[1:]) for copy in moved)
+    assert not torch.equal(moved[0], moved[1])
+
+
+def test_a_copy_is_moved_by_about_a_pixel() -> None:
+    rng = torch.Generator().manual_seed(0)
+    dot = torch.zeros(200, 1, 28, 28)
+    dot[:, :, 13:15, 13:15] = 1
+    moved = slightly_moved(dot, rng)
+    places = torch.arange(28.0) - 13.5
+    mass = moved.sum((1, 2, 3))
+    along = (moved.sum((1, 2)) * places).sum(1) / mass
+    assert 0.2 < float(along.abs().mean()) < 1 and float(along.abs().max()) < 1.5
+
+
+def test_sizes_follow_the_images_where_each_is_asked_about_by_copies() -> None:
+    found = Transcription.of(Given(copies=16), 16 * 5120, doubtful=True)
+    assert (found.images, found.rounds, found.steps) == (5120, 4, 300 + 128) and not found.jitter
+    assert Transcription.of(Given(copies=16), 16 * (FEW - 1)).jitter
+    assert Transcription.of(Given(copies=7), 5).images == 1
 
 
 class TestCommittee:

@@ -244,6 +244,7 @@ def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
         {"prior": "noise"},
         {"prior": "generator"},
         {"evolve": "0"},
+        {"copies": "3"},
         {"choose": "1"},
         {"reading": "printed"},
         {"jitter": "off"},
@@ -275,6 +276,11 @@ def test_k_outside_two_to_c_is_refused(given: dict[str, Any], mode: Any) -> None
         WorkingDpsd(mode=mode, **given).check(Budget(10.0), "mnist", 10)
 
 
+def test_copies_need_answers_that_add_up() -> None:
+    with pytest.raises(ValueError, match="copies is 2 and reading is printed"):
+        WorkingDpsd(copies=2, reading="printed")
+
+
 def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
     with pytest.raises(BenchError, match="nothing-such") as refused:
         WorkingDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
@@ -287,6 +293,7 @@ def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
     [
         {"questions": 0},
         {"choose": 0.5},
+        {"copies": 0},
         {"evolve": 1.0},
         {"evolve": -0.1},
         {"evolve": math.nan},

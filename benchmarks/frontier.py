@@ -1,0 +1,104 @@
+"""Accuracy against a true epsilon, of the published boards: the picture docs/frontier.png of the README.
+
+python benchmarks/frontier.py
+
+Hollow: what the papers print, at the epsilon that they claim. Filled: what was measured here, at the epsilon that is
+proved for one private record; of methods with a small one the best at each epsilon is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+
+matplotlib.use("Agg")
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPERS = {"dgd": "o", "dp-dfd": "s", "dpdfd": "^", "dpsd": "D", "fed-dpsd": "v"}
+SMALL = 100.0
+"""Epsilon up to which a promise says something."""
+LOWEST = 55.0
+"""Accuracy below which nothing is drawn."""
+Setting = tuple[str, float, float]
+"""Method, epsilon, accuracy in percent."""
+
+
+def measured(board: pd.DataFrame) -> list[Setting]:
+    """One entry for every setting but the printed variants with a finite accounted epsilon for one record."""
+    rows = board[(board["variant"] != "printed") & (board["unit"] == "example") & (board["split"] == "iid")]
+    rows = rows[rows["epsilon_accounted"].map(math.isfinite)]
+    rows = rows.iloc[rows["seeds"].astype(str).str.len().argsort()[::-1]].drop_duplicates(["method", "options"])
+    return [(r.method, r.epsilon_accounted, 100 * r.accuracy_mean) for r in rows.itertuples()]
+
+
+def printed(reported: pd.DataFrame, dataset: str) -> list[Setting]:
+    """The best number that each paper's headline table prints for its own method at each claimed epsilon."""
+    rows = reported[(reported["dataset"] == dataset) & (reported["metric"] == "accuracy")]
+    rows = rows[rows["method"].isin(list(PAPERS)) & rows["epsilon"].isin([1.0, 10.0])]
+    best = rows.groupby(["method", "epsilon"])["value"].max()
+    return [(method, epsilon, 100 * value) for (method, epsilon), value in best.items()]
+
+
+def frontier(settings: Iterable[Setting]) -> list[Setting]:
+    """Those that none of a smaller or equal epsilon beats, by rising epsilon."""
+    found: list[Setting] = []
+    for setting in sorted(settings, key=lambda s: (s[1], -s[2])):
+        if not found or setting[2] > found[-1][2]:
+            found.append(setting)
+    return found
+
+
+def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> None:
+    """One data set."""
+    for method, marker in PAPERS.items():
+        name = [(e, a) for m, e, a in theirs if m == method], [(e, a) for m, e, a in ours if m == method]
+        hollow, filled = ([*zip(*points, strict=True)] or [(), ()] for points in name)
+        colour = f"C{list(PAPERS).index(method)}"
+        axes.scatter(*hollow, marker=marker, facecolors="none", edgecolors=colour, s=45)
+        axes.scatter(*filled, marker=marker, color=colour, s=45, label=method)
+    sound = [s for s in ours if s[0] not in PAPERS and s[1] <= SMALL]
+    axes.scatter([e for _, e, _ in sound], [a for *_, a in sound], marker=".", color="grey", label="baselines")
+    best = frontier(sound)
+    axes.plot([e for _, e, _ in best], [a for *_, a in best], color="black", lw=1, label="best of them")
+    for method in dict.fromkeys(method for method, *_ in best):
+        _, epsilon, accuracy = next(s for s in best if s[0] == method)
+        axes.annotate(method, (epsilon, accuracy), textcoords="offset points", xytext=(-6, -3), ha="right", fontsize=7)
+    axes.set(xscale="log", ylim=(LOWEST, 101), xlim=(0.02, None))
+    axes.set_title(title, loc="left")
+    axes.grid(alpha=0.3)
+
+
+def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
+    """A panel for each data set."""
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(boards), squeeze=False)[0]
+    for axes, (dataset, board) in zip(panels, boards.items(), strict=True):
+        draw(axes, dataset, measured(board), printed(reported, dataset))
+    panels[0].set_ylabel("accuracy of what is released, %")
+    panels[0].legend(fontsize="small", loc="lower right")
+    figure.supxlabel(
+        "epsilon   (hollow: claimed, with the printed accuracy; filled: proved for one private record, with ours)",
+        fontsize="medium",
+    )
+    return figure
+
+
+def main() -> None:
+    """Draw it."""
+    folder = ROOT / "leaderboards"
+    boards = {name: pd.read_csv(folder / f"{name}.csv") for name in ("mnist", "fmnist")}
+    reported = pd.read_csv(folder / "reported.csv")
+    compose(boards, reported).savefig(ROOT / "docs" / "frontier.png", dpi=120, metadata={"Software": None})
+    for name, board in boards.items():
+        for method, epsilon, accuracy in frontier(s for s in measured(board) if s[1] <= SMALL):
+            print(f"{name}: epsilon {epsilon:g}: {method} {accuracy:.1f} %")
+
+
+if __name__ == "__main__":
+    main()
