@@ -1,0 +1,184 @@
+"""Eigenface inversion: descend in the principal components of the attacker's images until the target is sure.
+
+Reference: none for the whole. The search is that of Zhang et al. (GMI, CVPR 2020, Eq. 3) with a linear decoder instead
+of a GAN; the decoder is that of Turk and Pentland (CVPR 1991).
+
+1. m, V, s: mean, `components` leading principal directions and deviations along them, of `images` of the attacker's
+   images. x(z) = clip(m + V (s z)).
+2. z = 0. For `steps` steps of Adam: descend sum_i -log f_c(a(x(z_i))) + `weight` ||z_i||^2, where a mirrors colour
+   images half the time and moves every image by up to `shift` pixels, its border repeated.
+3. Bring back x(z).
+
+Cheap: no generator is trained, and a class takes seconds. What a linear decoder can draw at all is the row `redrawn` of
+the reference images.
+
+Differs from the paper: there is no paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.config import Size
+from bench.seeds import derive
+from bench.validate import at_least, positive
+
+FEWEST = 3
+"""Images that have two principal directions."""
+
+
+@dataclass(frozen=True)
+class Eigenfaces:
+    """The linear decoder x(z) = clip(m + V (s z)).
+
+    Attributes:
+        mean: (d,) m.
+        directions: (k, d) rows of V.
+        deviations: (k,) s.
+        shape: of an image.
+    """
+
+    mean: Tensor
+    directions: Tensor
+    deviations: Tensor
+    shape: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, images: Tensor, components: int, seed: int) -> Eigenfaces:
+        """Step 1, of (n, c, h, w) images; at most n - 1 components."""
+        rows = images.flatten(1).cpu().numpy().astype(np.float64)
+        fitted = PCA(min(components, len(rows) - 1, rows.shape[1]), svd_solver="randomized", random_state=seed).fit(
+            rows
+        )
+        found = (fitted.mean_, fitted.components_, np.sqrt(fitted.explained_variance_))
+        parts = [torch.from_numpy(part).float().to(images.device) for part in found]
+        return cls(*parts, tuple(images.shape[1:]))  # type: ignore[arg-type]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """(n, c, h, w) in [0, 1] of (n, k) codes."""
+        return (self.mean + (z * self.deviations) @ self.directions).clamp(0, 1).view(-1, *self.shape)
+
+    def code(self, images: Tensor) -> Tensor:
+        """(n, k): the z of which x(z) is nearest, but for the clip."""
+        along = (images.flatten(1) - self.mean) @ self.directions.T
+        return torch.where(self.deviations > 0, along / self.deviations, torch.zeros_like(along))
+
+
+@dataclass(frozen=True)
+class PcaMi:
+    """Inversion by a search over principal components; the defaults are the measured ones."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "this project; after Zhang et al., CVPR 2020, and Turk and Pentland, CVPR 1991"
+    goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
+    access: ClassVar[Access] = "weights"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
+    own: ClassVar[bool] = True
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"steps": 3, "images": 64, "draws": 1}}
+
+    components: int = 200
+    """k, principal directions."""
+    images: Size[int] = 3000
+    """Of the attacker's images that the directions are taken of."""
+    steps: Size[int] = 150
+    """Of Adam, for every image."""
+    lr: float = 0.05
+    """Its step size, in deviations."""
+    weight: float = 2e-3
+    """Of ||z||^2, against the cross-entropy of one image."""
+    shift: int = 2
+    """Pixels by which an image is moved at most before the target sees it."""
+    mirror: Literal["auto", "yes", "no"] = "auto"
+    """Whether every second image is mirrored before the target sees it; auto = in colour."""
+    draws: Size[int] = 5
+    """Independent draws of the moves, for every class."""
+    batch: Size[int] = 1000
+    """Images searched at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "components", "steps", "draws", "batch")
+        at_least(self, FEWEST, "images")
+        at_least(self, 0, "weight", "shift")
+        positive(self, "lr")
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run: too few images for principal directions."""
+        return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
+
+    def decoder(self, aux: Tensor, ctx: Context) -> Eigenfaces:
+        """Step 1."""
+        order = torch.randperm(len(aux), generator=ctx.generator("pca-mi/images"), device=ctx.device)
+        return Eigenfaces.of(aux[order[: self.images]], self.components, derive(ctx.seed, "pca-mi/pca") % 2**32)
+
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Reconstruct every class `draws` times."""
+        decoder = self.decoder(aux, ctx)
+        classes = torch.arange(target.classes, device=ctx.device)
+        targets, draws = classes.repeat(self.draws), torch.arange(self.draws, device=ctx.device)
+        moves = self._moves(len(targets), target.shape, ctx)
+        parts = list(zip(targets.split(self.batch), moves.split(self.batch, 1), strict=True))
+        with ctx.track("PCA-MI: searching", self.steps * len(parts)) as advance:
+            found = [self._search(decoder, labels, moved, target, ctx, advance) for labels, moved in parts]
+        return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
+
+    def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> Tensor:
+        """(steps, count, 3) of a at every step: shift down and right, in pixels, and 1 to mirror."""
+        rng = ctx.generator("pca-mi/moves")
+        size = (self.steps, count, 2)
+        shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)
+        mirrors = torch.randint(0, 2, (self.steps, count, 1), generator=rng, device=ctx.device)
+        mirrored = shape[0] == 3 if self.mirror == "auto" else self.mirror == "yes"
+        return torch.cat([shifts, mirrors * int(mirrored)], 2)
+
+    def _search(
+        self, decoder: Eigenfaces, labels: Tensor, moves: Tensor, target: Target, ctx: Context, advance: Advance
+    ) -> Tensor:
+        """Steps 2 and 3, for (n,) labels: (n, c, h, w)."""
+        z = torch.zeros(len(labels), len(decoder.deviations), device=ctx.device, requires_grad=True)
+        adam = torch.optim.Adam([z], lr=self.lr)
+        for move in moves:
+            with ctx.precision():
+                logits = target.logits(moved(decoder(z), move, self.shift)).float()
+            # Sums, not means: an image's search does not depend on those beside it
+            cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
+            (z.grad,) = torch.autograd.grad(cost, z)
+            adam.step()
+            advance(1)
+        return decoder(z).detach()
+
+    def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
+        """(count, c, h, w) images of normal codes."""
+        decoder = self.decoder(aux, ctx)
+        size, rng = (count, len(decoder.deviations)), ctx.generator("pca-mi/prior")
+        return decoder(torch.randn(size, generator=rng, device=ctx.device))
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        """(n, c, h, w): `images` projected onto the directions, the most that the decoder can show of them."""
+        decoder = self.decoder(aux, ctx)
+        return decoder(decoder.code(images))
+
+
+def moved(images: Tensor, move: Tensor, most: int) -> Tensor:
+    """Each image moved, its border repeated, and mirrored.
+
+    Args:
+        images: (n, c, h, w).
+        move: (n, 3) int64: pixels down and right, in [-most, most], and 1 to mirror.
+    """
+    n, c, height, width = images.shape
+    padded = F.pad(images, (most, most, most, most), mode="replicate")
+    across = torch.arange(width, device=images.device)
+    columns = torch.where(move[:, 2:].bool(), across.flip(0), across) + most - move[:, 1:2]
+    rows = torch.arange(height, device=images.device) + most - move[:, :1]
+    every = torch.arange(n, device=images.device)[:, None, None, None]
+    channels = torch.arange(c, device=images.device)[None, :, None, None]
+    return padded[every, channels, rows[:, None, :, None], columns[:, None, None, :]]
