@@ -259,11 +259,11 @@ def test_help_of_a_run_shows_the_plugins_options(bench: Bench) -> None:
 
 
 def test_publish_refuses_smoke_and_check_finds_edits(
-    here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
+    bench: Bench, finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
     (path,) = record_files(finished[0] / "runs")
-    assert main(["leaderboard", "--publish", str(path.parent)]) == 2
-    assert "smoke" in capsys.readouterr().err
+    done = bench("leaderboard", "--publish", path.parent)
+    assert done.returncode == 2 and "smoke" in done.stderr
 
 
 def test_the_console_script_is_the_same_program() -> None:
