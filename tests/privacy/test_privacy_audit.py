@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_planted_gaussian_faults_are_refuted(play: Play, answers: int) -> None:
 
 
 @pytest.mark.parametrize(("play", "answers"), [(answer, 1), (two_answers, 2)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_correct_gaussian_mechanisms_are_not(play: Play, answers: int, seed: int) -> None:
     found = audit(gaussian_game(play, answers), PLAYS, seed)
     assert found.verdict == "not refuted" and found.lower_bound > 0.3
@@ -240,8 +241,8 @@ def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
     def one_of_them(world: bool, n: int, g: torch.Generator) -> Tensor:
         return reused_noise(world, n, g)[:, :C]
 
-    assert audit(gaussian_game(one_of_them), PLAYS).verdict == "not refuted"
-    found = audit(gaussian_game(reused_noise, 2), PLAYS)
+    assert audit(gaussian_game(one_of_them), 20_000).verdict == "not refuted"
+    found = audit(gaussian_game(reused_noise, 2), 20_000)
     assert found.scorer != "mean difference" and found.lower_bound > 0.9 * found.ceiling
 
 
@@ -299,7 +300,7 @@ def test_the_choice_and_the_test_see_different_plays() -> None:
 
 
 def test_the_same_seed_gives_the_same_bound() -> None:
-    bounds = [audit(gaussian_game(answer), 20_000, seed).lower_bound for seed in (1, 1, 2)]
+    bounds = [audit(gaussian_game(answer), 5_000, seed).lower_bound for seed in (1, 1, 2)]
     assert bounds[0] == bounds[1] != bounds[2]
 
 
@@ -308,19 +309,22 @@ def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
     assert strongest_game(games, 20_000) is games[1]
 
 
-def test_every_score_is_used_where_it_is_the_best() -> None:
-    def best(game: DistinguishingGame) -> str:
-        return choose(game, 20_000, 0)[0].scorer
+BEST = [
+    (gaussian_game(smaller_in_one_direction), "quadratic discriminant"),
+    (gaussian_game(reused_noise), "linear discriminant"),
+    (gaussian_game(noise_where_the_teacher_points), "support"),
+    (response_game(several_categories), "category"),
+    (gaussian_game(three_signs), "cubic discriminant"),
+    (gaussian_game(five_signs), "signs, product of x0 x1 x2 x3 x4"),
+    (gaussian_game(cyclic_order), "order, of x3 x5 x8"),
+    (gaussian_game(resampled_within_2), "outside world.*"),
+    (gaussian_game(half_precision_noise), "x0 mod.*"),
+]
 
-    assert best(gaussian_game(smaller_in_one_direction)) == "quadratic discriminant"
-    assert best(gaussian_game(reused_noise)) == "linear discriminant"
-    assert best(gaussian_game(noise_where_the_teacher_points)) == "support"
-    assert best(response_game(several_categories)) == "category"
-    assert best(gaussian_game(three_signs)) == "cubic discriminant"
-    assert best(gaussian_game(five_signs)) == "signs, product of x0 x1 x2 x3 x4"
-    assert best(gaussian_game(cyclic_order)) == "order, of x3 x5 x8"
-    assert best(gaussian_game(resampled_within_2)).startswith("outside world")
-    assert best(gaussian_game(half_precision_noise)).startswith("x0 mod")
+
+@pytest.mark.parametrize(("game", "scorer"), BEST, ids=[scorer for _, scorer in BEST])
+def test_every_score_is_used_where_it_is_the_best(game: DistinguishingGame, scorer: str) -> None:
+    assert re.fullmatch(scorer, choose(game, 20_000, 0)[0].scorer)
 
 
 @pytest.mark.parametrize("given", [{"plays": 10}, {"confidence": 0.0}, {"confidence": 1.0}])
@@ -340,6 +344,7 @@ def measured(plays: int, seeds: int) -> np.ndarray:
     return np.array([audit(gaussian_game(answer), plays, seed).lower_bound for seed in range(seeds)])
 
 
+@pytest.mark.slow
 def test_a_gaussian_of_epsilon_1_is_bounded_well_and_never_over_1() -> None:
     bounds = measured(100_000, 5)
     assert (bounds <= 1).all() and (bounds >= 0.35).sum() >= 4
