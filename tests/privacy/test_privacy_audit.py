@@ -30,7 +30,8 @@ MU = 0.2680511
 """Gaussian differential privacy of epsilon 1 at delta 1e-5."""
 SIGMA = 2 / MU
 EPSILON = 1.0
-PLAYS = 100_000
+PLAYS, FEW_PLAYS = 100_000, 20_000
+"""Few where a fault is told by nearly every play: they show an epsilon above 6, where 1 is promised."""
 
 STUDENT = torch.tensor([0.5, 0.5] + [0.0] * (C - 2))
 TEACHERS = one_hot(torch.tensor([0, 1]), C).float()
@@ -135,24 +136,24 @@ def several_categories(world: bool, n: int, g: torch.Generator) -> Tensor:
     return torch.cat([bits, (bits.sum(1, keepdim=True) + int(world)) % 2], 1).float()
 
 
-GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int]] = [
-    (beta_twice, 1),
-    (half_the_noise, 1),
-    (variance_for_std, 1),
-    (sensitivity_of_beta, 1),
-    (kept_coordinates_only, 1),
-    (no_normalisation, 1),
-    (bounded_by_the_largest_entry, 1),
-    (reused_noise, 2),
-    (same_noise_every_time, 1),
-    (noise_as_large_as_the_gradient, 1),
-    (noise_where_the_teacher_points, 1),
+GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int, int]] = [
+    (beta_twice, 1, FEW_PLAYS),
+    (half_the_noise, 1, PLAYS),
+    (variance_for_std, 1, FEW_PLAYS),
+    (sensitivity_of_beta, 1, PLAYS),
+    (kept_coordinates_only, 1, FEW_PLAYS),
+    (no_normalisation, 1, FEW_PLAYS),
+    (bounded_by_the_largest_entry, 1, PLAYS),
+    (reused_noise, 2, FEW_PLAYS),
+    (same_noise_every_time, 1, FEW_PLAYS),
+    (noise_as_large_as_the_gradient, 1, FEW_PLAYS),
+    (noise_where_the_teacher_points, 1, FEW_PLAYS),
 ]
 
 
-@pytest.mark.parametrize(("play", "answers"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
-def test_planted_gaussian_faults_are_refuted(play: Play, answers: int) -> None:
-    found = audit(gaussian_game(play, answers), PLAYS)
+@pytest.mark.parametrize(("play", "answers", "plays"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
+def test_planted_gaussian_faults_are_refuted(play: Play, answers: int, plays: int) -> None:
+    found = audit(gaussian_game(play, answers), plays)
     print(f"{play.__name__}: {found.lower_bound:.3f} > {found.claimed:.3f} by {found.scorer}")  # type: ignore[attr-defined]
     assert found.verdict == "refuted" and found.lower_bound > found.claimed
 
