@@ -37,6 +37,7 @@ def cells(output: str) -> list[list[str]]:
     return [line.split() for line in lines[rule + 1 :]]
 
 
+@pytest.mark.slow
 def test_conversion_of_every_method() -> None:
     ran = benchmark(
         "convert.py", "--tier", "smoke", "--teacher", "datalens", "--shape", "1x16x16", "--classes", 4, "--scale", 1,

@@ -80,10 +80,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install of this checkout) are not read.
     """
     home = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     python = home / "bin" / "python"
-    command = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(command, check=True)
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
     asked = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
     )
@@ -97,10 +97,7 @@ def bench(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path) -> None:
-    where = subprocess.run(
-        [installed.with_name("python"), "-c", "import bench; print(bench.__file__)"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    where = bench(installed.with_name("python"), tmp_path, "-c", "import bench; print(bench.__file__)")
     assert str(installed.parent.parent) in where.stdout, "the checkout, not the wheel, is imported"
     run = bench(installed, tmp_path, "run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke")
     assert run.returncode == 0, run.stderr

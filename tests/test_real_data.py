@@ -1,4 +1,4 @@
-"""The main job on real data: fast at tier smoke, and the promises of tier quick under the marker `slow`."""
+"""The main job on real data: that it runs at tier smoke, and the promises of tier quick. All of it is `slow`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def test_a_quick_teacher_on_mnist(bench: Bench, tmp_path: Path, data_root: Path)
     assert metrics(tmp_path / "runs")["teacher_accuracy"] >= 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_mnist_runs_at_tier_smoke(bench: Bench, tmp_path: Path, data_root: Path) -> None:
     command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]

@@ -154,6 +154,7 @@ def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
     }
 
 
+@pytest.mark.slow
 def test_no_audit_is_refused(data_root: Path, tmp_path: Path) -> None:
     common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
     planned = plan(read(RECIPE), common, [], tmp_path, settle)

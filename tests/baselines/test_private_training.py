@@ -347,7 +347,7 @@ def prv(multipliers: list[float], q: float, delta: float) -> float:
     return other.get_epsilon(delta)
 
 
-@pytest.mark.parametrize("schedule", ["exponential", "polynomial"])
+@pytest.mark.parametrize("schedule", ["exponential", pytest.param("polynomial", marks=pytest.mark.slow)])
 def test_the_ledger_of_a_schedule_agrees_with_two_other_accountants(schedule: Any) -> None:
     plan = DpSgdParameters(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))
     found = account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon

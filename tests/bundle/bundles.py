@@ -16,9 +16,11 @@ from bench.bundle.finding import Found
 from bench.cli import main
 
 SEED = 73104295
+ALONE = ["--method.committee", "1"]
+"""A committee would train four students more, of whom a bundle knows nothing."""
 KINDS: dict[str, list[str]] = {
-    "dpsd data": ["dpsd", "--attack", "gmi"],
-    "dpsd label": ["dpsd", "--method.mode", "label"],
+    "dpsd data": ["dpsd", "--attack", "gmi", *ALONE],
+    "dpsd label": ["dpsd", "--method.mode", "label", *ALONE],
     "class-moments": ["class-moments", "--method.teachers", "3", "--account", "accounted", "--epsilon", "8"],
     "dp-sgd": ["dp-sgd", "--epsilon", "none"],
     "pate-gnmax": ["pate-gnmax", "--method.threshold", "0.3", "--method.diagnostic", "--epsilon", "2000"],
@@ -26,7 +28,7 @@ KINDS: dict[str, list[str]] = {
     "lp-2st": ["lp-2st", "--unit", "label", "--epsilon", "1"],
     "dp-merf": ["dp-merf"],
     "no-defence": ["no-defence"],
-    "resnet18": ["dpsd", "--student", "resnet18", "--noise", "os"],
+    "resnet18": ["dpsd", "--student", "resnet18", "--noise", "os", *ALONE],
 }  # fmt: skip
 
 

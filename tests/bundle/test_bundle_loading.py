@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -44,7 +45,7 @@ def alone(code: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("kind", ["resnet18", "dpsd data", "dp-sgd"])
+@pytest.mark.parametrize("kind", ["resnet18", "dpsd data", pytest.param("dp-sgd", marks=pytest.mark.slow)])
 def test_the_five_lines_load_the_student_without_this_package(kind: str) -> None:
     folder = bundle_of(kind)
     said = alone(snippet((folder / "README.md").read_text(encoding="utf-8")), folder)
@@ -69,8 +70,18 @@ def test_load_gives_the_released_student() -> None:
     assert load(bundle_of("dp-merf")).std.item() == 1.0, "a student that sees pixels keeps its own normalisation"
 
 
-@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32)], ids=str)
-@pytest.mark.parametrize("arch", nets.own_names())
+GREY, COLOUR = (1, 16, 16), (3, 32, 32)
+LONG = {("wavelet-cnn", GREY), ("wavelet-linear-mirrored", GREY)}
+SHORT = {("datalens", COLOUR)}
+"""Networks that do more of what `wavelet-linear` does are tried among the slow tests; so is colour, but for one."""
+PROGRAMS = [
+    pytest.param(arch, shape, marks=pytest.mark.slow if case in LONG or (shape == COLOUR and case not in SHORT) else ())
+    for case in itertools.product(nets.own_names(), (GREY, COLOUR))
+    for arch, shape in [case]
+]
+
+
+@pytest.mark.parametrize(("arch", "shape"), PROGRAMS, ids=str)
 def test_every_network_of_ours_becomes_a_program_that_answers_the_same(
     tmp_path: Path, arch: str, shape: tuple[int, int, int]
 ) -> None:

@@ -77,7 +77,17 @@ def test_a_bundle_as_it_was_written_is_verified(folder: Path, capsys: pytest.Cap
     assert "answers two 1x16x16 images with 10 classes each" in said and "5 as in the manifest" in said
 
 
-@pytest.mark.parametrize("kind", ["dpsd data", "class-moments", "dp-sgd", "pate-gnmax", "resnet18", "no-defence"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "class-moments",
+        "pate-gnmax",
+        "resnet18",
+        "no-defence",
+        pytest.param("dpsd data", marks=pytest.mark.slow),
+        pytest.param("dp-sgd", marks=pytest.mark.slow),
+    ],
+)
 def test_every_kind_of_bundle_is_verified(kind: str) -> None:
     found = verify(bundle_of(kind))
     assert found.notes == [] and set(found.recomputed) == set(found.privacy["accounted"])

@@ -87,13 +87,18 @@ def test_corrupt_weights(
         assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("step.json"))
 
 
-def test_an_unwritable_output_directory(bench: Bench, tmp_path: Path) -> None:
+def test_an_unwritable_output_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
-    done = bench(*RUN, "--out", "file/runs")
-    assert done.returncode == 2 and "--out file/runs: cannot write there" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, "--out", "file/runs"]) == 2
+    assert "--out file/runs: cannot write there" in capsys.readouterr().err
 
 
-def test_npz_with_mismatched_shapes(bench: Bench, tmp_path: Path) -> None:
+def test_npz_with_mismatched_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     images = np.zeros((4, 16, 16), np.uint8)
     np.savez(
         tmp_path / "bad.npz",
@@ -102,12 +107,18 @@ def test_npz_with_mismatched_shapes(bench: Bench, tmp_path: Path) -> None:
         test_images=images,
         test_labels=np.zeros(4, int),
     )
-    done = bench(*RUN, "--dataset", "npz:bad.npz")
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, "--dataset", "npz:bad.npz"]) == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1, said
 
 
-def test_a_folder_without_images(bench: Bench, tmp_path: Path) -> None:
+def test_a_folder_without_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "set" / "train" / "a").mkdir(parents=True)
     (tmp_path / "set" / "train" / "a" / "x.txt").write_text("hello")
-    done = bench(*RUN, "--dataset", "imagefolder:set")
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, "--dataset", "imagefolder:set"]) == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1, said

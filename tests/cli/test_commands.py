@@ -36,6 +36,13 @@ def board(out: Path) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(stream) if row["kind"] != "reference"]
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """One finished smoke run."""
@@ -107,48 +114,46 @@ def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.C
 
 
 def test_the_second_run_is_a_cache_hit(
-    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+    here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
-    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
-    (before,) = record_files(tmp_path / "runs")
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    (before,) = record_files(here / "runs")
     old = before.stat().st_mtime_ns
-    done = bench(*SMOKE)
-    assert done.returncode == 0 and "(cached)" in done.stdout
+    assert main(SMOKE) == 0 and "(cached)" in capsys.readouterr().out
     assert before.stat().st_mtime_ns == old
 
 
 def test_fresh_gives_the_same_record(
-    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+    here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
-    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
-    (path,) = record_files(tmp_path / "runs")
-    before = comparable(path)
-    done = bench(*SMOKE, "--fresh")
-    assert done.returncode == 0 and "(cached)" not in done.stdout
-    assert comparable(path) == before
+    """Here, as in the process that made the first."""
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    (path,) = record_files(here / "runs")
+    before, old = comparable(path), path.stat().st_mtime_ns
+    assert main([*SMOKE, "--fresh"]) == 0 and "(cached)" not in capsys.readouterr().out
+    assert comparable(path) == before and path.stat().st_mtime_ns != old
 
 
 def test_a_second_attack_setting_trains_nothing_again(
-    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+    here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
-    shutil.copytree(finished[0] / "runs", tmp_path / "runs")
-    done = bench(*SMOKE, "--attack.iterations", "4")
-    assert done.returncode == 0, done.stderr
-    assert "teacher" not in done.stderr and "GAN" not in done.stderr and "search" in done.stderr
-    assert len(board(tmp_path / "runs")) == 2
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    assert main([*SMOKE, "--attack.iterations", "4"]) == 0
+    said = capsys.readouterr().err
+    assert "teacher" not in said and "GAN" not in said and "search" in said
+    assert len(board(here / "runs")) == 2
 
 
-def test_seeds_share_a_row(bench: Bench, tmp_path: Path) -> None:
-    done = bench("run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--seeds", "0,1,2")
-    assert done.returncode == 0, done.stderr
-    (row,) = board(tmp_path / "runs")
+def test_seeds_share_a_row(here: Path) -> None:
+    assert main(["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--seeds", "0,1,2"]) == 0
+    (row,) = board(here / "runs")
     assert (
         row["seeds"] == "0 1 2"
         and float(row["accuracy_std"]) >= 0
         and row["epsilon_accounted"] == "inf"
         and row["epsilon_claimed"] == ""
     )
-    accuracies = [json.loads(p.read_text())["metrics"]["accuracy"] for p in record_files(tmp_path / "runs")]
+    accuracies = [json.loads(p.read_text())["metrics"]["accuracy"] for p in record_files(here / "runs")]
     assert float(row["accuracy_mean"]) == pytest.approx(sum(accuracies) / 3, abs=1e-6)
 
 
@@ -179,6 +184,7 @@ def test_kill_9_then_the_same_command_gives_the_same_record(
     assert not list(tmp_path.rglob(".making-*"))
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_agree(tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     both = [
         subprocess.Popen(
@@ -199,42 +205,36 @@ def test_two_processes_at_once_agree(tmp_path: Path, finished: tuple[Path, subpr
     assert not list(tmp_path.rglob(".making-*"))
 
 
-def test_noise_from_the_system_differs_and_seeded_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_noise_from_the_system_differs_and_seeded_does_not(
+    here: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    (before,) = (finished[0] / "runs" / "steps" / "release").glob("[!.]*/model.safetensors")
 
     def student(noise: str, out: str) -> bytes:
+        """Of the finished run's teacher, which is not trained again."""
+        shutil.copytree(finished[0] / "runs" / "steps" / "teacher", here / out / "steps" / "teacher")
         run = ["run", "--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--noise", noise, "--out", out]
         assert main(run) == 0
-        (path,) = (tmp_path / out / "steps" / "release").glob("[!.]*/model.safetensors")
+        (path,) = (here / out / "steps" / "release").glob("[!.]*/model.safetensors")
         return path.read_bytes()
 
     assert student("os", "a") != student("os", "b")
-    assert student("seeded", "c") == student("seeded", "d")
+    assert student("seeded", "c") == before.read_bytes()
 
 
 def test_user_weights_are_taken_as_they_are(
-    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+    here: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
     (weights,) = (finished[0] / "runs" / "steps" / "teacher").glob("[!.]*/model.safetensors")
-    shutil.copy(weights, tmp_path / "mine.safetensors")
-    done = bench(
-        "run",
-        "--method",
-        "no-defence",
-        "--tier",
-        "smoke",
-        "--teacher",
-        "datalens",
-        "--teacher-weights",
-        "mine.safetensors",
-    )
-    assert done.returncode == 0, done.stderr
-    (ours,), (theirs,) = record_files(tmp_path / "runs"), record_files(finished[0] / "runs")
+    shutil.copy(weights, here / "mine.safetensors")
+    assert main(["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens",
+                 "--teacher-weights", "mine.safetensors"]) == 0  # fmt: skip
+    (ours,), (theirs,) = record_files(here / "runs"), record_files(finished[0] / "runs")
     assert (
         json.loads(ours.read_text())["metrics"]["teacher_accuracy"]
         == json.loads(theirs.read_text())["metrics"]["teacher_accuracy"]
     )
-    assert str(tmp_path) not in ours.read_text()
+    assert str(here) not in ours.read_text()
 
 
 def test_list_show_doctor_version(bench: Bench) -> None:
@@ -259,7 +259,7 @@ def test_help_of_a_run_shows_the_plugins_options(bench: Bench) -> None:
 
 
 def test_publish_refuses_smoke_and_check_finds_edits(
-    bench: Bench, tmp_path: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
+    bench: Bench, finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
     (path,) = record_files(finished[0] / "runs")
     done = bench("leaderboard", "--publish", path.parent)

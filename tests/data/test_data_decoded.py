@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 from PIL import Image
 
 from bench import data
+from bench.cli import main
 from bench.data import rows
 from bench.errors import BenchError
 from bench.pipeline.material import Wanted, kept_in, load_material
@@ -175,14 +175,15 @@ def test_a_class_of_broken_files_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_or_leaves_out_and_says_so(
-    tmp_path: Path, bench: Callable[..., subprocess.CompletedProcess[str]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (bad,) = spoil(noise(tmp_path / "in", 60), 1)
-    command = ("run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens")
-    command += ("--dataset", f"imagefolder:{tmp_path / 'in'}", "--size", 16)
-    done = bench(*command)
-    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) <= 2 and str(bad) in done.stderr
-    done = bench(*command, "--skip-broken")
-    assert done.returncode == 0, done.stderr
-    assert "1 broken image files left out: a/0000.png" in done.stderr
+    command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
+    command += ["--dataset", f"imagefolder:{tmp_path / 'in'}", "--size", "16"]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) <= 2 and str(bad) in said
+    assert main([*command, "--skip-broken"]) == 0
+    assert "1 broken image files left out: a/0000.png" in capsys.readouterr().err
     assert list((tmp_path / "runs" / "leaderboards").glob("imagefolder-in-16.csv"))

@@ -41,9 +41,10 @@ def test_the_loss_is_least_at_the_answers() -> None:
     assert float(soft_loss(answers, answers)) == pytest.approx(float(-(answers.exp() * answers).sum(1).mean()))
 
 
-def test_a_student_learns_what_the_classifier_knows() -> None:
+@pytest.mark.parametrize("committee", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_student_learns_what_the_classifier_knows(committee: int) -> None:
     torch.manual_seed(0)
-    settings = SoftTranscription(questions=600, student_steps=80, prior="shapes")
+    settings = SoftTranscription(questions=600, student_steps=80, prior="shapes", committee=committee)
     student, shown = settings.teach(Quarters(), toy_teacher(), "datalens", context())
     images = torch.rand(200, *SHAPE) * 0.3
     labels = torch.arange(200) % CLASSES

@@ -293,7 +293,10 @@ class TestSources:
         with pytest.raises(BenchError, match=r"pencil.*pen"):
             image_source("pencil", toy_teacher(), context())
 
-    def test_the_generator_descends_its_loss_and_leaves_the_student_as_it_is(self) -> None:
+    def test_the_generator_descends_its_loss_and_leaves_the_student_as_it_is(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bench.distillation.image_source.BATCH", 64)
         torch.manual_seed(0)
         student, made = toy_teacher(seed=1).model, JudgedGenerator(SHAPE, context())
         before = {name: value.clone() for name, value in student.state_dict().items()}

@@ -170,11 +170,12 @@ def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
 
 
 @VARIANTS
-def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Variant) -> None:
-    found = audit(played(variant), 1_200_000, seed=0)
+@pytest.mark.parametrize(("plays", "share"), [(200_000, 0.45), pytest.param(1_200_000, 0.6, marks=pytest.mark.slow)])
+def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Variant, plays: int, share: float) -> None:
+    found = audit(played(variant), plays, seed=0)
     assert found.accounted == pytest.approx(1, rel=1e-3) and found.delta == 1e-5
     assert found.verdict == "not refuted"
-    assert 0.6 * found.accounted < found.lower_bound <= found.accounted
+    assert share * found.accounted < found.lower_bound <= found.accounted
 
 
 def test_an_audit_finds_half_of_the_noise_missing() -> None:
@@ -255,8 +256,8 @@ def test_the_rate_of_direct_training(variant: Variant, last: float, monkeypatch:
         stepped(optimizer, loss)
 
     monkeypatch.setattr(direct_training, "descend", watch)
-    convert(variant, private_teacher(), Budget(10.0), data="private", direct_iterations="400")
-    assert len(rates) == 400 and rates[-1] == pytest.approx(last, abs=1e-6)
+    convert(variant, private_teacher(), Budget(10.0), data="private", direct_iterations="100")
+    assert len(rates) == 100 and rates[-1] == pytest.approx(last, abs=1e-6)
     assert rates[0] == (0.1 if variant == "printed" else 2e-3)
 
 
@@ -325,10 +326,11 @@ def accuracy(release: Release) -> float:
         return float((release.student(images).argmax(1) == labels).float().mean())
 
 
-def test_a_student_learns_an_easy_teacher_from_noiseless_rows() -> None:
+@pytest.mark.parametrize("committee", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_student_learns_an_easy_teacher_from_noiseless_rows(committee: int) -> None:
     torch.manual_seed(0)
     teacher = Teacher(Classifier(Halves()).eval(), "datalens", SHAPE, 2, "toy")
-    method = WorkingDpdfd(questions=512, rounds=2, student_steps=160, jitter="off", prior="noise")
+    method = WorkingDpdfd(questions=512, rounds=2, student_steps=160, jitter="off", prior="noise", committee=committee)
     release = method.convert(teacher, "shard-cnn", FREE, context())
     assert accuracy(release) > 0.9
 

@@ -144,7 +144,9 @@ PRINTED: list[tuple[str, dict[str, str]]] = [
     *[("fed-dpsd", {"mode": mode, "noise_by": by}) for mode in ("data", "label") for by in ("server", "client")],
 ]
 GENERATOR, STUDENT, PAPER = {"prior": "generator"}, {"asked_at": "student"}, {"reading": "printed"}
-WORKING: list[tuple[str, dict[str, str]]] = [
+COMMITTEE: list[tuple[str, dict[str, str]]] = [("dpsd", {"committee": "2"} | each) for each in ({}, PAPER, GENERATOR)]
+"""It sees the loss, the prior and readings, but not who answered; so that other cases are without one."""
+ALONE: list[tuple[str, dict[str, str]]] = [
     *[("dpsd", {"mode": mode} | given) for mode in ("data", "label") for given in ({}, PAPER)],
     *[("dpsd", given) for given in (GENERATOR, STUDENT, {"bound": "clip"}, {"jitter": "off"})],
     *[("dpdfd", given) for given in ({}, {"bound": "clip"}, PAPER, STUDENT, {"teachers": "2"})],
@@ -152,6 +154,7 @@ WORKING: list[tuple[str, dict[str, str]]] = [
     *[("fed-dpsd", {"mode": mode} | PAPER) for mode in ("data", "label")],
     *[("dp-dfd", given) for given in ({}, PAPER, GENERATOR)],
 ]
+WORKING = COMMITTEE + [(name, {"committee": "1"} | given) for name, given in ALONE]
 CASES = [(*case, "printed") for case in PRINTED] + [(*case, "working") for case in WORKING]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -29,7 +30,8 @@ MU = 0.2680511
 """Gaussian differential privacy of epsilon 1 at delta 1e-5."""
 SIGMA = 2 / MU
 EPSILON = 1.0
-PLAYS = 100_000
+PLAYS, FEW_PLAYS = 100_000, 20_000
+"""Few where a fault is told by nearly every play: they show an epsilon above 6, where 1 is promised."""
 
 STUDENT = torch.tensor([0.5, 0.5] + [0.0] * (C - 2))
 TEACHERS = one_hot(torch.tensor([0, 1]), C).float()
@@ -134,30 +136,30 @@ def several_categories(world: bool, n: int, g: torch.Generator) -> Tensor:
     return torch.cat([bits, (bits.sum(1, keepdim=True) + int(world)) % 2], 1).float()
 
 
-GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int]] = [
-    (beta_twice, 1),
-    (half_the_noise, 1),
-    (variance_for_std, 1),
-    (sensitivity_of_beta, 1),
-    (kept_coordinates_only, 1),
-    (no_normalisation, 1),
-    (bounded_by_the_largest_entry, 1),
-    (reused_noise, 2),
-    (same_noise_every_time, 1),
-    (noise_as_large_as_the_gradient, 1),
-    (noise_where_the_teacher_points, 1),
+GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int, int]] = [
+    (beta_twice, 1, FEW_PLAYS),
+    (half_the_noise, 1, PLAYS),
+    (variance_for_std, 1, FEW_PLAYS),
+    (sensitivity_of_beta, 1, PLAYS),
+    (kept_coordinates_only, 1, FEW_PLAYS),
+    (no_normalisation, 1, FEW_PLAYS),
+    (bounded_by_the_largest_entry, 1, PLAYS),
+    (reused_noise, 2, FEW_PLAYS),
+    (same_noise_every_time, 1, FEW_PLAYS),
+    (noise_as_large_as_the_gradient, 1, FEW_PLAYS),
+    (noise_where_the_teacher_points, 1, FEW_PLAYS),
 ]
 
 
-@pytest.mark.parametrize(("play", "answers"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
-def test_planted_gaussian_faults_are_refuted(play: Play, answers: int) -> None:
-    found = audit(gaussian_game(play, answers), PLAYS)
+@pytest.mark.parametrize(("play", "answers", "plays"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
+def test_planted_gaussian_faults_are_refuted(play: Play, answers: int, plays: int) -> None:
+    found = audit(gaussian_game(play, answers), plays)
     print(f"{play.__name__}: {found.lower_bound:.3f} > {found.claimed:.3f} by {found.scorer}")  # type: ignore[attr-defined]
     assert found.verdict == "refuted" and found.lower_bound > found.claimed
 
 
 @pytest.mark.parametrize(("play", "answers"), [(answer, 1), (two_answers, 2)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_correct_gaussian_mechanisms_are_not(play: Play, answers: int, seed: int) -> None:
     found = audit(gaussian_game(play, answers), PLAYS, seed)
     assert found.verdict == "not refuted" and found.lower_bound > 0.3
@@ -240,8 +242,8 @@ def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
     def one_of_them(world: bool, n: int, g: torch.Generator) -> Tensor:
         return reused_noise(world, n, g)[:, :C]
 
-    assert audit(gaussian_game(one_of_them), PLAYS).verdict == "not refuted"
-    found = audit(gaussian_game(reused_noise, 2), PLAYS)
+    assert audit(gaussian_game(one_of_them), 20_000).verdict == "not refuted"
+    found = audit(gaussian_game(reused_noise, 2), 20_000)
     assert found.scorer != "mean difference" and found.lower_bound > 0.9 * found.ceiling
 
 
@@ -299,7 +301,7 @@ def test_the_choice_and_the_test_see_different_plays() -> None:
 
 
 def test_the_same_seed_gives_the_same_bound() -> None:
-    bounds = [audit(gaussian_game(answer), 20_000, seed).lower_bound for seed in (1, 1, 2)]
+    bounds = [audit(gaussian_game(answer), 5_000, seed).lower_bound for seed in (1, 1, 2)]
     assert bounds[0] == bounds[1] != bounds[2]
 
 
@@ -308,19 +310,22 @@ def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
     assert strongest_game(games, 20_000) is games[1]
 
 
-def test_every_score_is_used_where_it_is_the_best() -> None:
-    def best(game: DistinguishingGame) -> str:
-        return choose(game, 20_000, 0)[0].scorer
+BEST = [
+    (gaussian_game(smaller_in_one_direction), "quadratic discriminant"),
+    (gaussian_game(reused_noise), "linear discriminant"),
+    (gaussian_game(noise_where_the_teacher_points), "support"),
+    (response_game(several_categories), "category"),
+    (gaussian_game(three_signs), "cubic discriminant"),
+    (gaussian_game(five_signs), "signs, product of x0 x1 x2 x3 x4"),
+    (gaussian_game(cyclic_order), "order, of x3 x5 x8"),
+    (gaussian_game(resampled_within_2), "outside world.*"),
+    (gaussian_game(half_precision_noise), "x0 mod.*"),
+]
 
-    assert best(gaussian_game(smaller_in_one_direction)) == "quadratic discriminant"
-    assert best(gaussian_game(reused_noise)) == "linear discriminant"
-    assert best(gaussian_game(noise_where_the_teacher_points)) == "support"
-    assert best(response_game(several_categories)) == "category"
-    assert best(gaussian_game(three_signs)) == "cubic discriminant"
-    assert best(gaussian_game(five_signs)) == "signs, product of x0 x1 x2 x3 x4"
-    assert best(gaussian_game(cyclic_order)) == "order, of x3 x5 x8"
-    assert best(gaussian_game(resampled_within_2)).startswith("outside world")
-    assert best(gaussian_game(half_precision_noise)).startswith("x0 mod")
+
+@pytest.mark.parametrize(("game", "scorer"), BEST, ids=[scorer for _, scorer in BEST])
+def test_every_score_is_used_where_it_is_the_best(game: DistinguishingGame, scorer: str) -> None:
+    assert re.fullmatch(scorer, choose(game, 20_000, 0)[0].scorer)
 
 
 @pytest.mark.parametrize("given", [{"plays": 10}, {"confidence": 0.0}, {"confidence": 1.0}])
@@ -340,6 +345,7 @@ def measured(plays: int, seeds: int) -> np.ndarray:
     return np.array([audit(gaussian_game(answer), plays, seed).lower_bound for seed in range(seeds)])
 
 
+@pytest.mark.slow
 def test_a_gaussian_of_epsilon_1_is_bounded_well_and_never_over_1() -> None:
     bounds = measured(100_000, 5)
     assert (bounds <= 1).all() and (bounds >= 0.35).sum() >= 4

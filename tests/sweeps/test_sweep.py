@@ -17,6 +17,7 @@ import pytest
 import torch
 from conftest import BENCH, ROOT, write_toy
 
+from bench.cli import main
 from bench.sweeps.executors import Task, cores
 from bench.sweeps.local import Local
 
@@ -38,22 +39,27 @@ def outcomes(out: Path) -> dict[str, dict[str, Any]]:
     return {o["name"].split()[0] + " " + o["name"].split()[-1]: o for o in json.loads(path.read_text())["outcomes"]}
 
 
-def test_a_dry_run_lists_every_cell_and_makes_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_a_dry_run_lists_every_cell_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = recipe(
         tmp_path,
         'method = ["no-defence", "not-there"]',
         'method = "rr"\naccount = "accounted"',
         'method = "rr"\ndataset = "stl10"',
     )
-    done = bench("sweep", path, "--tier", "smoke", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "1 ready, 1 refused, 2 planned; 4 in all" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    assert "1 ready, 1 refused, 2 planned; 4 in all" in listed
     for said in ("no method called 'not-there' yet", "no data set called 'stl10' yet", "add --unit label"):
-        assert said in " ".join(done.stdout.split())
+        assert said in listed
     assert not (tmp_path / "runs" / "steps").exists()
 
 
-def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(bench: Bench, tmp_path: Path) -> None:
+def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = recipe(
         tmp_path,
         'method = ["no-defence", "label-smoothing", "not-there"]',
@@ -78,8 +84,17 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(bench: Bench, t
     assert lines == [(str(n), "left" if n < 6 else "") for n in range(1, 7)]
     teachers = list((tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*"))
     assert len(teachers) == 2, "what runs share is made once for each seed"
-    again = bench("sweep", path, "--tier", "smoke", "--dry-run")
-    assert "4 cached" in again.stdout and "2 ready" in again.stdout, again.stdout
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
+    again = capsys.readouterr().out
+    assert "4 cached" in again and "2 ready" in again, again
+
+
+def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: Path) -> None:
+    recipe(tmp_path, 'method = "no-defence"')
+    done = bench("sweep", "toy.toml", "--devices", "tpu", "--tier", "smoke")
+    assert done.returncode == 2 and "--device tpu" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,26 +106,33 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(bench: Bench, t
         (["toy.toml", "--set", "out=x"], "expected OPTION=VALUE"),
         (["toy.toml", "--jobs", "-1"], "--jobs -1"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),
-        (["toy.toml", "--devices", "tpu"], "--device tpu"),
     ],
 )
-def test_bad_input_gets_one_line_and_status_2(bench: Bench, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_gets_one_line_and_status_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
     recipe(tmp_path, 'method = "no-defence"')
-    done = bench("sweep", *arguments, "--tier", "smoke")
-    assert done.returncode == 2 and said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *arguments, "--tier", "smoke"]) == 2
+    told = capsys.readouterr().err
+    assert said in told and len(told.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str) -> None:
+@pytest.mark.parametrize(("device", "given"), [("cpu", {3: "a b", 4: "c"}), ("cuda", {3: "a b"})])
+def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str, given: dict[int, str]) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     before = dict(os.environ)
-    found = list(Local(said, 2, (device,)).run([Task(3, ("a", "b")), Task(4, ("c",))]))
-    assert sorted(done.index for done in found) == [3, 4] and {done.status for done in found} == {5}
+    tasks = [Task(index, tuple(words.split())) for index, words in given.items()]
+    found = list(Local(said, 2, (device,)).run(tasks))
+    assert sorted(done.index for done in found) == sorted(given) and {done.status for done in found} == {5}
     lines = {done.index: done.tail.splitlines()[-1] for done in found}
     threads = max(1, cores() // 2)
-    assert lines == {3: f"a b --device {device} {threads} {threads}", 4: f"c --device {device} {threads} {threads}"}
+    assert lines == {index: f"{words} --device {device} {threads} {threads}" for index, words in given.items()}
     assert dict(os.environ) == before
 
 
@@ -145,7 +167,9 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_path: Path, kind: signal.Signals) -> None:
+def test_interrupted_it_ends_its_children_and_goes_on_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: signal.Signals
+) -> None:
     started, child = begin(tmp_path)
     os.kill(child, 0)
     os.kill(started.pid, kind)
@@ -153,10 +177,13 @@ def test_interrupted_it_ends_its_children_and_goes_on_later(bench: Bench, tmp_pa
     assert started.returncode == 130 and "run the same command to go on" in said
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    listed = bench("sweep", str(tmp_path / "toy.toml"), "--tier", "smoke", "--out", str(tmp_path / "runs"), "--dry-run")
-    assert "2 ready" in listed.stdout, listed.stdout + listed.stderr
+    typed = ["sweep", str(tmp_path / "toy.toml"), "--tier", "smoke", "--out", str(tmp_path / "runs"), "--dry-run"]
+    assert main(typed) == 0
+    listed = capsys.readouterr()
+    assert "2 ready" in listed.out, listed.out + listed.err
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_a_failed_cell_and_the_rest_goes_on(tmp_path: Path) -> None:
     started, child = begin(tmp_path)
     os.kill(child, signal.SIGKILL)
