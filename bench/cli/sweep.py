@@ -79,10 +79,13 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     from bench.sweeps.run_sweep import run_sweep
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does
-    by = _executor(given)
-    path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
-    summary = run_sweep(given.recipe.stem, cells, by, path, say)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does
+    try:
+        by = _executor(given)
+        path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
+        summary = run_sweep(given.recipe.stem, cells, by, path, say)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     _show(recipe.title, summary, path)
     return 1 if summary.failed else 0
 

@@ -258,9 +258,7 @@ def test_help_of_a_run_shows_the_plugins_options(bench: Bench) -> None:
     assert "--method.mode" in special and "--attack.iterations" in special and "paper" in special
 
 
-def test_publish_refuses_smoke_and_check_finds_edits(
-    bench: Bench, finished: tuple[Path, subprocess.CompletedProcess[str]]
-) -> None:
+def test_publish_refuses_smoke(bench: Bench, finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     (path,) = record_files(finished[0] / "runs")
     done = bench("leaderboard", "--publish", path.parent)
     assert done.returncode == 2 and "smoke" in done.stderr
