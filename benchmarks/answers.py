@@ -22,8 +22,9 @@ from matplotlib.ticker import ScalarFormatter
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LABEL, LABEL_1 = "label mode, claimed 10", "label mode, claimed 1"
+COPIES = "label mode, claimed 1, 16 and 32 moved copies of each image"
 DATA = "data mode, claimed 10: the same budget shared out"
-NUMBER, MODE, SHARED = "questions", "mode", "most_noise"
+NUMBER, MODE, SHARED, MOVED = "questions", "mode", "most_noise", "copies"
 PRINTED = 98.19
 """DPSD, Table VI: label mode on MNIST, claimed epsilon 10, b T = 51,200."""
 Curve = list[tuple[int, float]]
@@ -37,7 +38,7 @@ def curves(rows: Iterable[dict[str, str]], dataset: str) -> dict[str, Curve]:
         name = _curve(options["method"], options["budget"].get("epsilon", 10.0))
         if (row["method"], row["dataset"]) == ("dpsd", dataset) and name:
             found[name, options["method"].get(NUMBER, 25_600)].append(100 * float(row["accuracy"]))
-    made: dict[str, Curve] = {name: [] for name in (LABEL, LABEL_1, DATA)}
+    made: dict[str, Curve] = {name: [] for name in (LABEL, LABEL_1, COPIES, DATA)}
     for (name, number), accuracies in sorted(found.items()):
         made[name].append((number, mean(accuracies)))
     return made
@@ -46,6 +47,8 @@ def curves(rows: Iterable[dict[str, str]], dataset: str) -> dict[str, Curve]:
 def _curve(method: dict[str, object], epsilon: float) -> str | None:
     if method.get(MODE) == "label" and set(method) <= {MODE, NUMBER}:
         return {10.0: LABEL, 1.0: LABEL_1}.get(epsilon)
+    if method.get(MODE) == "label" and set(method) == {MODE, NUMBER, MOVED}:
+        return COPIES if epsilon == 1 else None
     shared = method.get(SHARED) == 0 and set(method) <= {MODE, NUMBER, SHARED} and epsilon == 10
     return DATA if shared else None
 
@@ -54,10 +57,10 @@ def compose(dataset: str, found: dict[str, Curve]) -> Figure:
     """Accuracy against the number of answers, in logarithms."""
     figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
-    for (name, curve), marker in zip(found.items(), "os^", strict=True):
+    for (name, curve), marker in zip(found.items(), "osD^", strict=True):
         axes.plot(*zip(*curve, strict=True), marker=marker, label=name)
     axes.axhline(PRINTED, color="grey", linestyle=":", label=f"printed, label mode, claimed 10: {PRINTED} %")
-    axes.set(xscale="log", xlabel="answers of the teacher, one for each image", ylabel="accuracy of the student, %")
+    axes.set(xscale="log", xlabel="answers of the teacher", ylabel="accuracy of the student, %")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_title(f"DPSD on {dataset}, variant working", loc="left")
     axes.grid(alpha=0.3)
