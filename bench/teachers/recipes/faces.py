@@ -1,0 +1,96 @@
+"""faces of few images a person: turned, scaled, moved, mirrored, lightened and partly erased"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bench import validate
+from bench.config import Size
+from bench.data.affine import apply_affine
+from bench.teachers.recipes.standard import Recipe
+
+GREYED = 0.5
+"""Most that an image's colours are drawn towards its grey."""
+
+
+@dataclass(frozen=True)
+class Faces(Recipe):
+    """The standard recipe with strong augmentation, without which a network remembers some 40 images a person."""
+
+    version: ClassVar[int] = 1
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {"epochs": 1, "max_steps": 4, "batch": 32},
+        "quick": {"epochs": 40, "batch": 64},
+    }
+
+    lr: float = 3e-3
+    """Peak learning rate."""
+    weight_decay: float = 0.05
+    """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
+    label_smoothing: float = 0.1
+    """Share of the target spread evenly over all classes."""
+    shift: Size[int] = 0
+    """Pixels by which an image is moved besides, black at the border."""
+    flip: bool = True
+    """Mirror half of the images left to right."""
+    turn: float = 10.0
+    """Degrees by which an image is turned at most."""
+    scale: float = 0.15
+    """Largest relative change of its size."""
+    move: float = 0.12
+    """Largest shift, in sides."""
+    light: float = 0.3
+    """Largest relative change of brightness, and of contrast."""
+    erase: float = 0.5
+    """Chance that a rectangle of an image is made grey."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 0, "turn", "scale", "move", "light")
+        validate.between(self, 0, 1, "erase")
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Each image by draws of its own."""
+        found = super().augment(images, generator).float() / 255
+        drawn = torch.rand(11, len(images), generator=generator).to(images.device)
+        turn, even = self.turn * torch.pi / 180, 2 * drawn[:5] - 1
+        found = apply_affine(found, even, turn=turn, scale=self.scale, shear=0.0, move=2 * self.move)
+        found = lightened(found, self.light * (2 * drawn[5:7] - 1), GREYED * drawn[7])
+        return (erased(found, drawn[8:], self.erase) * 255).round().to(images.dtype)
+
+
+def lightened(images: Tensor, changes: Tensor, grey: Tensor) -> Tensor:
+    """(n, c, h, w) in [0, 1] after changes of brightness and contrast, colours drawn towards grey.
+
+    Args:
+        changes: (2, n), relative.
+        grey: (n,) in [0, 1]; 1 = no colour is left.
+    """
+    brightness, contrast = (1 + change[:, None, None, None] for change in changes)
+    mean = images.mean((1, 2, 3), keepdim=True)
+    images = ((images - mean) * contrast + mean) * brightness
+    return images.lerp(images.mean(1, keepdim=True).expand_as(images), grey[:, None, None, None]).clamp(0, 1)
+
+
+def erased(images: Tensor, drawn: Tensor, chance: float) -> Tensor:
+    """(n, c, h, w) in [0, 1], some with a rectangle of a tenth to a third of each side's length at the image's mean.
+
+    Args:
+        drawn: (3, n) even on [0, 1]: whether, and where, down and across; how large follows from the first.
+    """
+    _, _, height, width = images.shape
+    whether, down, across = drawn
+    share = 0.1 + 0.25 * (whether / max(chance, 1e-9)).clamp(max=1)
+    inside = _within(height, down, share)[:, :, None] & _within(width, across, share)[:, None, :]
+    inside &= (whether < chance)[:, None, None]
+    return torch.where(inside[:, None], images.mean((2, 3), keepdim=True), images)
+
+
+def _within(side: int, centre: Tensor, share: Tensor) -> Tensor:
+    """(n, side) bool: places nearer to the centre than half the share."""
+    places = (torch.arange(side, device=centre.device) + 0.5) / side
+    return (places - centre[:, None]).abs() < share[:, None] / 2
