@@ -117,6 +117,8 @@ LABELS: list[tuple[str, Options]] = [
     ("alibi", {"noise": "gaussian"}),
     ("cluster-rr", {}),
     ("cluster-rr", {"loss": "debiased", "features": "pixels"}),
+    ("label-protocol", {"batch": 20}),
+    ("label-protocol", {"network": "student"}),
 ]
 """A record's label is replaced."""
 
@@ -208,6 +210,9 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
         counts, answers = trace.steps
         assert (counts.kind, answers.kind, answers.moved) == ("laplace", "response", 1)
         assert (counts.moved or 0) * counts.scale == pytest.approx(2), "two counts of a histogram"
+    elif case[0] == "label-protocol":
+        assert not violations(trace, first.ledger, Unit.LABEL)
+        assert 0 < sum((step.moved or 0) > 0 for step in trace.steps) <= first.ledger.entries(Unit.LABEL)[0].count
     else:
         assert sum(step.moved or 0 for step in trace.steps) == 1
     assert same(first.student, second.student)
