@@ -122,7 +122,7 @@ LABELS: list[tuple[str, Options]] = [
 ]
 """A record's label is replaced."""
 
-PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "label-smoothing"}
+PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing"}
 """They train on private records and have no account."""
 
 
