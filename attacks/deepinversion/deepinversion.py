@@ -48,6 +48,7 @@ from torch.nn.functional import cross_entropy
 from attacks.deepinversion.statistics_gap import Gaps, recorded_gaps
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
+from bench.distillation.losses import total_variation
 from bench.validate import at_least, positive
 
 CENTRE = 0.5
@@ -170,10 +171,3 @@ class DeepInversion:
     def _pixels(self, x: Tensor) -> Tensor:
         """Images in [0, 1] of normalised ones."""
         return (CENTRE + self.pixel_std * x).clamp(0, 1)
-
-
-def total_variation(x: Tensor) -> Tensor:
-    """R_TV: the norms over a batch (n, c, h, w) of the differences to the right, down and on both diagonals."""
-    right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
-    falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
-    return right.norm() + down.norm() + falling.norm() + rising.norm()

@@ -110,14 +110,15 @@ class BatchStatistics:
 
     Args:
         model: phi, in evaluation mode.
+        required: refuse a phi that stores no statistics; else its distance is 0.
 
     Raises:
-        BenchError: phi has no BatchNorm layer with running statistics.
+        BenchError: phi has no BatchNorm layer with running statistics, and they are required.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, required: bool = True) -> None:
         self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-        if not self._layers:
+        if required and not self._layers:
             raise BenchError(
                 "the judging network has no BatchNorm layer with running statistics, which the norm term needs: "
                 "switch the term off (weight 0) or take a network that has them, such as --teacher resnet18"
@@ -138,6 +139,8 @@ class BatchStatistics:
 
     def distance(self) -> Tensor:
         """The scalar N of the forward passes since the last call, differentiable in the images."""
+        if not self._layers:
+            return torch.zeros(())
         if not self._terms:
             raise RuntimeError("no forward pass was watched: ask the network inside the `with` block first")
         total = torch.stack(self._terms).sum()

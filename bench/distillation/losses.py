@@ -1,4 +1,4 @@
-"""The losses of data-free distillation: of the student and of the generator, per row, on logits."""
+"""The losses of data-free distillation: of the student and of the generator, on logits; and of images."""
 
 from __future__ import annotations
 
@@ -90,3 +90,10 @@ def activation_loss(features: Tensor, up: bool) -> Tensor:
     """
     norm = features.flatten(1).norm(dim=1).mean()
     return -norm if up else norm
+
+
+def total_variation(x: Tensor) -> Tensor:
+    """R_TV of DeepInversion: the norms of the differences to the right, down and on both diagonals of (n, c, h, w)."""
+    right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
+    falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
+    return right.norm() + down.norm() + falling.norm() + rising.norm()

@@ -1,4 +1,4 @@
-"""What FedAvg and FedDF share: simulated clients, their training from a common model, and the average of models.
+"""What the federated baselines share: simulated clients, their training from a common model, what a server makes of it.
 
 K clients hold disjoint parts P_k of the private split, of n_k records. A model is its `state_dict`, written w.
 
@@ -8,6 +8,7 @@ Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; the statistics of BatchNorm are 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -16,10 +17,10 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench import nets, validate
-from bench.api import Advance, Context, Teacher
+from bench.api import Advance, Context, Release, Teacher
 from bench.config import Size
 from bench.data import to_float
 from bench.data.partition import partition
@@ -101,6 +102,8 @@ class Clients:
 
     def __init__(self, settings: Federation, teacher: Teacher, student: str, ctx: Context) -> None:
         self.settings, self.ctx = settings, ctx
+        self.student, self.shape, self.classes = student, teacher.shape, teacher.classes
+        self.dataset = teacher.dataset
         self.rng = ctx.generator("clients")
         self.network: Classifier = ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
         self.call = ctx.compiled(self.network)
@@ -133,6 +136,16 @@ class Clients:
     def steps_per_round(self) -> int:
         """Steps of all clients together."""
         return sum(self.steps)
+
+    def with_weights(self, w: State) -> Classifier:
+        """A network of the clients' architecture with these weights."""
+        made = copy.deepcopy(self.network)
+        made.load_state_dict(w)
+        return made
+
+    def fresh(self) -> Classifier:
+        """A new network of the clients' architecture."""
+        return self.ctx.prepared(nets.build(self.student, self.shape, self.classes))
 
     def initial(self) -> State:
         """w_0, the fresh network that all clients start from."""
@@ -168,6 +181,97 @@ class Clients:
         mean = weighted_mean(models, self.shares)
         require_finite(mean, "the clients' training diverged; lower --method.local_lr")
         return mean
+
+
+class ClientEnsemble(nn.Module):
+    """The clients' models side by side, fixed and in evaluation mode; the answer is the mean of their logits.
+
+    Args:
+        clients: whose network it is.
+        models: what each of them trained.
+
+    Attributes:
+        members: the models.
+        classes: how many there are.
+        dataset: its name; nothing else of it is known here.
+    """
+
+    def __init__(self, clients: Clients, models: Sequence[State]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(clients.with_weights(w) for w in models)
+        self.classes, self.dataset = clients.classes, clients.dataset
+        self.eval().requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, classes): 1/K sum_k f_k(x)."""
+        return torch.stack([member(x).float() for member in self.members]).mean(0)
+
+
+@dataclass(frozen=True)
+class ServerDistillation(Federation):
+    """A federation whose server makes its own images and distils the clients' ensemble into one model on them."""
+
+    start: Literal["fresh", "average"] = "fresh"
+    """The student starts as a fresh network, or as the average of the clients' models."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Of the student."""
+    lr: float = 0.01
+    """Learning rate of the student."""
+    momentum: float = 0.9
+    """Momentum of the student's SGD."""
+    temperature: float = 20.0
+    """T of the distillation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 0, "momentum")
+        validate.below(self, 1, "momentum")
+        validate.positive(self, "lr", "temperature")
+
+    def student_optimizer(self, student: Classifier) -> torch.optim.Optimizer:
+        """As the options say."""
+        if self.optimizer == "adam":
+            return torch.optim.Adam(student.parameters(), lr=self.lr)
+        return torch.optim.SGD(student.parameters(), lr=self.lr, momentum=self.momentum)
+
+    def learn(
+        self, teacher: ClientEnsemble, student: Classifier, optimizer: torch.optim.Optimizer, x: Tensor, ctx: Context
+    ) -> None:
+        """One step of the student down the batch mean of T^2 KL(softmax(D(x) / T) || softmax(f_S(x) / T))."""
+        student.train()
+        with ctx.precision():
+            with torch.no_grad():
+                t = teacher(x)
+            s = student(x).float()
+        log_p, log_q = (t / self.temperature).log_softmax(1), (s / self.temperature).log_softmax(1)
+        loss = self.temperature**2 * F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    def server_steps(self) -> int:
+        """Steps of the server in a round, for the progress bar."""
+        raise NotImplementedError
+
+    def distil(
+        self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
+    ) -> Tensor:
+        """Train `student` in place, and return some of the images it was trained on, in [0, 1]."""
+        raise NotImplementedError
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """R rounds of local training and distillation; the undefended teacher and `budget` play no part."""
+        clients = Clients(self, teacher, student, ctx)
+        w = clients.initial()
+        with ctx.track("federation", self.rounds * (clients.steps_per_round + self.server_steps())) as advance:
+            for _ in range(self.rounds):
+                models = [clients.update(k, w, advance) for k in range(self.clients)]
+                mean = clients.average(models)
+                network = clients.with_weights(mean) if self.start == "average" else clients.fresh()
+                images = self.distil(ClientEnsemble(clients, models), network, teacher.shape, ctx, advance)
+                w = snapshot(network)
+                require_finite(w, "the distillation diverged; lower the student's learning rate")
+        return Release(network.eval(), student, self.ledger(), claim=None, synthetic=images)
 
 
 def batches(size: int, most: int) -> int:

@@ -417,7 +417,8 @@ def test_information_survives_json(nats):
 
 KINDS = dict.fromkeys(["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd", "pate", "pate-gnmax", "pate-gan"], "finite")
 KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
-KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd"], "infinite")
+KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
+KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl"], "infinite")
 """What the records of a method say at finite noise; of all others nothing is known."""
 
 

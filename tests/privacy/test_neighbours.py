@@ -109,11 +109,20 @@ ENSEMBLES: list[Case] = [
 ]
 """A record is left out of the part of its teacher; the number of records, and what a prior was made of, stay."""
 
-LABELS: list[tuple[str, Options]] = [("rr", {}), ("rr-debiased", {}), ("lp-2st", {}), ("alibi", {}),
-                                     ("alibi", {"noise": "gaussian"})]  # fmt: skip
+LABELS: list[tuple[str, Options]] = [
+    ("rr", {}),
+    ("rr-debiased", {}),
+    ("lp-2st", {}),
+    ("alibi", {}),
+    ("alibi", {"noise": "gaussian"}),
+    ("cluster-rr", {}),
+    ("cluster-rr", {"loss": "debiased", "features": "pixels"}),
+    ("label-protocol", {"batch": 20}),
+    ("label-protocol", {"network": "student"}),
+]
 """A record's label is replaced."""
 
-PROMISE_NOTHING = {"fedavg", "feddf", "label-smoothing"}
+PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing"}
 """They train on private records and have no account."""
 
 
@@ -197,6 +206,13 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
         # Its ledger has the two coordinates of a one-hot vector one by one.
         allowed = {"laplace": 2.0, "gaussian": 2**0.5}[trace.steps[0].kind]
         assert all((step.moved or 0) * step.scale == pytest.approx(allowed) for step in trace.steps)
+    elif case[0] == "cluster-rr":
+        counts, answers = trace.steps
+        assert (counts.kind, answers.kind, answers.moved) == ("laplace", "response", 1)
+        assert (counts.moved or 0) * counts.scale == pytest.approx(2), "two counts of a histogram"
+    elif case[0] == "label-protocol":
+        assert not violations(trace, first.ledger, Unit.LABEL)
+        assert 0 < sum((step.moved or 0) > 0 for step in trace.steps) <= first.ledger.entries(Unit.LABEL)[0].count
     else:
         assert sum(step.moved or 0 for step in trace.steps) == 1
     assert same(first.student, second.student)

@@ -1,0 +1,159 @@
+"""Fed-DAFL: a generator and a student trained side by side against the clients' ensemble, without data.
+
+Reference: the baseline Fed-DAFL of Zhang et al., "DENSE", NeurIPS 2022, for which no code was released; Chen et al.,
+"Data-Free Learning of Student Networks" (DAFL), ICCV 2019. K clients, f_k their models, h_k the input of f_k's last
+layer, D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student, G the generator:
+
+1. Client k trains a model on its own records, all from the same fresh network, and uploads it.
+2. `steps` times:
+   a. G descends L_G = oh L_oh + a L_a + ie L_ie on x = G(z), z ~ N(0, I):
+        L_oh = CE(D(x), argmax D(x)), L_a = 1/K sum_k -mean |h_k|,
+        L_ie = sum_c pbar_c log10 pbar_c, pbar the batch mean of softmax(D(x));
+   b. `student_steps` times f_S descends T^2 KL(D(x) / T || f_S(x) / T) on x = G(z), detached: those of step a first,
+      then images of new z.
+3. f_S is released.
+
+Privacy. None: weights trained on the private records leave the clients, their answers and gradients are used without
+noise, and the ledger says so for one record and for one client.
+
+Differs from the paper:
+- No paper prints it for clients: the ensemble, and the mean over clients in L_a, are after DENSE. Weights, batch and
+  steps are DAFL's for MNIST; the generator's rate is 1e-3 for its 0.2, after later code.
+- Generator: the bench's, whose images are in [0, 1]; DAFL's ends in tanh and a batch normalisation. `generator strokes`
+  draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so on digits
+  and mnist.
+- G and f_S take their steps one after the other, on losses of their own; the last student is released.
+- All clients have the student's architecture; more than one round (`rounds`) is not the papers'. Clients and their
+  split are those of `fedavg`.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from bench import validate
+from bench.api import Advance, Context
+from bench.config import Departure, Size
+from bench.data.affine import random_affine
+from bench.distillation.generator_training import make_generator
+from bench.distillation.losses import balance_loss, confidence_loss
+from bench.gan.feature_hook import recorded_features
+from bench.nets import Classifier
+from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, ServerDistillation
+
+SHOWN = 60
+
+
+@dataclass(frozen=True)
+class FedDafl(ServerDistillation):
+    """Distils the clients' ensemble on images of a generator trained beside the student; promises nothing."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-DAFL; Chen et al., DAFL, ICCV 2019"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE | {"steps": 3, "batch": 16, "latent": 8, "width": 4},
+        "quick": QUICK | {"steps": 200, "batch": 64, "width": 16},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="the student starts as the clients' average, and takes 3 steps for 1 of the generator",
+            why="a fresh one needs DAFL's 24,000 steps; not tuned",
+            sets={"start": "average", "student_steps": 3},
+        ),
+        Departure(
+            what="on digits and mnist images are pen strokes; what the student sees is turned and moved a little",
+            why="in few steps a generator without a prior makes patterns that only the ensemble knows; not tuned",
+            sets={"generator": "auto", "augment": True},
+        ),
+    )
+
+    steps: Size[int] = 24_000
+    """Steps of the generator (200 epochs of 120)."""
+    student_steps: int = 1
+    """Steps of the student for one of the generator."""
+    batch: Size[int] = 512
+    """Images per step; at least 2, for BatchNorm."""
+    generator: Literal["upsample", "strokes", "auto"] = "upsample"
+    """An upsampling network, pen strokes, or strokes on digits and mnist alone (auto)."""
+    latent: Size[int] = 100
+    """Length of z of an upsampling network."""
+    width: Size[int] = 64
+    """Channels of its last hidden map; the first two have twice as many."""
+    one_hot: float = 1.0
+    """oh, weight of L_oh."""
+    activation: float = 0.1
+    """a, weight of L_a."""
+    balance: float = 5.0
+    """ie, weight of L_ie, whose logarithm has base 10."""
+    generator_lr: float = 1e-3
+    """Learning rate of the generator's Adam."""
+    augment: bool = False
+    """Images are turned, scaled, sheared and moved a little before the student and the ensemble see them in step b."""
+    optimizer: Literal["sgd", "adam"] = "adam"
+    lr: float = 2e-3
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 1, "steps", "student_steps", "latent", "width")
+        validate.at_least(self, 2, "batch")
+        validate.at_least(self, 0, "one_hot", "activation", "balance")
+        validate.positive(self, "generator_lr")
+
+    def server_steps(self) -> int:
+        """Of the generator."""
+        return self.steps
+
+    def distil(
+        self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
+    ) -> Tensor:
+        """Step 2."""
+        rng = ctx.generator("generator")
+        generator = ctx.prepared(make_generator(self.generator, teacher.dataset, shape, self.latent, self.width))
+        adam = torch.optim.Adam(generator.parameters(), lr=self.generator_lr)
+        optimizer = self.student_optimizer(student)
+        for _ in range(self.steps):
+            x = self._improve(generator, teacher, adam, rng, ctx)  # a
+            for step in range(self.student_steps):  # b
+                if step:
+                    x = self._images(generator, rng).detach()
+                self.learn(teacher, student, optimizer, random_affine(x, rng) if self.augment else x, ctx)
+            advance(1)
+        return self._images(generator, rng).detach()[:SHOWN]
+
+    def _improve(
+        self,
+        generator: nn.Module,
+        teacher: ClientEnsemble,
+        adam: torch.optim.Optimizer,
+        rng: torch.Generator,
+        ctx: Context,
+    ) -> Tensor:
+        """Step 2a: the images, detached, that the generator learnt from."""
+        generator.train()
+        with ExitStack() as stack:
+            features = [stack.enter_context(recorded_features(member)) for member in teacher.members]
+            with ctx.precision():
+                x = self._images(generator, rng)
+                t = teacher(x)
+            loss = self._loss(t, [found.pop().float() for found in features])
+        adam.zero_grad(set_to_none=True)
+        loss.backward()
+        adam.step()
+        return x.detach().float()
+
+    def _loss(self, t: Tensor, features: list[Tensor]) -> Tensor:
+        """L_G of (n, classes) logits of the ensemble and each client's (n, d) features."""
+        activation = -torch.stack([h.abs().mean() for h in features]).mean()
+        entropy = balance_loss(t, per_sample=False) / math.log(10)
+        return self.one_hot * confidence_loss(t) + self.activation * activation + self.balance * entropy
+
+    def _images(self, generator: nn.Module, rng: torch.Generator) -> Tensor:
+        latent = cast(int, generator.latent)
+        return generator(torch.randn(self.batch, latent, generator=rng, device=rng.device))

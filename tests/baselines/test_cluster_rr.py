@@ -1,0 +1,262 @@
+"""ClusterRR: the law of an answer, exactly and in draws; the floor under the histograms; what a label costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import LaplaceDpEvent, NonPrivateDpEvent
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import cluster_rr
+from baselines.cluster_rr import (
+    ClusterRr,
+    counts,
+    debiased_loss,
+    draw_again,
+    floored_shares,
+    posterior_loss,
+    principal_components,
+    resampled_share,
+)
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.dp_training.label_privacy import response_probabilities
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account, check_budget
+from bench.privacy.audit import audit
+from bench.privacy.counts import noisy_counts
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+LOSSES = pytest.mark.parametrize("loss", ["debiased", "posterior"])
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def convert(budget: Budget, private: tuple[Tensor, Tensor] | None = None, seed: int = 0, **given: str) -> Release:
+    torch.manual_seed(seed)
+    teacher = Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
+    return configure(ClusterRr, "smoke", given, "method").convert(teacher, "datalens", budget, context(seed))
+
+
+def law(q: Tensor, resampling: float) -> np.ndarray:
+    """(K, K): P[y~ | y], written out."""
+    k = len(q)
+    return np.array([[(1 - resampling) * (a == y) + resampling * float(q[a]) for a in range(k)] for y in range(k)])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.9, 3.0, 8.0])
+@pytest.mark.parametrize("tau", [0.001, 0.01, 0.25])
+def test_the_least_lambda_that_epsilon_two_allows(epsilon: float, tau: float) -> None:
+    """The worst ratio of two labels is e^epsilon2, attained at q = tau; a smaller lambda is over it."""
+    q = torch.tensor([tau, tau, 1 - 2 * tau], dtype=torch.float64)
+    p = law(q, resampled_share(epsilon, tau))
+    assert np.log((p[:, None] / p[None]).max()) == pytest.approx(epsilon, rel=1e-9)
+    less = law(q, 0.99 * resampled_share(epsilon, tau))
+    assert np.log((less[:, None] / less[None]).max()) > epsilon
+
+
+def test_even_shares_with_tau_of_one_over_k_are_randomised_response() -> None:
+    p = law(torch.full((4,), 0.25), resampled_share(1.3, 0.25))
+    kept, other = response_probabilities(4, 1.3)
+    np.testing.assert_allclose(p, np.where(np.eye(4) > 0, kept, other))
+
+
+def test_the_floor_holds_after_the_shares_sum_to_one() -> None:
+    """Raised to tau and then divided by the sum, the second row's least shares would be 0.01 / 1.03."""
+    noisy = torch.tensor([[3.0, 1.0, 0, -2], [100, 0, 0, 0], [-1, -2, -3, -4], [1, 1, 1, 1]])
+    q = floored_shares(noisy, 0.01)
+    assert q.dtype == torch.float64 and float(q.min()) >= 0.01 * (1 - 1e-12)
+    torch.testing.assert_close(q.sum(1), torch.ones(4, dtype=torch.float64))
+    room, shares = 1 - 4 * 0.01, torch.tensor([0.75 - 0.01, 0.25 - 0.01]) / 0.98
+    torch.testing.assert_close(q[0].float(), torch.cat([0.01 + room * shares, torch.tensor([0.01, 0.01])]))
+    torch.testing.assert_close(q[1].float(), torch.tensor([0.97, 0.01, 0.01, 0.01]))
+    assert torch.equal(q[2], torch.full((4,), 0.25).double()) and torch.allclose(q[3], q[2])
+    rng = torch.Generator().manual_seed(0)
+    many = floored_shares(20 * torch.randn(500, 10, generator=rng), 0.05)
+    assert float(many.min()) >= 0.05 * (1 - 1e-12) and torch.allclose(many.sum(1), torch.ones(500).double())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
+@pytest.mark.parametrize("resampling", [0.05, 0.6, 0.97])
+def test_labels_are_drawn_again_at_the_right_rate(resampling: float, factor: float) -> None:
+    """Chi-square of all answers; a lambda, or a share of the rarer class, that is 10 % off is refused."""
+    q, n = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64), 400_000
+    labels = torch.zeros(n, dtype=torch.long)
+    answers = draw_again(labels, q.expand(n, -1), resampling, 1.0, torch.Generator().manual_seed(1))
+    other = factor * resampling * q[1:].numpy()
+    expected = n * np.array([1 - other.sum(), *other])
+    p = stats.chisquare(np.bincount(answers, minlength=3), expected).pvalue
+    assert p > 0.01 if factor == 1 else p < 1e-6
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
+def test_counts_get_the_noise_that_is_accounted(factor: float) -> None:
+    method, exact = ClusterRr(share=0.25), torch.full((4000, 10), 7)
+    noisy, _ = method._histograms(exact, 2.0, torch.Generator().manual_seed(0))
+    p = stats.kstest((noisy - 7).flatten().numpy(), stats.laplace(scale=factor * 2 / 0.5).cdf).pvalue
+    assert p > 0.01 if factor == 1 else p < 1e-4
+
+
+def test_the_unbiased_loss_is_unbiased_for_every_label() -> None:
+    torch.manual_seed(0)
+    logits, q = 3 * torch.randn(1, 4, dtype=torch.float64), torch.tensor([[0.05, 0.05, 0.3, 0.6]], dtype=torch.float64)
+    chosen, each = torch.tensor([0]), -logits.log_softmax(1)[0]
+    for resampling in (0.1, 0.9):
+        found = [float(debiased_loss(torch.tensor([a]), q, resampling)(logits, chosen, 0.0)) for a in range(4)]
+        p = law(q[0], resampling)
+        np.testing.assert_allclose(p @ np.array(found), each.numpy(), rtol=1e-9)
+        by_hand = (each[2] - resampling * (0.05 * each[0] + 0.05 * each[1] + 0.3 * each[2] + 0.6 * each[3])) / (
+            1 - resampling
+        )
+        assert found[2] == pytest.approx(float(by_hand))
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    logits, q = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64), torch.tensor([[0.2, 0.1, 0.7]]).double()
+    joint = q[0].numpy()[:, None] * law(q[0], 0.4)
+    posterior = joint / joint.sum(0)
+    for answer in range(3):
+        loss = posterior_loss(torch.tensor([answer]), q, 0.4)(logits, torch.tensor([0]), 0.0)
+        assert float(loss) == pytest.approx(float(-(posterior[:, answer] * logits.log_softmax(1)[0].numpy()).sum()))
+
+
+def test_counts_by_hand() -> None:
+    found = counts(torch.tensor([0, 2, 2, 0, 2]), torch.tensor([1, 0, 0, 1, 1]), 2)
+    assert found.tolist() == [[0, 2], [0, 0], [2, 1]]
+
+
+def test_principal_components_keep_inner_products_and_order() -> None:
+    rows = torch.randn(30, 5, generator=torch.Generator().manual_seed(0)).double() * torch.tensor([9.0, 1, 4, 1, 1])
+    whole = principal_components(rows, 9)
+    torch.testing.assert_close(whole @ whole.T, (rows - rows.mean(0)) @ (rows - rows.mean(0)).T)
+    first = sorted(whole.var(0).tolist(), reverse=True)[:2]
+    assert principal_components(rows, 2).var(0).tolist() == pytest.approx(first)
+
+
+@pytest.mark.parametrize("features", ["pixels", "wavelets"])
+def test_clusters_are_of_images_alone_and_never_more_than_asked(features: Any) -> None:
+    images, labels = toy_private(n=120)
+    found = ClusterRr(features=features, clusters=4, components=5).cluster(images, context())
+    together = counts(found, labels, CLASSES)
+    assert together.shape == (4, CLASSES) and (together > 0).sum() == 4, "the toy's classes are clusters"
+    few = ClusterRr(features=features, clusters=50, members=40).cluster(images, context())
+    assert int(few.max()) == 2
+
+
+@pytest.mark.parametrize("eps", [0.2, 1.0, 3.0, 8.0])
+@LOSSES
+def test_a_label_costs_epsilon_itself_and_a_record_everything(eps: float, loss: str) -> None:
+    """The bench's account against e^eps1 e^eps2 of the two laws, and a record's is infinite."""
+    release = convert(Budget(eps, unit=Unit.LABEL, account="accounted"), loss=loss, share="0.3")
+    found = account(release.ledger, Unit.LABEL, 1e-5)
+    scale = 2 / (0.3 * eps)
+    worst = 2 / scale + math.log1p((1 - release.solved["resampling"]) / (release.solved["resampling"] * 0.01))
+    assert worst == pytest.approx(eps) and 0.98 * eps < found.epsilon <= eps * (1 + 1e-9)
+    first, second = release.ledger.entries(Unit.LABEL)
+    assert (first.event, first.count, second.count) == (LaplaceDpEvent(scale), 2, 1)
+    assert release.claim is not None and (release.claim.epsilon, release.claim.delta) == (eps, 0)
+    assert release.claim.unit == Unit.LABEL and not release.claim.disputed
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+    check_budget(release.ledger, release.claim, Budget(eps, unit=Unit.LABEL, account="accounted"))
+
+
+def test_a_label_is_counted_once_and_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, answered = [], []
+
+    def counting(exact: Tensor, *rest: Any) -> Tensor:
+        counted.append(exact)
+        return noisy_counts(exact, *rest)
+
+    def answering(labels: Tensor, *rest: Any) -> Tensor:
+        answered.append(labels)
+        return draw_again(labels, *rest)
+
+    monkeypatch.setattr(cluster_rr, "noisy_counts", counting)
+    monkeypatch.setattr(cluster_rr, "draw_again", answering)
+    images, labels = toy_private()
+    convert(Budget(1.0), (images, labels), epochs="3")
+    ((exact,), (given,)) = counted, answered
+    assert int(exact.sum()) == len(labels) and torch.equal(given, labels)
+
+
+def test_training_sees_released_labels_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def student(private: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in convert(Budget(3.0), private).student.parameters()])
+
+    images, labels = toy_private()
+    other = (images, (labels + 1) % CLASSES)
+    assert not torch.equal(student((images, labels)), student(other))
+    monkeypatch.setattr(cluster_rr, "counts", lambda c, y, k: counts(c, torch.zeros_like(y), k))
+    monkeypatch.setattr(cluster_rr, "draw_again", lambda y, *rest: draw_again(torch.zeros_like(y), *rest))
+    assert torch.equal(student((images, labels)), student(other))
+
+
+def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
+    game = ClusterRr(share=0.5).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
+    found = audit(game, plays=40_000)
+    assert game.claimed == 2.0 and found.verdict == "not refuted" and found.lower_bound > 0.6
+    assert audit(replace(game, claimed=0.5), plays=20_000).verdict == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("method", "classes", "budget", "says"),
+    [
+        (ClusterRr(), 101, Budget(1.0, unit=Unit.LABEL), "at most 0.00990099"),
+        (ClusterRr(), 10, Budget(1.0, account="accounted"), "--unit label"),
+        (ClusterRr(), 10, Budget(1.0, solve="steps"), "--solve sigma"),
+        (ClusterRr(), 10, Budget(30.0), "too rare"),
+    ],
+)
+def test_impossible_budgets_are_refused(method: ClusterRr, classes: int, budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        method.check(budget, "mnist", classes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"clusters": 0}, {"members": 0}, {"components": 0}, {"share": 0.0}, {"share": 1.0}, {"tau": 0.0}]
+)
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        ClusterRr(**wrong)
+
+
+def accuracy(release: Release) -> float:
+    images, labels = toy_private(9, 200)
+    with torch.no_grad():
+        return float((release.student(images.float() / 255).argmax(1) == labels).double().mean())
+
+
+@pytest.mark.parametrize(("eps", "loss"), [(math.inf, "debiased"), (math.inf, "posterior"), (1.0, "posterior")])
+def test_toy_classes_are_learnt(eps: float, loss: str) -> None:
+    release = convert(Budget(eps), toy_private(n=400), loss=loss, epochs="6")
+    assert accuracy(release) >= 0.9
+    if math.isinf(eps):
+        (entry,) = release.ledger.entries(Unit.LABEL)
+        assert entry.event == NonPrivateDpEvent()
+
+
+def test_labels_that_are_all_noise_teach_nothing() -> None:
+    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6")) for s in range(2)]
+    assert sum(found) / 2 < 0.6
+
+
+def test_the_target_without_noise_is_the_label() -> None:
+    noisy, q = torch.tensor([1]), F.one_hot(torch.tensor([0]), 3).double()
+    logits = torch.tensor([[0.1, 0.2, 0.3]], dtype=torch.float64)
+    expected = F.cross_entropy(logits, noisy)
+    for made in (debiased_loss, posterior_loss):
+        assert float(made(noisy, q, 0.0)(logits, torch.tensor([0]), 0.0)) == pytest.approx(float(expected))

@@ -1,0 +1,201 @@
+"""Fed-ADI: the loss of the searched pixels, what is kept of a search, the student's steps, no promise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baselines import fedadi
+from baselines.fedadi import FedAdi, agreement
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.distillation.losses import total_variation
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.teachers.federated import ClientEnsemble, Clients, ServerDistillation, snapshot
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+
+class Untouchable(nn.Module):
+    """A network that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
+    return replace(toy_teacher(), private=private or toy_private(), model=Untouchable())
+
+
+def convert(private: tuple[Tensor, Tensor] | None = None, student: str = "shard-cnn", **given: str) -> Release:
+    torch.manual_seed(0)
+    method = configure(FedAdi, "smoke", given, "method")
+    return method.convert(toy(private), student, Budget(math.inf), context())
+
+
+def trained(arch: str = "shard-cnn", **given: str) -> tuple[FedAdi, ClientEnsemble, Classifier]:
+    torch.manual_seed(0)
+    settings = configure(FedAdi, "smoke", {"local_limit": "3", **given}, "method")
+    clients = Clients(settings, toy(), arch, context())
+    models = [clients.update(k, clients.initial(), lambda _: None) for k in range(settings.clients)]
+    return settings, ClientEnsemble(clients, models), clients.fresh()
+
+
+def search(method: FedAdi, teacher: ClientEnsemble, student: Classifier) -> Tensor:
+    return method._search(teacher, student, SHAPE, torch.Generator().manual_seed(1), context(), lambda _: None)
+
+
+def test_agreement_is_one_less_the_codes_divergence() -> None:
+    """KL(M || P) and KL(M || Q) at temperature 3, probabilities between 0.01 and 0.99; the textbook's order differs."""
+    s, t = torch.tensor([[0.0, 6.0, -30.0]]), torch.tensor([[3.0, 0.0, 0.0]])
+    p, q = (s / 3).softmax(1)[0].double(), (t / 3).softmax(1)[0].double()
+    m = (p + q) / 2
+    p, q, m = (each.clamp(0.01, 0.99) for each in (p, q, m))
+    js = 0.5 * float((m * (m / p).log()).sum() + (m * (m / q).log()).sum())
+    textbook = 0.5 * float((p * (p / m).log()).sum() + (q * (q / m).log()).sum())
+    assert float(agreement(s, t)) == pytest.approx(1 - js, rel=1e-5) and abs(js - textbook) > 1e-3
+    assert float(agreement(t, t)) == pytest.approx(1)
+    assert float(agreement(torch.tensor([[60.0, 0.0]]), torch.tensor([[0.0, 60.0]]))) == pytest.approx(0, abs=0.2)
+
+
+def test_total_variation_by_hand() -> None:
+    x = torch.tensor([[[[0.0, 3.0], [4.0, 0.0]]]])
+    right, down, falling, rising = math.sqrt(9 + 16), math.sqrt(16 + 9), 0.0, 1.0
+    assert float(total_variation(x)) == pytest.approx(right + down + falling + rising)
+
+
+def test_the_first_loss_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step without shifts of a network with BatchNorm: its loss is the sum of the five terms at the starting x."""
+    given = {"iterations": "1", "jitter": "0", "bn": "0.3", "tv": "0.2", "l2": "0.1", "adi": "0.7"}
+    method, teacher, student = trained("evaluator-cnn", **given)
+    seen: list[Tensor] = []
+    infinity = torch.tensor(math.inf)
+    monkeypatch.setattr(torch.Tensor, "backward", lambda loss: seen.append(loss.detach()))
+    search(method, teacher, student)
+    monkeypatch.undo()
+    bound = 0.5 / method.pixel_std
+    x = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(1)).clamp(-bound, bound)
+    images, y = (0.5 + method.pixel_std * x).clamp(0, 1), torch.arange(16) % CLASSES
+    gap = 0.0
+    for member in teacher.members:
+        for layer in (m for m in member.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)):
+            found: list[Tensor] = []
+            hook = layer.register_forward_pre_hook(lambda _, given, found=found: found.append(given[0]))  # type: ignore[misc]
+            member(images)
+            hook.remove()
+            axes = [axis for axis in range(found[0].ndim) if axis != 1]
+            mean, variance = found[0].mean(axes), found[0].var(axes, correction=0)
+            gap += float((mean - layer.running_mean).norm() + (variance - layer.running_var).norm())  # type: ignore[operator]
+    with torch.no_grad():
+        t, s = teacher(images), student.eval()(images)
+        expected = F.cross_entropy(t, y) + 0.3 * gap / 2 + 0.2 * total_variation(x) + 0.1 * x.norm()
+        expected = expected + 0.7 * agreement(s, t)
+    assert len(seen) == 1 and float(seen[0]) == pytest.approx(float(expected), rel=1e-4) and seen[0] < infinity
+
+
+def test_the_x_of_lowest_loss_is_kept_and_is_no_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses 3, 1, 2 in turn: what is kept is the x of the second step, though x moves on in place."""
+    method, teacher, student = trained(jitter="0")
+    shown: list[Tensor] = []
+    pixels, losses = FedAdi._pixels, iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr(FedAdi, "_pixels", lambda self, x: (shown.append(pixels(self, x).detach()), pixels(self, x))[1])
+    entropy = lambda t, y: t.sum() * 1e-6 + 100 * next(losses)  # noqa: E731
+    monkeypatch.setattr(fedadi.F, "cross_entropy", entropy)
+    kept = search(method, teacher, student)
+    assert len(shown) == 4 and torch.equal(kept, (shown[1] * 255).round().to(torch.uint8))
+    assert not torch.equal(shown[1], shown[2]), "x moves"
+
+
+@pytest.mark.parametrize("arch", ["shard-cnn", "evaluator-cnn"])
+def test_hooks_do_not_pile_up_and_the_student_is_left_alone(arch: str) -> None:
+    method, teacher, student = trained(arch)
+    before = snapshot(student)
+    for _ in range(2):
+        made = search(method, teacher, student)
+        assert not any(m._forward_pre_hooks for m in (*teacher.modules(), *student.modules()))
+    assert made.shape == (16, *SHAPE) and made.dtype == torch.uint8
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), snapshot(student).values(), strict=True))
+
+
+def test_a_search_finds_images_of_the_classes_in_turn() -> None:
+    method, teacher, student = trained(iterations="40", jitter="0", adi="0", tv="0")
+    x, y = search(method, teacher, student) / 255, torch.arange(16) % CLASSES
+    assert float(F.cross_entropy(teacher(x), y)) < 0.5 * math.log(CLASSES)
+
+
+def test_the_student_sees_the_pool_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    done: list[int] = []
+    randint = torch.randint
+    monkeypatch.setattr(torch, "randint", lambda *given, **more: (sizes.append(given[0]), randint(*given, **more))[1])
+    method, teacher, student = trained(searches="3")
+    sizes.clear()
+    method.distil(teacher, student, SHAPE, context(), done.append)
+    assert [size for size in sizes if size > 0] == [16, 16, 32, 32, 48, 48]
+    assert sum(done) == method.server_steps() == 3 * (3 + 2)
+
+
+def test_one_step_of_the_student_by_hand() -> None:
+    """w - lr T^2 grad mean KL(softmax(t / T) || softmax(s / T))."""
+    method, teacher, student = trained(optimizer="sgd", lr="0.1", temperature="5")
+    x, before = torch.rand(8, *SHAPE), snapshot(student)
+    p, log_q = (teacher(x) / 5).softmax(1), (student(x) / 5).log_softmax(1)
+    loss = 25 * (p * (p.log() - log_q)).sum(1).mean()
+    gradient = torch.autograd.grad(loss, list(student.parameters()))
+    method.learn(teacher, student, method.student_optimizer(student), x, context())
+    for (name, after), g in zip(student.named_parameters(), gradient, strict=True):
+        torch.testing.assert_close(after.detach(), before[name] - 0.1 * g, rtol=1e-4, atol=1e-5)
+
+
+def test_the_student_starts_as_asked_and_rounds_go_on_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[dict[str, Tensor]] = []
+    updates: list[dict[str, Tensor]] = []
+    update = Clients.update
+    monkeypatch.setattr(Clients, "update", lambda self, k, w, a: (updates.append(w), update(self, k, w, a))[1])
+
+    def distil(self: ServerDistillation, teacher: Any, student: Classifier, *_: Any) -> Tensor:
+        starts.append(snapshot(student))
+        for p in student.parameters():
+            p.data.fill_(0.25)
+        return torch.zeros(1, *SHAPE)
+
+    monkeypatch.setattr(FedAdi, "distil", distil)
+    convert(start="average", rounds="2", local_lr="1e-9")
+    assert all(torch.allclose(starts[0][name], updates[0][name], atol=1e-5) for name in starts[0])
+    assert all(bool((value == 0.25).all()) for value in updates[2].values() if value.ndim > 1 and value.numel() > 1)
+    starts.clear()
+    convert(start="fresh", rounds="1", local_lr="1e-9")
+    assert any(not torch.allclose(starts[0][name], updates[0][name], atol=1e-3) for name in starts[0])
+
+
+def test_nothing_is_promised() -> None:
+    release = convert(student="evaluator-cnn")
+    assert release.claim is None and FedAdi.unit == "none" and release.synthetic is not None
+    for unit in (Unit.EXAMPLE, Unit.CLIENT):
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
+    with pytest.raises(BenchError, match="no epsilon can be proved"):
+        FedAdi().check(Budget(3.0, account="accounted"), "mnist", 10)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"searches": 0}, {"synthesis": 1}, {"batch": 1}, {"lr": 0.0}, {"temperature": 0.0}, {"adi": -1.0}]
+)
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        FedAdi(**wrong)
+
+
+def test_toy_classes_are_learnt_from_clients_that_know_them() -> None:
+    given = {"local_epochs": "10", "alpha": "100", "iterations": "20", "student_steps": "10", "synthesis": "32"}
+    release = convert(toy_private(n=200), local_lr="0.05", **given)
+    images, labels = toy_private(9, 200)
+    with torch.no_grad():
+        assert float((release.student(images / 255).argmax(1) == labels).double().mean()) >= 0.8

@@ -1,0 +1,249 @@
+"""Label-only DP-SGD: the two parts of a gradient, what a label can change of them, and what that costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from scipy import stats
+from scipy.optimize import brentq
+from torch import Tensor, nn
+
+from baselines import label_protocol
+from baselines.label_protocol import LabelProtocol, factors, of_all_weights, of_last_layer, parts, splitter
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.data import to_float
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account, check_budget
+from bench.privacy.audit import audit
+from bench.privacy.noise import Noise
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+NETWORKS = pytest.mark.parametrize("name", ["shard-cnn", "evaluator-cnn", "scatter-linear"])
+HUGE = 1e9
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def convert(budget: Budget, private: tuple[Tensor, Tensor] | None = None, seed: int = 0, **given: str) -> Release:
+    torch.manual_seed(seed)
+    teacher = Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
+    return configure(LabelProtocol, "smoke", given, "method").convert(teacher, "shard-cnn", budget, context(seed))
+
+
+def fresh(name: str) -> nets.Classifier:
+    torch.manual_seed(0)
+    return nets.build(name, SHAPE, CLASSES).eval()
+
+
+@NETWORKS
+def test_both_parts_together_are_the_gradient_of_the_cross_entropy(name: str) -> None:
+    model, (images, labels) = fresh(name), toy_private(n=3)
+    loss = F.cross_entropy(model(to_float(images)), labels, reduction="sum")
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, [p for p in model.parameters()])])
+    clear, secret = splitter(model, images, labels, HUGE)(torch.arange(3))
+    torch.testing.assert_close((clear - secret).float(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_secret_part_is_the_sum_of_the_labels_own_jacobians() -> None:
+    """By hand: two records, two classes, three weights; the first is shortened to C = 1, the second is not."""
+    jacobians = torch.tensor([[[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], [[0.1, 0.0, 0.0], [0.0, 0.0, 0.2]]])
+    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    first = label_protocol.ROOM / 5
+    torch.testing.assert_close(factors(jacobians, 1.0), torch.tensor([first, 1.0]))
+    clear, secret = parts(jacobians, p, torch.tensor([0, 1]), 1.0)
+    assert secret.tolist() == pytest.approx([3 * first, 0, 0.2])
+    assert clear.tolist() == pytest.approx([0.25 * 3 * first + 0.5 * 0.1, 0.75 * 4 * first, 0.5 * 0.2])
+
+
+def test_no_pair_of_labels_is_farther_apart_than_the_bound() -> None:
+    torch.manual_seed(0)
+    jacobians = torch.randn(20, 5, 30) * torch.logspace(-2, 2, 20)[:, None, None] + 50 * torch.randn(20, 1, 30)
+    scaled = factors(jacobians, 0.3)[:, None, None].double() * jacobians.double()
+    pairs = itertools.combinations(range(5), 2)
+    widest = torch.stack([(scaled[:, a] - scaled[:, b]).norm(dim=1) for a, b in pairs]).amax(0)
+    assert float(widest.max()) <= 0.3 and float(widest.max()) > 0.29, "the bound is attained, and not from above"
+
+
+def test_a_record_without_a_finite_gradient_counts_for_nothing() -> None:
+    jacobians = torch.ones(2, 3, 4)
+    jacobians[0, 1, 2] = math.nan
+    clear, secret = parts(jacobians, torch.full((2, 3), 1 / 3), torch.tensor([1, 0]), 1.0)
+    torch.testing.assert_close(clear, torch.ones(4).double())
+    assert torch.equal(secret, torch.ones(4).double())
+
+
+@pytest.mark.parametrize("clip", [0.05, HUGE])
+def test_of_one_layer_both_ways_agree(clip: float) -> None:
+    model, (images, labels) = fresh("scatter-linear"), toy_private(n=9)
+    with torch.no_grad():
+        rows = model.features(to_float(images))
+    quick = of_last_layer(model.body.head, rows, labels, clip)  # type: ignore[arg-type, union-attr]
+    for one, other in zip(quick, of_all_weights(model, images, labels, clip), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_jacobians_of_few_records_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (images, labels) = fresh("shard-cnn"), toy_private(n=7)
+    whole = of_all_weights(model, images, labels, 0.1)
+    monkeypatch.setattr(label_protocol, "MOST_NUMBERS", 1)
+    for one, other in zip(whole, of_all_weights(model, images, labels, 0.1), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@NETWORKS
+def test_one_label_changes_the_secret_part_by_the_bound_at_most_and_nothing_else(name: str) -> None:
+    model, (images, labels) = fresh(name), toy_private(n=4)
+    clear, secret = splitter(model, images, labels, 0.01)(torch.arange(4))
+    moved = []
+    for wrong in range(1, CLASSES):
+        other = labels.clone()
+        other[2] = (other[2] + wrong) % CLASSES
+        again, changed = splitter(model, images, other, 0.01)(torch.arange(4))
+        assert torch.equal(clear, again)
+        moved.append(float((secret - changed).norm()))
+    assert min(moved) > 0 and 0.0095 < max(moved) <= 0.01
+
+
+def test_every_label_enters_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Tensor] = []
+    original = label_protocol.splitter
+
+    def spying(*given: Any) -> Any:
+        split = original(*given)
+        return lambda numbers: (chosen.append(numbers), split(numbers))[1]
+
+    monkeypatch.setattr(label_protocol, "splitter", spying)
+    release = convert(Budget(1.0), batch="30", epochs="3")
+    assert [len(part) for part in chosen] == [30] * 6, "80 records: two batches a pass, 20 are left out"
+    for each in (chosen[:2], chosen[2:4], chosen[4:]):
+        assert len(torch.cat(each).unique()) == 60
+    (entry,) = release.ledger.entries(Unit.LABEL)
+    assert entry.count == 3 and isinstance(entry.event, GaussianDpEvent), "no sampling is counted"
+    chosen.clear()
+    convert(Budget(1.0), batch="0", epochs="2")
+    assert [len(part) for part in chosen] == [80, 80]
+
+
+def exact_sigma(eps: float, delta: float) -> float:
+    """Of one Gaussian mechanism: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
+
+    def gap(mu: float) -> float:
+        return stats.norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu) - delta
+
+    return 1 / brentq(gap, 1e-2, 20)
+
+
+@pytest.mark.parametrize(("eps", "delta"), [(0.5, 1e-5), (1.0, 1e-5), (8.0, 1e-6)])
+@pytest.mark.parametrize("epochs", [1, 9])
+def test_the_noise_is_that_of_as_many_releases_as_passes(eps: float, delta: float, epochs: int) -> None:
+    release = convert(Budget(eps, delta, unit=Unit.LABEL, account="accounted"), epochs=str(epochs))
+    assert release.solved["sigma"] == pytest.approx(math.sqrt(epochs) * exact_sigma(eps, delta), rel=1e-4)
+    found = account(release.ledger, Unit.LABEL, delta)
+    assert 0.999 * eps < found.epsilon <= eps * (1 + 1e-9)
+    assert release.claim is not None and release.claim.epsilon == pytest.approx(found.epsilon)
+    assert (release.claim.unit, release.claim.delta, release.claim.disputed) == (Unit.LABEL, delta, "")
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, delta).epsilon)
+    check_budget(release.ledger, release.claim, Budget(eps, delta, unit=Unit.LABEL, account="accounted"))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
+def test_the_secret_part_gets_the_noise_that_is_accounted(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    noise: list[np.ndarray] = []
+    original = Noise.gaussian
+
+    def spying(self: Noise, values: Tensor, std: float) -> Tensor:
+        made = original(self, values, std)
+        noise.append((made - values).numpy())
+        return made
+
+    monkeypatch.setattr(Noise, "gaussian", spying)
+    release = convert(Budget(1.0), clip="0.25", epochs="4", batch="40", network="student")
+    std = factor * release.solved["sigma"] * 0.25
+    assert len(noise) == 8
+    p = stats.kstest(np.concatenate(noise)[:20_000], stats.norm(scale=std).cdf).pvalue
+    assert p > 0.01 if factor == 1 else p < 1e-6
+
+
+def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    def student(private: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in convert(Budget(3.0), private).student.parameters()])
+
+    images, labels = toy_private()
+    other = (images, (labels + 1) % CLASSES)
+    assert not torch.equal(student((images, labels)), student(other))
+    blind = Noise.gaussian
+    monkeypatch.setattr(Noise, "gaussian", lambda self, values, std: blind(self, torch.zeros_like(values), std))
+    assert torch.equal(student((images, labels)), student(other))
+
+
+def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
+    game = LabelProtocol(epochs=3).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
+    found = audit(game, plays=40_000)
+    assert game.claimed == pytest.approx(2.0, rel=1e-3) and found.verdict == "not refuted" and found.lower_bound > 0.6
+    assert audit(replace(game, claimed=0.4), plays=20_000).verdict == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (Budget(1.0, account="accounted"), "--unit label"),
+        (Budget(1.0, unit=Unit.QUERY), "--unit query"),
+        (Budget(1.0, solve="steps"), "--solve sigma"),
+        (Budget(0.5, solve="none"), "label_epsilon 1 is over --epsilon 0.5"),
+    ],
+)
+def test_budgets_that_labels_cannot_keep_are_refused(budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        LabelProtocol().check(budget, "mnist", 10)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(BenchError, match="no-such-network"):
+        LabelProtocol(network="no-such-network").check(Budget(1.0), "mnist", 10)
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"clip": 0.0}, {"rate": 0.0}, {"momentum": 1.0}])
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        LabelProtocol(**wrong)
+
+
+def accuracy(release: Release) -> float:
+    images, labels = toy_private(9, 200)
+    with torch.no_grad():
+        return float((release.student(to_float(images)).argmax(1) == labels).double().mean())
+
+
+LEARNING = {"epochs": "20", "batch": "0", "rate": "1"}
+
+
+@pytest.mark.parametrize("eps", [math.inf, 2.0])
+def test_toy_classes_are_learnt(eps: float) -> None:
+    release = convert(Budget(eps), toy_private(n=400), **LEARNING)
+    assert release.arch == "scatter-linear" and accuracy(release) >= 0.9
+    if math.isinf(eps):
+        assert release.ledger.entries(Unit.LABEL)[0].event == NonPrivateDpEvent()
+
+
+def test_a_whole_network_is_learnt_without_noise() -> None:
+    release = convert(Budget(math.inf), network="student", epochs="30", batch="20", rate="0.1", clip="5")
+    assert release.arch == "shard-cnn" and accuracy(release) >= 0.9
+
+
+def test_labels_that_are_all_noise_teach_nothing() -> None:
+    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, **LEARNING)) for s in range(3)]
+    assert sum(found) / 3 < 0.6
