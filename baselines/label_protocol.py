@@ -212,9 +212,10 @@ def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: floa
 
 def parts(jacobians: Tensor, p: Tensor, labels: Tensor, clip: float) -> Parts:
     """sum_i s_i J_i^T p_i and sum_i s_i J_i^T e_{y_i}, of (n, K, P) Jacobians, (n, K) probabilities and (n,) labels."""
-    scaled = factors(jacobians, clip)[:, None, None] * jacobians.nan_to_num(0.0, 0.0, 0.0)
-    own = F.one_hot(labels, p.shape[1]).to(scaled.dtype)
-    clear, secret = (torch.einsum("nk,nkp->p", each, scaled).double() for each in (p.nan_to_num(0.0), own))
+    # In float64: in float32 another label would move the rounding of the whole sum, by more than C in the end
+    scaled = factors(jacobians, clip)[:, None, None].double() * jacobians.nan_to_num(0.0, 0.0, 0.0).double()
+    own = F.one_hot(labels, p.shape[1]).double()
+    clear, secret = (torch.einsum("nk,nkp->p", each, scaled) for each in (p.nan_to_num(0.0).double(), own))
     return clear, secret
 
 
@@ -237,7 +238,7 @@ def of_last_layer(head: torch.nn.Linear, rows: Tensor, labels: Tensor, clip: flo
     numbers = (head.out_features, head.in_features + 1)
     clear, secret = (torch.zeros(numbers, dtype=torch.float64, device=rows.device) for _ in range(2))
     for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
-        longer = F.pad(part, (0, 1), value=1.0)
+        longer = F.pad(part, (0, 1), value=1.0).double()  # as in `parts`
         factor = (ROOM * clip / (math.sqrt(2) * longer.norm(dim=1, keepdim=True))).clamp(max=1.0)
         clear += (factor * head(part).softmax(1)).T @ longer
         secret += (factor * F.one_hot(own, head.out_features)).T @ longer
