@@ -75,6 +75,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("private-features", {"whitened": "maps"}),
     ("private-features", {"whitening": "public", "mirrored": "yes"}),
     ("scatter-cnn", {"batch": 20}),
+    ("gep", {"batch": 20}),
+    ("gep", {"batch": 20, "residual": False, "images": "prior"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
