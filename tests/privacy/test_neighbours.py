@@ -77,6 +77,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("scatter-cnn", {"batch": 20}),
     ("gep", {"batch": 20}),
     ("gep", {"batch": 20, "residual": False, "images": "prior"}),
+    ("rgp", {"batch": 20}),
+    ("rgp", {"batch": 20, "carriers": "left", "head_scale": 1.0}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
