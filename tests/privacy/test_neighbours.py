@@ -79,6 +79,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("gep", {"batch": 20, "residual": False, "images": "prior"}),
     ("rgp", {"batch": 20}),
     ("rgp", {"batch": 20, "carriers": "left", "head_scale": 1.0}),
+    ("spectral-dp", {"batch": 20}),
+    ("spectral-dp", {"batch": 20, "ratio": 1.0, "block": 1}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
