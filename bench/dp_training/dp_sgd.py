@@ -9,6 +9,9 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 4. g = (sum_i g_i + N(0, z^2 C^2)) / B, one draw a step, B being the expected size, an empty batch noise alone;
 5. an optimiser's step along g.
 
+A relative may clip and noise something else than g_i: rows that a public linear map makes of each record's gradient
+between steps 2 and 3 (`Coding`), which it maps back after step 4.
+
 Privacy. A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record, and that is what the
 ledger says (`accounting.py`); N is taken as public. Averages of the weights, and whatever is made of the weights, are
 post-processing.
@@ -16,9 +19,10 @@ post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +37,13 @@ from bench.dp_training.clipping import (
     LEAST_CLIP,
     MOST_CHUNK,
     Clipping,
+    ClippingGroup,
     add_clipped,
     clipping_groups,
     noisy_mean,
     poisson_sample,
 )
-from bench.dp_training.per_sample_gradients import GRADIENTS, views
+from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -59,6 +64,8 @@ class DpSgdSettings:
         clipping: "flat" over all parameters jointly, or "layer": each of the m layers clipped to C / sqrt(m).
         rate, momentum: of SGD.
         decay: the rate falls to 0 linearly.
+        falls: (share of the steps, factor) pairs: from that share on the rate is multiplied by that factor.
+        nesterov, weight_decay: of SGD.
         views: jittered copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
         gradients: "opacus" hooks or "func", torch.func's vmap. They give the same.
@@ -77,11 +84,14 @@ class DpSgdSettings:
     average: float = 0.0
     gradients: Literal["opacus", "func"] = "opacus"
     chunk: int = MOST_CHUNK
+    falls: tuple[tuple[float, float], ...] = ()
+    nesterov: bool = False
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "batch", "steps", "views")
         validate.positive(self, "rate")
-        validate.at_least(self, 0, "multiplier", "momentum", "average")
+        validate.at_least(self, 0, "multiplier", "momentum", "average", "weight_decay")
         validate.below(self, 1, "momentum", "average")
         validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         validate.between(self, 1, MOST_CHUNK, "chunk")
@@ -89,6 +99,69 @@ class DpSgdSettings:
     def parameters(self, records: int) -> DpSgdParameters:
         """What enters the mechanism, for so many private records, before anything is calibrated."""
         return DpSgdParameters.of(self.batch, records, self.steps, self.multiplier)
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of a step, from 0, of so many."""
+        fallen = math.prod(factor for share, factor in self.falls if step >= share * steps)
+        return self.rate * fallen * (1 - step / steps if self.decay else 1.0)
+
+
+class Coding(Protocol):
+    """What is clipped and noised instead of gradients: rows that a public map makes of one record's gradient each.
+
+    The map may depend on the weights, which are releases, and on public data; a row depends on one record alone.
+    """
+
+    def begin(self, step: int) -> None:
+        """Before a step."""
+        ...
+
+    def groups(self) -> list[ClippingGroup]:
+        """Of the rows' parts, by name."""
+        ...
+
+    def zeros(self) -> dict[str, Tensor]:
+        """Part of a row by name: float64, one record's shape."""
+        ...
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """{parameter: (n, *shape)} to {part: (n, *shape)}, row by row."""
+        ...
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """{part: noisy mean} to {parameter: the gradient to step along}; post-processing."""
+        ...
+
+
+class Uncoded:
+    """Gradients as they are."""
+
+    def __init__(self, weights: dict[str, nn.Parameter], settings: DpSgdSettings) -> None:
+        self.weights = weights
+        self.clipped = clipping_groups(list(weights), settings.clip, settings.clipping)
+
+    def begin(self, step: int) -> None:
+        """Nothing changes."""
+
+    def groups(self) -> list[ClippingGroup]:
+        """All parameters, or layers."""
+        return self.clipped
+
+    def zeros(self) -> dict[str, Tensor]:
+        """As the parameters."""
+        return {name: torch.zeros_like(w, dtype=torch.float64) for name, w in self.weights.items()}
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients."""
+        return gradients
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients."""
+        return mean
+
+
+MakeCoding = Callable[[Classifier, PerSampleGradients], Coding]
+"""The coding for a network, and what gives its per-sample gradients (of public images, if it needs them)."""
 
 
 def train(
@@ -99,6 +172,7 @@ def train(
     parameters: DpSgdParameters,
     ctx: Context,
     stage: str,
+    coding: MakeCoding | None = None,
 ) -> None:
     """Train `model` in place by T private steps; it ends on the context's device, in eval mode.
 
@@ -108,52 +182,96 @@ def train(
         private: (n, c, h, w) images, uint8 or what the network takes in a floating-point type, and (n,) int64 labels.
         parameters: the mechanism's, for n records.
         stage: what the progress bar says, and the name of the randomness.
+        coding: of what is clipped; None = the gradients.
 
     Raises:
         BenchError: the network mixes the images of a batch.
         RuntimeError: the weights became NaN or infinite.
     """
-    refuse_mixing(model, arch)
-    train_without_dropout(model.to(ctx.device), arch, private[0].shape[1:])
-    images, labels = private[0].to(ctx.device), private[1].to(ctx.device)
-    # Sampling is a source of privacy noise too: amplification needs samples that stay secret
-    sampling, noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
-    augment = ctx.generator(f"{stage}/views")
+    noisy = NoisyGradients(model, arch, private, settings, ctx, stage, coding)
     weights = dict(model.named_parameters())
-    groups = clipping_groups(list(weights), settings.clip, settings.clipping)
-    gradients = GRADIENTS[settings.gradients](model, settings.views)
-    optimizer = torch.optim.SGD(weights.values(), lr=settings.rate, momentum=settings.momentum)
+    optimizer = torch.optim.SGD(
+        weights.values(),
+        lr=settings.rate,
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+        weight_decay=settings.weight_decay,
+    )
     average = WeightAverage(weights, settings.average)
     with ctx.track(stage, parameters.steps) as advance:
         for step, z in enumerate(parameters.multipliers()):
-            # 1: a Poisson sample
-            chosen = poisson_sample(len(images), parameters.sampling, sampling)
-            # Drawn for every record, sampled or not: a record that is left out must not move the others' views.
-            drawn = draw_affine(len(images) * settings.views, augment) if settings.views > 1 else None
-            # 2, 3: each record's gradient, clipped
-            total = {name: torch.zeros_like(w, dtype=torch.float64) for name, w in weights.items()}
-            for part in chosen.split(settings.chunk):
-                seen = views(_as_seen(images[part]), settings.views, part, drawn)
-                add_clipped(total, gradients(seen, labels[part]), groups, len(chosen))
-            # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
-            mean = noisy_mean(total, groups, z, parameters.sampling * len(images), noise, weights)
+            for name, gradient in noisy(step, z, parameters.sampling).items():  # 1 to 4
+                weights[name].grad = gradient
             # 5: a step along it
-            for name, weight in weights.items():
-                weight.grad = mean[name]
             for group in optimizer.param_groups:
-                group["lr"] = settings.rate * (1 - step / parameters.steps if settings.decay else 1.0)
+                group["lr"] = settings.rate_at(step, parameters.steps)
             optimizer.step()
             average.update()
             advance(1)
-    gradients.close()
     average.apply()
-    optimizer.zero_grad(set_to_none=True)
-    model.eval()
-    if not all(bool(w.isfinite().all()) for w in weights.values()):
-        raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+    noisy.close(stage)
 
 
-def _as_seen(images: Tensor) -> Tensor:
+class NoisyGradients:
+    """Steps 1 to 4: noisy gradients at the weights that a network has when it is asked for one.
+
+    Args:
+        as of `train`.
+
+    Raises:
+        BenchError: the network mixes the images of a batch.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        arch: str,
+        private: tuple[Tensor, Tensor],
+        settings: DpSgdSettings,
+        ctx: Context,
+        stage: str,
+        coding: MakeCoding | None = None,
+    ) -> None:
+        refuse_mixing(model, arch)
+        train_without_dropout(model.to(ctx.device), arch, private[0].shape[1:])
+        self.model, self.settings = model, settings
+        self.images, self.labels = private[0].to(ctx.device), private[1].to(ctx.device)
+        # Sampling is a source of privacy noise too: amplification needs samples that stay secret
+        self.sampling, self.noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
+        self.augment = ctx.generator(f"{stage}/views")
+        self.weights = dict(model.named_parameters())
+        self.gradients = GRADIENTS[settings.gradients](model, settings.views)
+        self.coding = coding(model, self.gradients) if coding else Uncoded(self.weights, settings)
+
+    def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
+        """Parameter name to its noisy mean gradient: one sampled Gaussian of multiplier z at rate q."""
+        self.coding.begin(step)
+        # 1: a Poisson sample
+        chosen = poisson_sample(len(self.images), q, self.sampling)
+        # Drawn for every record, sampled or not: a record that is left out must not move the others' views.
+        views_each = self.settings.views
+        drawn = draw_affine(len(self.images) * views_each, self.augment) if views_each > 1 else None
+        # 2, 3: each record's gradient, clipped
+        total = self.coding.zeros()
+        for part in chosen.split(self.settings.chunk):
+            rows = self.gradients(views(as_seen(self.images[part]), views_each, part, drawn), self.labels[part])
+            add_clipped(total, self.coding.encode(rows), self.coding.groups(), len(chosen))
+        # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
+        mean = noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
+        return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
+
+    def close(self, stage: str) -> None:
+        """Leave the network in eval mode. Raises RuntimeError if its weights became NaN or infinite."""
+        self.gradients.close()
+        for weight in self.weights.values():
+            weight.grad = None
+        self.model.eval()
+        if not all(bool(w.isfinite().all()) for w in self.weights.values()):
+            raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+
+
+def as_seen(images: Tensor) -> Tensor:
+    """Images as the network takes them."""
     return to_float(images) if images.dtype == torch.uint8 else images.float()
 
 

@@ -1,7 +1,7 @@
 """What DP-SGD and its relatives share: the options, and that a network is trained privately and released itself.
 
 The algorithm is `dp_sgd.py`. A relative overrides what makes it one: the activation, the groups that are clipped, the
-schedule of the noise, or the theorem it claims by.
+schedule of the noise, the theorem it claims by, or what is clipped and noised in place of the gradient.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
-from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
+from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding, refuse_mixing, train
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
@@ -85,10 +85,10 @@ class PrivateTraining:
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
-        train(network, name, private, settings, parameters, ctx, "private training")
+        train(network, name, private, settings, parameters, ctx, "private training", self._coding(teacher, ctx))
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
-        return Release(network, name, parameters.ledger(), claim, solved=parameters.solved())
+        return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
         """q, T and sigma within the budget; claim and account are one number."""
@@ -96,6 +96,13 @@ class PrivateTraining:
 
     def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
         return parameters.claim(delta, f"{self.source}, by the bench's accountant")
+
+    def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
+        return parameters.solved()
+
+    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding | None:
+        """What is clipped and noised; None = gradients."""
+        return None
 
     def _finish(self, network: Classifier) -> None:
         """What is done to the trained network before it is released."""

@@ -75,6 +75,12 @@ SAMPLED: list[tuple[str, Options]] = [
     ("private-features", {"whitened": "maps"}),
     ("private-features", {"whitening": "public", "mirrored": "yes"}),
     ("scatter-cnn", {"batch": 20}),
+    ("gep", {"batch": 20}),
+    ("gep", {"batch": 20, "residual": False, "images": "prior"}),
+    ("rgp", {"batch": 20}),
+    ("rgp", {"batch": 20, "carriers": "left", "head_scale": 1.0}),
+    ("spectral-dp", {"batch": 20}),
+    ("spectral-dp", {"batch": 20, "ratio": 1.0, "block": 1}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -122,6 +128,12 @@ LABELS: list[tuple[str, Options]] = [
 ]
 """A record's label is replaced."""
 
+SEARCHES: list[tuple[str, Options]] = [
+    ("dp-blsgd", {"batch": 20}),
+    ("dp-blsgd", {"batch": 40, "loss_bound": 1.6, "turn": 1.0, "gamma": 1.0}),
+]
+"""A record is left out of the Poisson samples; the ledger has Gaussians above what is no Gaussian."""
+
 PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing"}
 """They train on private records and have no account."""
 
@@ -136,7 +148,7 @@ def name_of(case: Case) -> str:
 
 def test_every_plug_in_that_touches_private_data_is_here() -> None:
     """One teacher's answers may all change with a record, which its ledger says; nothing but they is looked at here."""
-    here = {case[0] for case in (*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
+    here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
     for name in registry.entries("method"):
         needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
         assert name in here or not needs & {"private_data", "teacher_ensemble"}, f"{name}: add it to a list above"
@@ -159,6 +171,21 @@ def test_sampled_records(case: tuple[str, Options]) -> None:
     assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
     assert not violations(trace, first.ledger, twice=True)
     assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+
+
+@pytest.mark.parametrize("case", SEARCHES, ids=name_of)
+def test_sampled_records_of_line_searches(case: tuple[str, Options]) -> None:
+    """Gradients as the ledger has them; answers of the sparse vector technique by eps_s / 4 of their noise."""
+    trace, first, second = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
+    gradients, _ = first.ledger.entries(Unit.EXAMPLE)
+    protected = Ledger()
+    protected.spend(gradients.event, count=gradients.count)
+    answers = [step for step in trace.protected() if step.kind == "laplace"]
+    assert any(step.moved for step in answers) and all(step.sampled or not step.moved for step in answers)
+    assert max(step.moved or 0.0 for step in answers) <= first.solved["search_epsilon"] / 4
+    trace.steps = [step for step in trace.steps if step.kind == "gaussian"]
+    assert not violations(trace, protected, twice=True)
+    assert same(first.student, second.student)
 
 
 @pytest.mark.parametrize("case", LEFT_OUT, ids=name_of)

@@ -1,0 +1,277 @@
+"""DP-BLSGD: noisy gradient descent whose step sizes are found by a private backtracking line search; reconstructed.
+
+Reference: Chen and Lee, "Stochastic Adaptive Line Search for Differentially Private Optimization", IEEE Big Data 2020,
+arXiv 2008.07978. Reconstructed from its abstract and from what others report of it: no code is public, and constants
+and the order of things are ours. Every iteration:
+
+1. g, the mean of k noisy gradients, (sum_i clip(g_i, C) + N(0, sigma^2 C^2)) / (qN), of k Poisson samples.
+2. Line search on one more Poisson sample, losses l_i clipped to [0, C_f]: for eta = eta_max b^j, j = 0, 1, ..., the
+   Armijo condition
+       Q_j = sum_i [l_i(theta) - l_i(theta - eta g)] - c eta |g|^2 qN >= 0
+   by the sparse vector technique: eta is the first with Q_j + Lap(4 C_f / eps_s) >= Lap(2 C_f / eps_s), one draw on the
+   right side for all j; where none of `trials` passes, the last one is taken.
+3. theta <- theta - eta g.
+4. If cos(g_t, g_(t-1)) < `turn`, the next iterations spend more: their noise falls by 1 + gamma, k <- k (1 + gamma)^2.
+5. Until T noisy gradients are spent.
+
+Privacy. For one added or removed record, which moves the clipped sum of a gradient by at most C and each Q_j by at most
+C_f. A noisy gradient is a sampled Gaussian of multiplier sigma. A search is purely eps_s-private, and on a Poisson
+sample log(1 + q (e^eps_s - 1)); every purely e-private mechanism is dominated, as a trade-off of errors, by a Gaussian
+of mu = -2 Phi^-1(1 / (1 + e^e)) (Dong, Roth, Su, "Gaussian Differential Privacy", JRSS B 2022): that is in the ledger.
+How much an iteration spends depends on noisy gradients alone, and the ledger has what is spent at most: T gradients of
+one fixed sigma, and a search for each. Claim and account are the same number; `search` ties eps_s to sigma, so that a
+budget determines both. The number of records is public, and choosing hyper-parameters is in no epsilon.
+
+Differs from the paper:
+- The paper lowers sigma_t itself when gradients part and adds up Renyi divergences. Noise levels that depend on answers
+  may not be composed by their privacy loss distributions; a mean of k gradients of one fixed noise has less of it too,
+  and its T mechanisms are fixed beforehand, so that they may.
+- Defaults are ours, chosen without a search, as none are known; networks are those of `dp-sgd`.
+- Iterations whose searches are never made, as k is above 1, are in the ledger all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from scipy.special import ndtri_exp
+from torch import Tensor
+
+from bench import validate
+from bench.api import Context, Release, Teacher
+from bench.config import Departure, Size
+from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.clipping import ROOM, poisson_sample
+from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients, as_seen
+from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.records import private_records
+from bench.nets import Classifier
+from bench.privacy import Budget, Ledger
+from bench.privacy.noise import Noise
+
+CHUNK = 1024
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The line search: what is asked, and the noise on the answers.
+
+    Attributes:
+        most: eta_max.
+        shrink: b.
+        trials: step sizes that are tried at most.
+        slope: c.
+        bound: C_f.
+        epsilon: eps_s of one search, before sampling; infinite = no noise.
+    """
+
+    most: float
+    shrink: float
+    trials: int
+    slope: float
+    bound: float
+    epsilon: float
+
+    def sizes(self) -> list[float]:
+        """eta_max b^j."""
+        return [self.most * self.shrink**j for j in range(self.trials)]
+
+    def choose(self, decreases: Iterator[Tensor], noise: Noise) -> float:
+        """2: the first step size whose Q_j is above the noisy threshold 0; the last one where none is.
+
+        Args:
+            decreases: Q_j of every size in turn, scalars that one record moves by at most C_f; computed as asked for.
+        """
+        unit = 0.0 if math.isinf(self.epsilon) else self.bound / self.epsilon
+        threshold: Tensor | None = None
+        for size, decrease in zip(self.sizes(), decreases, strict=False):
+            if threshold is None:
+                threshold = noise.laplace(torch.zeros_like(decrease), 2 * unit)
+            if bool(noise.laplace(decrease, 4 * unit) >= threshold):
+                return size
+        return self.sizes()[-1]
+
+
+@dataclass(frozen=True)
+class SearchingParameters(DpSgdParameters):
+    """T noisy gradients and a search for each.
+
+    Attributes:
+        search: eps_s sigma, the epsilon of a search at a multiplier of 1.
+    """
+
+    search: float = 1.0
+
+    def search_epsilon(self) -> float:
+        """eps_s; infinite without noise."""
+        return self.search / self.multiplier if self.multiplier else math.inf
+
+    def ledger(self) -> Ledger:
+        """The gradients, and the Gaussians that dominate the searches."""
+        ledger = super().ledger()
+        epsilon = sampled_epsilon(self.search_epsilon(), self.sampling)
+        mu = dominating_mu(epsilon)
+        event = NonPrivateDpEvent() if math.isinf(mu) else GaussianDpEvent(1 / mu)
+        ledger.spend(event, count=self.steps, why="line searches by the sparse vector technique, a Gaussian above each")
+        return ledger
+
+
+def sampled_epsilon(epsilon: float, sampling: float) -> float:
+    """log(1 + q (e^epsilon - 1)): a purely epsilon-private mechanism on a Poisson sample.
+
+    >>> round(sampled_epsilon(1.0, 0.1), 4)
+    0.1586
+    """
+    if math.isinf(epsilon) or sampling == 1:
+        return epsilon
+    return epsilon + math.log(sampling - (sampling - 1) * math.exp(-epsilon))
+
+
+def dominating_mu(epsilon: float) -> float:
+    """The least mu for which a Gaussian, mu its sensitivity over its noise, dominates any epsilon-private mechanism.
+
+    The trade-off of the latter is at least the line from (0, 1) to its fixed point at 1 / (1 + e^epsilon) and on to
+    (1, 0); a Gaussian's is convex and has its own at Phi(-mu / 2).
+
+    >>> round(dominating_mu(1.0), 4)
+    1.232
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    return -2 * float(ndtri_exp(-(max(epsilon, 0.0) + math.log1p(math.exp(-epsilon)))))
+
+
+@dataclass(frozen=True)
+class DpBlsgd(PrivateTraining):
+    """Noisy gradient descent with a private line search; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Chen and Lee, IEEE Big Data 2020, arXiv 2008.07978; reconstructed from its abstract"
+    source: ClassVar[str] = "DP-BLSGD (Chen and Lee 2020, reconstructed)"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE,
+        "quick": {"batch": 256, "steps": 200, "network": "relu-cnn"},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = ()
+
+    batch: Size[int] = 512
+    """B = qN, records expected in a sample."""
+    steps: Size[int] = 4680
+    """T, noisy gradients in all. Solved from the budget with --solve steps."""
+    clip: float = 1.0
+    """C, the clipping norm of one record's gradient."""
+    rate: float = 2.0
+    """eta_max, the first step size that a search tries."""
+    momentum: float = 0.0
+    """Not used: a step goes along the noisy gradient that its size was searched for. Expected 0."""
+    shrink: float = 0.5
+    """b, each step size over the one before."""
+    trials: int = 5
+    """Step sizes that a search tries at most."""
+    slope: float = 0.1
+    """c of the Armijo condition."""
+    loss_bound: float = 4.0
+    """C_f, to which a record's loss is clipped."""
+    search: float = 1.0
+    """eps_s times sigma: privacy loss of a search, before sampling, at a noise multiplier of 1."""
+    turn: float = 0.0
+    """Noise is lowered where the cosine of consecutive noisy gradients is below this."""
+    gamma: float = 0.05
+    """By so much the noise is lowered."""
+    most_gradients: int = 8
+    """k at most."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.inside(self, 0, 1, "shrink")
+        validate.positive(self, "loss_bound", "search")
+        validate.at_least(self, 1, "trials", "most_gradients")
+        validate.at_least(self, 0, "slope", "gamma")
+        validate.between(self, -1, 1, "turn")
+        validate.at_most(self, 0, "momentum", "average")
+
+    def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> SearchingParameters:
+        plain = settings.parameters(records)
+        parameters = SearchingParameters(plain.sampling, plain.steps, plain.multiplier, search=self.search)
+        found = calibrate(parameters, budget)
+        assert isinstance(found, SearchingParameters)
+        return found
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""
+        private, name = private_records(teacher), self._name(teacher.shape, student)
+        network, settings = self._network(name, teacher), self.settings(teacher.dataset)
+        parameters = self._calibrate(settings, len(private[0]), budget)
+        noisy = NoisyGradients(network, name, private, settings, ctx, "private training")
+        facts = Descent(self, noisy, parameters, ctx).run(ctx)
+        noisy.close("private training")
+        claim = self._claim(parameters, budget.delta)
+        solved = {**parameters.solved(), "search_epsilon": parameters.search_epsilon(), **facts}
+        solved = {key: value for key, value in solved.items() if math.isfinite(value)}
+        return Release(network, name, parameters.ledger(), claim, solved=solved)
+
+
+class Descent:
+    """Steps 1 to 5."""
+
+    def __init__(self, by: DpBlsgd, noisy: NoisyGradients, parameters: SearchingParameters, ctx: Context) -> None:
+        self.by, self.noisy, self.parameters = by, noisy, parameters
+        self.sampling, self.noise = ctx.privacy_noise("line search/sampling"), ctx.privacy_noise("line search/noise")
+        self.search = Search(by.rate, by.shrink, by.trials, by.slope, by.loss_bound, parameters.search_epsilon())
+
+    def run(self, ctx: Context) -> dict[str, float]:
+        """How many iterations there were."""
+        k, left, previous, iterations = 1.0, self.parameters.steps, None, 0
+        with ctx.track("private training", left) as advance:
+            while left:
+                uses = min(round(k), left)
+                g = self.gradient(uses)  # 1
+                eta = self.step_size(g)  # 2
+                with torch.no_grad():
+                    for name, weight in self.noisy.weights.items():
+                        weight.sub_(eta * g[name])  # 3
+                flat = torch.cat([part.flatten() for part in g.values()])
+                if previous is not None and float(F.cosine_similarity(flat, previous, dim=0)) < self.by.turn:
+                    k = min(k * (1 + self.by.gamma) ** 2, self.by.most_gradients)  # 4
+                previous, left, iterations = flat, left - uses, iterations + 1  # 5
+                advance(uses)
+        return {"iterations": iterations}
+
+    def gradient(self, uses: int) -> Weights:
+        """1: the mean of so many noisy gradients."""
+        found = [self.noisy(0, self.parameters.multiplier, self.parameters.sampling) for _ in range(uses)]
+        return {name: torch.stack([each[name] for each in found]).mean(0) for name in found[0]}
+
+    @torch.no_grad()
+    def step_size(self, g: Weights) -> float:
+        """2: by a search on a sample of its own."""
+        chosen = poisson_sample(len(self.noisy.images), self.parameters.sampling, self.sampling)
+        start = {name: weight.detach().clone() for name, weight in self.noisy.weights.items()}
+        before = self.losses(start, chosen)
+        demanded = self.by.slope * float(sum(part.double().square().sum() for part in g.values()))
+        demanded *= self.parameters.sampling * len(self.noisy.images)
+
+        def decreases() -> Iterator[Tensor]:
+            for eta in self.search.sizes():
+                there = {name: weight - eta * g[name] for name, weight in start.items()}
+                yield (before - self.losses(there, chosen)).sum() - eta * demanded
+
+        return self.search.choose(decreases(), Noise.of(self.noise))
+
+    def losses(self, weights: Weights, chosen: Tensor) -> Tensor:
+        """(m,) float64 in [0, C_f], less the room that rounding errors have; NaN counts as C_f."""
+        found = [self._losses(weights, part) for part in chosen.split(CHUNK)]
+        most = ROOM * self.by.loss_bound
+        return torch.cat(found).double().nan_to_num(nan=most, posinf=most).clamp(0, most)
+
+    def _losses(self, weights: Weights, part: Tensor) -> Tensor:
+        model: Classifier = self.noisy.model
+        logits = torch.func.functional_call(model, weights, (as_seen(self.noisy.images[part]),))
+        return F.cross_entropy(logits, self.noisy.labels[part], reduction="none")

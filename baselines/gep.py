@@ -1,0 +1,283 @@
+"""GEP: DP-SGD on what each gradient has in a subspace of public gradients, and on what is left of it, noised apart.
+
+Reference: Yu, Zhang, Chen, Liu, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private
+Learning", ICLR 2021, Algorithm 1.
+
+The p parameters lie in G groups of p_g each. Every step:
+
+1. The anchor subspace: gradients A_g (m, p_g) of m public images with random labels; one power iteration from a
+   Gaussian B_g, B_g <- orth(A_g^T A_g B_g), (p_g, k_g), k_g in proportion to sqrt(p_g).
+2. Of each record of a Poisson sample: the embedding w_i = B^T g_i, all groups together, and the residual
+   r_i = g_i - B w_i.
+3. w_i is clipped to C0, r_i to C1.
+4. w = (sum_i w_i + N(0, sigma^2 C0^2)) / (qN), r = (sum_i r_i + N(0, sigma^2 C1^2)) / (qN).
+5. A step of SGD along B w + r. B-GEP (`residual` false) drops r.
+
+Privacy. For one added or removed record. B comes from released weights and public images, so that w_i and r_i are
+functions of record i alone, clipped to C0 and C1. A step's two Gaussians of multiplier sigma see the same Poisson
+sample: together they are one sampled Gaussian of multiplier sigma / sqrt(2), and the ledger has T of these; B-GEP has T
+of sigma. The public images are in no account: a row has the flag `public-data`. The number of records is public, and
+choosing hyper-parameters is in no epsilon.
+
+Published accounting: the authors' code doubles the Renyi divergence of a sampled Gaussian of multiplier sigma, as if w
+and r had each a sample of their own. That is less than the truth, hardly in the paper's regime and by half elsewhere
+(500 steps of sigma 1 at q 0.02: 4.95 published, 8.4 by the same conversion of what is done). It is the claim, disputed
+for `two-samples-for-one`; `--account accounted` solves for the ledger.
+
+Differs from the paper:
+- Batches are Poisson samples, where the code has shuffled ones.
+- The networks are those of `dp-sgd`, where the paper has a ResNet-20, so that the two differ in the gradient alone; the
+  G groups are equal shares of all parameters in their order.
+- The public images are unlabelled ones of the private data's own distribution (`--method.images public`) or a prior's
+  drawings, which no data went into (`prior`), where the paper has down-sampled ImageNet. Fewer than m are used where
+  there are fewer, and k_g is at most their number.
+- Tier quick computes the subspace every 10 steps: post-processing of released weights either way.
+- The weights of the last step are released, where the code keeps those of the best epoch on the test set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from scipy.special import gammaln, logsumexp
+from torch import Tensor
+
+from bench import priors, validate
+from bench.api import Context, Teacher
+from bench.config import Departure, Size
+from bench.data import to_float
+from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.clipping import MOST_CHUNK, ClippingGroup
+from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.per_sample_gradients import PerSampleGradients
+from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.nets import Classifier
+from bench.privacy import Budget, Claim, Unit
+
+FALLS = ((0.5, 0.1), (0.75, 0.1))
+"""The rate falls to a tenth halfway, and to a hundredth at three quarters."""
+HIGHEST_ORDER = 256
+DISPUTED = "two-samples-for-one"
+
+
+@dataclass(frozen=True)
+class Gep(PrivateTraining):
+    """DP-SGD whose gradients are noised in a subspace of public ones and outside of it; the network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Yu et al., ICLR 2021, Algorithm 1"
+    source: ClassVar[str] = "GEP (Yu et al. 2021, Algorithm 1)"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {**SMOKE, "anchors": 24, "bases": 9},
+        "quick": {"batch": 256, "steps": 200, "anchors": 256, "bases": 99, "every": 10, "network": "relu-cnn"},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = ()
+
+    batch: Size[int] = 1000
+    """B = qN, records expected in a batch."""
+    steps: Size[int] = 10_000
+    """T; 10,000 are 200 passes over 50,000 records. Solved from the budget with --solve steps."""
+    multiplier: float = 2.3
+    """sigma, the noise on w over C0 and on r over C1; solved from the budget unless --solve steps or --epsilon none."""
+    clip: float = 5.0
+    """C0, the clipping norm of a record's embedding."""
+    residual_clip: float = 2.0
+    """C1, the clipping norm of a record's residual."""
+    rate: float = 0.1
+    """eta, learning rate of SGD; it falls to a tenth halfway and to a hundredth at three quarters, unless `decay`."""
+    weight_decay: float = 2e-4
+    """Of SGD."""
+    anchors: Size[int] = 2000
+    """m, public images; all of them where there are fewer."""
+    bases: Size[int] = 1000
+    """k, dimensions of the anchor subspaces of all groups together."""
+    parts: int = 3
+    """G, groups of parameters with a subspace of their own."""
+    power_iterations: int = 1
+    """Power iterations by which a subspace is found."""
+    every: Size[int] = 1
+    """Steps between two computations of the subspaces."""
+    residual: bool = True
+    """Release the residual too; false = B-GEP."""
+    images: Literal["public", "prior"] = "public"
+    """Anchors: public images (flag `public-data`), or drawings of the data set's prior, which no data went into."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 1, "anchors", "bases", "parts", "power_iterations", "every")
+        validate.positive(self, "residual_clip")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The private records, and the public images where they are the anchors."""
+        return frozenset({"private_data"} | ({"public_data"} if self.images == "public" else set()))
+
+    def least_public(self) -> int:
+        """One image has a gradient."""
+        return 1
+
+    def settings(self, dataset: str) -> DpSgdSettings:
+        """As of `dp-sgd`; the mechanism's multiplier is that of w and r together."""
+        return replace(
+            super().settings(dataset),
+            multiplier=self.multiplier / self._together(),
+            falls=() if self.decay else FALLS,
+            weight_decay=self.weight_decay,
+        )
+
+    def _together(self) -> float:
+        """sigma over the multiplier of the one Gaussian that a step is."""
+        return math.sqrt(2) if self.residual else 1.0
+
+    def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
+        parameters = settings.parameters(records)
+        if budget.account == "accounted":
+            return calibrate(parameters, budget)
+        return calibrate(parameters, budget, lambda p: self._claim(p, budget.delta).epsilon)
+
+    def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
+        if not self.residual:
+            return parameters.claim(delta, f"B-{self.source}, by the bench's accountant")
+        sigma = parameters.multiplier * self._together()
+        epsilon = published_epsilon(parameters.sampling, sigma, parameters.steps, delta)
+        return Claim(epsilon, delta, Unit.EXAMPLE, f"{self.source}, as its code accounts", disputed=DISPUTED)
+
+    def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
+        return {**parameters.solved(), "sigma": parameters.multiplier * self._together()}
+
+    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+        rng = ctx.generator("anchors")
+        images = self._anchors(teacher, rng)
+        labels = torch.randint(teacher.classes, (len(images),), generator=rng, device=rng.device)
+        return lambda model, gradients: Embedding(self, model, gradients, (images, labels), rng)
+
+    def _anchors(self, teacher: Teacher, rng: torch.Generator) -> Tensor:
+        """(m, c, h, w) in [0, 1]."""
+        if self.images == "prior":
+            return priors.for_dataset("auto", teacher.dataset).draw(self.anchors, teacher.shape, rng)
+        public = teacher.public_images().to(rng.device)
+        order = torch.randperm(len(public), generator=rng, device=rng.device)
+        return to_float(public[order[: self.anchors]])
+
+
+class Embedding:
+    """A `Coding` into embedding and residual: steps 1, 2 and 5.
+
+    Args:
+        anchors: (m, c, h, w) in [0, 1] with (m,) labels; public.
+        rng: public randomness.
+    """
+
+    def __init__(
+        self,
+        by: Gep,
+        model: Classifier,
+        gradients: PerSampleGradients,
+        anchors: tuple[Tensor, Tensor],
+        rng: torch.Generator,
+    ) -> None:
+        self.by, self.gradients, self.anchors, self.rng = by, gradients, anchors, rng
+        self.shapes = {name: w.shape for name, w in model.named_parameters()}
+        p = sum(shape.numel() for shape in self.shapes.values())
+        self.sizes = [len(part) for part in torch.arange(p).tensor_split(by.parts)]
+        roots = [math.sqrt(size) for size in self.sizes]
+        self.dimensions = [
+            max(1, min(round(by.bases * root / sum(roots)), len(anchors[1]), size))
+            for root, size in zip(roots, self.sizes, strict=True)
+        ]
+        self.bases: list[Tensor] = []
+
+    @torch.no_grad()
+    def begin(self, step: int) -> None:
+        """1: B_g of every group, (p_g, k_g) float64, of the weights at hand and public images alone."""
+        if step % self.by.every:
+            return
+        found = [self._anchor_gradients(*part) for part in self._chunks()]
+        rows = torch.cat(found).split(self.sizes, 1)
+        self.bases = [self._subspace(a, k).double() for a, k in zip(rows, self.dimensions, strict=True)]
+
+    def _chunks(self) -> list[tuple[Tensor, Tensor]]:
+        images, labels = self.anchors
+        return list(zip(images.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True))
+
+    def _anchor_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return self._flat(self.gradients(images.repeat_interleave(self.by.views, 0), labels))
+
+    def _subspace(self, a: Tensor, k: int) -> Tensor:
+        basis = torch.randn(a.shape[1], k, generator=self.rng, device=a.device)
+        for _ in range(self.by.power_iterations):
+            basis, _ = torch.linalg.qr(a.T @ (a @ basis))
+        return basis
+
+    def _flat(self, gradients: dict[str, Tensor]) -> Tensor:
+        """(n, p)."""
+        return torch.cat([gradients[name].flatten(1) for name in self.shapes], 1)
+
+    def groups(self) -> list[ClippingGroup]:
+        """3, 4: C0 and C1 at equal shares of the loss, hence sigma C0 and sigma C1 as noise."""
+        if not self.by.residual:
+            return [ClippingGroup(("embedding",), self.by.clip, 1.0)]
+        bounds = {"embedding": self.by.clip, "residual": self.by.residual_clip}
+        return [ClippingGroup((name,), bound, 1 / len(bounds)) for name, bound in bounds.items()]
+
+    def zeros(self) -> dict[str, Tensor]:
+        """w of sum k_g numbers, r of p."""
+        lengths = {"embedding": sum(self.dimensions), "residual": sum(self.sizes)}
+        device = self.anchors[0].device
+        return {
+            name: torch.zeros(lengths[name], dtype=torch.float64, device=device)
+            for group in self.groups()
+            for name in group.names
+        }
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """2: in float64, in which a row's rounding hardly depends on its place among the others."""
+        rows = self._flat(gradients).double()
+        parts = list(zip(rows.split(self.sizes, 1), self.bases, strict=True))
+        w = [part @ basis for part, basis in parts]
+        if not self.by.residual:
+            return {"embedding": torch.cat(w, 1)}
+        for (part, basis), own in zip(parts, w, strict=True):
+            part.addmm_(own, basis.T, alpha=-1)
+        return {"embedding": torch.cat(w, 1), "residual": rows}
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """5: B w + r, in the shapes of the parameters."""
+        parts = zip(mean["embedding"].split(self.dimensions), self.bases, strict=True)
+        flat = torch.cat([basis @ w for w, basis in parts])
+        if self.by.residual:
+            flat += mean["residual"]
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        return {name: part.view(self.shapes[name]) for name, part in zip(self.shapes, flat.split(sizes), strict=True)}
+
+
+def published_epsilon(sampling: float, sigma: float, steps: int, delta: float) -> float:
+    """Epsilon by the authors' code: twice the Renyi divergence of T sampled Gaussians of multiplier sigma.
+
+    A sampled Gaussian's is log(sum_k C(a, k) (1 - q)^(a - k) q^k e^((k^2 - k) / (2 sigma^2))) / (a - 1) at whole orders
+    a, and epsilon = least over a of 2 T times it + log(1 / delta) / (a - 1); infinite without noise. The code has
+    tenths of orders too, up to 32, which makes it up to 2 % less.
+
+    Known defects: w and r share one sample; see the module.
+
+    >>> round(published_epsilon(0.02, 1.0, 500, 1e-5), 2)
+    4.95
+    """
+    if sigma <= 0:
+        return math.inf
+    found = []
+    for a in range(2, HIGHEST_ORDER + 1):
+        k = np.arange(a + 1)
+        chances = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1) + k * math.log(sampling)
+        if sampling < 1:
+            chances = chances + (a - k) * math.log1p(-sampling)
+        else:
+            chances = np.where(k == a, 0.0, -np.inf)
+        moment = logsumexp(chances + (k * k - k) / (2 * sigma * sigma))
+        found.append((2 * steps * moment + math.log(1 / delta)) / (a - 1))
+    return float(min(found))

@@ -1,0 +1,189 @@
+"""RGP: DP-SGD on two thin gradient carriers of every weight matrix, from which the weight's gradient is made.
+
+Reference: Yu, Zhang, Chen, Yin, Liu, "Large Scale Private Learning via Low-rank Reparametrization", ICML 2021,
+Algorithms 1 and 2.
+
+Every weight W but the classifier's is a matrix (p, d), of a convolution (outputs, inputs x kernel), and is looked at as
+W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step:
+
+1. Carriers: a historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up` steps W itself; one power iteration
+   from a Gaussian R_0, L = orth(D R_0), R = orth(D^T L)^T.
+2. Of each record of a Poisson sample: the gradients of L and R, which are G_i R^T and L^T G_i of the gradient G_i of W;
+   and those of the classifier and of the biases.
+3. All of them jointly are clipped to C; their sum gets N(0, sigma^2 C^2) and is divided by qN.
+4. dW = dL R + L dR - L L^T dL R, which is the gradient of W in the carriers' span.
+5. A step of SGD on W along dW.
+
+Privacy. That of `dp-sgd`: L and R come from released weights and public draws, so that what is clipped is a function of
+record i alone, and a step is one Poisson-sampled Gaussian of multiplier sigma, for one added or removed record. Claim
+and account are the same number. The number of records is public, and choosing hyper-parameters is in no epsilon.
+
+Two algorithms have the name: the paper trains both carriers (`--method.carriers both`); the released code, which is
+reported to be 5 points better, L alone, with dW = dL R (`left`), and carriers of W itself in all steps: updates of L
+alone would keep D, and with it R, in the span that they began with.
+
+Differs from the paper:
+- Per-sample gradients of W are computed and multiplied by R^T and L^T, where the paper has layers of three parts so
+  that memory stays small: the numbers are the same, the memory that the paper saves is not saved.
+- The networks are those of `dp-sgd`, where the paper has wide ResNets. Their biases are trained as they are; fully
+  connected layers but the last have carriers too.
+- The gradient of the classifier is scaled down before clipping by `head_scale`, as in the code; the paper does not say.
+- Batches are Poisson samples, where the code has shuffled ones; accounted by privacy loss distributions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bench import validate
+from bench.api import Context, Teacher
+from bench.config import Departure, Size
+from bench.dp_training.clipping import ClippingGroup
+from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+
+FALLS = ((0.3, 0.2), (0.6, 0.2), (0.8, 0.2))
+"""The rate falls to a fifth after 30, 60 and 80 % of the steps."""
+LEFT, RIGHT = "/left", "/right"
+
+
+@dataclass(frozen=True)
+class Rgp(PrivateTraining):
+    """DP-SGD on low-rank gradient carriers; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Yu et al., ICML 2021, Algorithms 1 and 2"
+    source: ClassVar[str] = "RGP (Yu et al. 2021, Algorithm 1)"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": {**SMOKE, "rank": 2},
+        "quick": {"batch": 256, "steps": 200, "rank": 8, "network": "relu-cnn"},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = ()
+
+    batch: Size[int] = 1000
+    """B = qN, records expected in a batch."""
+    steps: Size[int] = 20_000
+    """T; 20,000 are 400 passes over 50,000 records. Solved from the budget with --solve steps."""
+    multiplier: float = 1.94
+    """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
+    clip: float = 1.0
+    """C, the clipping norm of one record's gradients of all carriers."""
+    rate: float = 0.5
+    """eta, learning rate of SGD; it falls to a fifth after 30, 60 and 80 % of the steps, unless `decay`."""
+    weight_decay: float = 1e-4
+    """Of SGD."""
+    rank: Size[int] = 16
+    """r, at most the sides of the matrix."""
+    carriers: Literal["both", "left"] = "both"
+    """Train L and R (the paper), or L alone (the released code)."""
+    warm_up: Size[int] = 1
+    """Steps whose carriers come from W instead of its historical update; at least one, as nothing has moved before."""
+    power_iterations: int = 1
+    """K, power iterations by which carriers are found."""
+    head_scale: float = 0.01
+    """Of the classifier's gradient, before clipping; 1 = as it is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 1, "rank", "warm_up", "power_iterations")
+        validate.at_least(self, 0, "weight_decay")
+        validate.positive(self, "head_scale")
+
+    def settings(self, dataset: str) -> DpSgdSettings:
+        """As of `dp-sgd`, with the rate's falls and the weight decay of the code."""
+        falls = () if self.decay else FALLS
+        return replace(super().settings(dataset), falls=falls, weight_decay=self.weight_decay)
+
+    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+        return lambda model, gradients: Carriers(self, model, ctx.generator("carriers"))
+
+
+class Carriers:
+    """A `Coding` into gradients of carriers: steps 1, 2 and 4.
+
+    Args:
+        model: its last parameter of two or more dimensions is the classifier's.
+        rng: public randomness.
+    """
+
+    def __init__(self, by: Rgp, model: nn.Module, rng: torch.Generator) -> None:
+        self.by, self.rng = by, rng
+        self.weights = dict(model.named_parameters())
+        matrices = [name for name, w in self.weights.items() if w.ndim > 1]
+        self.carried, self.head = matrices[:-1], matrices[-1].rpartition(".")[0]
+        self.first = {name: self._matrix(name) for name in self.carried}
+        self.left: dict[str, Tensor] = {}
+        self.right: dict[str, Tensor] = {}
+
+    def _matrix(self, name: str) -> Tensor:
+        """W as (p, d) float64."""
+        return self.weights[name].detach().double().flatten(1).clone()
+
+    def _rank(self, name: str) -> int:
+        return min(self.by.rank, *self.first[name].shape)
+
+    @torch.no_grad()
+    def begin(self, step: int) -> None:
+        """1: L (p, r) and R (r, d) of every carried weight, from released weights alone."""
+        for name in self.carried:
+            w, w0 = self._matrix(name), self.first[name]
+            early = step < self.by.warm_up or self.by.carriers == "left"
+            target = w if early else w / w.norm() - w0 / w0.norm()
+            start = torch.randn(w.shape[1], self._rank(name), generator=self.rng, device=w.device)
+            self.left[name], self.right[name] = power_iteration(target, start.double(), self.by.power_iterations)
+
+    def groups(self) -> list[ClippingGroup]:
+        """3: everything jointly."""
+        return [ClippingGroup(tuple(self.zeros()), self.by.clip, 1.0)]
+
+    def zeros(self) -> dict[str, Tensor]:
+        """dL and dR of carried weights, and the others as they are."""
+        made: dict[str, Tensor] = {}
+        for name, w in self.weights.items():
+            if name not in self.first:
+                made[name] = torch.zeros_like(w, dtype=torch.float64)
+                continue
+            (p, d), r = self.first[name].shape, self._rank(name)
+            made[name + LEFT] = w.new_zeros(p, r, dtype=torch.float64)
+            if self.by.carriers == "both":
+                made[name + RIGHT] = w.new_zeros(r, d, dtype=torch.float64)
+        return made
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """2: in float64, in which a row's rounding hardly depends on its place among the others."""
+        rows: dict[str, Tensor] = {}
+        for name, given in gradients.items():
+            g = given.double()
+            if name not in self.first:
+                rows[name] = g * (self.by.head_scale if name.rpartition(".")[0] == self.head else 1.0)
+                continue
+            rows[name + LEFT] = g.flatten(2) @ self.right[name].T
+            if self.by.carriers == "both":
+                rows[name + RIGHT] = self.left[name].T @ g.flatten(2)
+        return rows
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """4: dW of carried weights."""
+        return {name: self._update(name, mean).view_as(w) for name, w in self.weights.items()}
+
+    def _update(self, name: str, mean: dict[str, Tensor]) -> Tensor:
+        if name not in self.first:
+            return mean[name]
+        left, right = self.left[name], self.right[name]
+        through = mean[name + LEFT] @ right
+        if self.by.carriers == "left":
+            return through
+        return through + left @ mean[name + RIGHT] - left @ (left.T @ through)
+
+
+def power_iteration(target: Tensor, start: Tensor, times: int) -> tuple[Tensor, Tensor]:
+    """L (p, r) with orthonormal columns and R (r, d) with orthonormal rows, of (p, d) `target` from (d, r) `start`."""
+    right = start
+    for _ in range(times):
+        left, _ = torch.linalg.qr(target @ right)
+        right, _ = torch.linalg.qr(target.T @ left)
+    return left, right.T

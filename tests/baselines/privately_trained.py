@@ -1,0 +1,116 @@
+"""What tests of the plug-ins that train a network privately share: toy runs of them, and what moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import Variant, configure
+from bench.dp_training import dp_sgd
+from bench.dp_training.clipping import ROOM, add_clipped
+from bench.privacy import Budget
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+FREE = Budget(None, solve="none")
+NO_NOISE = Budget(math.inf)
+ROUNDING = 2.0**-9
+"""Of the clipping norm: what is left for float32 kernels that round a record by its place in a batch."""
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(n: int = 64) -> Teacher:
+    """Toy records, and other toy images as public ones."""
+    private, public = toy_private(n=n), toy_private(seed=1)[0]
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private, public=public)
+
+
+def convert(
+    method: Any,
+    budget: Budget = FREE,
+    teacher: Teacher | None = None,
+    seed: int = 0,
+    variant: Variant = "printed",
+    **given: Any,
+) -> Release:
+    """A smoke run on toy records."""
+    made = configure(method, "smoke", {name: str(value) for name, value in given.items()}, "method", variant)
+    torch.manual_seed(seed)
+    release: Release = made.convert(teacher or toy(), "datalens", budget, context(seed))
+    return release
+
+
+def flat(network: nn.Module) -> Tensor:
+    """All weights."""
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def moved(release: Release, seed: int = 0) -> Tensor:
+    """How far the weights are from where `convert` began."""
+    torch.manual_seed(seed)
+    return (flat(release.student) - flat(nets.build(release.arch, SHAPE, CLASSES))).double()
+
+
+def empty_batches(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+    """No record is ever sampled: what is released is noise."""
+    for module in modules or (dp_sgd,):
+        monkeypatch.setattr(module, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+
+
+def is_normal(values: Tensor, std: float) -> bool:
+    """Whether numbers are draws of N(0, std^2), in shape and in size: no wrong size in sight would pass."""
+
+    def fits(scale: float) -> bool:
+        total = float((values / (scale * std)).square().sum())
+        tail = min(stats.chi2.cdf(total, len(values)), stats.chi2.sf(total, len(values)))
+        return float(tail) > 1e-5
+
+    shape = float(stats.kstest((values / std).numpy(), "norm").pvalue)
+    return shape > 0.005 and fits(1.0) and not any(fits(wrong) for wrong in (0.5, 1 / math.sqrt(2), math.sqrt(2), 2.0))
+
+
+def accuracy(release: Release, n: int = 80) -> float:
+    """On the toy records themselves."""
+    images, labels = toy_private(n=n)
+    with torch.no_grad():
+        return float((release.student(images.float() / 255).argmax(1) == labels).float().mean())
+
+
+def sums(coding: Any, gradients: Callable[..., dict[str, Tensor]], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What enters the noise of one step whose batch are these records."""
+    total = coding.zeros()
+    add_clipped(total, coding.encode(gradients(images, labels)), coding.groups(), len(images))
+    return dict(total)
+
+
+def distances(coding: Any, one: dict[str, Tensor], other: dict[str, Tensor]) -> list[float]:
+    """By group: how far two sums are from each other, over the group's bound."""
+    return [
+        math.sqrt(sum(float((one[name] - other[name]).square().sum()) for name in group.names)) / group.bound
+        for group in coding.groups()
+    ]
+
+
+def check_neighbours(coding: Any, gradients: Callable[..., dict[str, Tensor]], images: Tensor, labels: Tensor) -> None:
+    """The first record goes, so that all others have other places in the batch: no group moves by more than its bound,
+    and the others by no more than what rounding is left."""
+    whole, without = (sums(coding, gradients, images[i:], labels[i:]) for i in (0, 1))
+    alone = sums(coding, gradients, images[:1], labels[:1])
+    far = distances(coding, whole, without)
+    assert all(0 < distance <= 1 for distance in far), far
+    others = {name: value - alone[name] for name, value in whole.items()}
+    assert max(distances(coding, others, without)) < ROUNDING
+    assert all(distance <= ROOM * (1 + 1e-6) for distance in distances(coding, alone, coding.zeros()))

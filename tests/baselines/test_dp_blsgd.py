@@ -1,0 +1,257 @@
+"""DP-BLSGD: the line search by hand, what one record moves, and Gaussians that dominate purely private searches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from privately_trained import NO_NOISE, accuracy, convert, empty_batches, is_normal, moved, toy
+from scipy.stats import norm
+from torch import Tensor
+
+from baselines import dp_blsgd
+from baselines.dp_blsgd import (
+    Descent,
+    DpBlsgd,
+    Search,
+    SearchingParameters,
+    dominating_mu,
+    sampled_epsilon,
+)
+from bench.dp_training.dp_sgd import NoisyGradients
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.noise import Noise
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+SEARCH = Search(most=1.0, shrink=0.5, trials=4, slope=0.1, bound=2.0, epsilon=math.inf)
+
+
+def answers(*values: float) -> Iterator[Tensor]:
+    return (torch.tensor(value, dtype=torch.float64) for value in values)
+
+
+def source(seed: int = 0) -> Noise:
+    return Noise("cpu", seed)
+
+
+# The line search
+
+
+@pytest.mark.parametrize(
+    ("values", "size"), [((1, 1, 1, 1), 1.0), ((-1, 0, 5, 5), 0.5), ((-1, -1, -1, 3), 0.125), ((-1, -2, -3, -4), 0.125)]
+)
+def test_the_first_size_that_passes_is_taken(values: tuple[float, ...], size: float) -> None:
+    assert SEARCH.choose(answers(*values), source()) == size
+
+
+def test_nothing_is_asked_after_the_first_that_passes() -> None:
+    asked: list[float] = []
+
+    def decreases() -> Iterator[Tensor]:
+        for value in (-1.0, 2.0, 3.0, 4.0):
+            asked.append(value)
+            yield torch.tensor(value, dtype=torch.float64)
+
+    SEARCH.choose(decreases(), source())
+    assert asked == [-1.0, 2.0]
+
+
+class Spy(Noise):
+    """Writes down scales."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", 0)
+        self.scales: list[float] = []
+
+    def laplace(self, values: Tensor, scale: float) -> Tensor:
+        self.scales.append(scale)
+        return super().laplace(values, scale)
+
+
+def test_threshold_and_answers_have_the_noise_of_the_sparse_vector_technique() -> None:
+    """Lap(2 C_f / eps) once, Lap(4 C_f / eps) on every answer."""
+    spy = Spy()
+    Search(1.0, 0.5, 4, 0.1, bound=2.0, epsilon=0.5).choose(answers(*[-1e4] * 4), spy)
+    assert spy.scales == [8.0, 16.0, 16.0, 16.0, 16.0]
+
+
+def test_a_search_is_as_private_as_it_says_and_hardly_more() -> None:
+    """By simulation, answers of neighbours C_f apart in the worst directions: the likelihood ratio of every outcome is
+    at most e^eps, and with half of the noise it is not."""
+    count, epsilon = 40_000, 2.0
+
+    def shares(values: tuple[float, ...], scale: float) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        threshold = rng.laplace(scale=2 * scale / epsilon, size=(count, 1))
+        passed = np.array(values) + rng.laplace(scale=4 * scale / epsilon, size=(count, len(values))) >= threshold
+        first = np.where(passed.any(1), passed.argmax(1), len(values))
+        return np.bincount(first, minlength=len(values) + 1) / count
+
+    def largest(scale: float) -> float:
+        one, other = shares((-1.0, -1.0, 1.0), scale), shares((0.0, 0.0, 0.0), scale)
+        kept = (one > 0.002) & (other > 0.002)
+        return float(np.abs(np.log(one[kept] / other[kept])).max())
+
+    assert largest(1.0) <= epsilon + 0.1
+    assert largest(0.25) > 0.5 * epsilon
+
+
+def descent(**given: Any) -> Descent:
+    by = DpBlsgd(**{"batch": 64, "steps": 3, "loss_bound": 2.0, "network": "relu-cnn", **given})
+    teacher = toy()
+    torch.manual_seed(0)
+    network = by._network("relu-cnn", teacher)
+    noisy = NoisyGradients(network, "relu-cnn", toy_private(n=64), by.settings("toy"), context(), "test")
+    return Descent(by, noisy, SearchingParameters(1.0, 3, 0.0), context())
+
+
+def test_losses_are_clipped_with_room_for_rounding() -> None:
+    made = descent()
+    weights = {name: 1000 * w.detach() for name, w in made.noisy.weights.items()}
+    found = made.losses(weights, torch.arange(64))
+    assert float(found.max()) == 2.0 * 127 / 128 and float(found.min()) >= 0
+    broken = {name: torch.full_like(w, math.nan) for name, w in weights.items()}
+    assert made.losses(broken, torch.arange(64)).unique().tolist() == [2.0 * 127 / 128]
+    assert len(made.losses(weights, torch.arange(0))) == 0
+
+
+def test_an_answer_is_the_armijo_condition_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q = sum of the losses' fall - c eta |g|^2 B, for eta = 2, 1, ..."""
+    made = descent(rate=2.0, trials=2, slope=0.3)
+    seen: list[float] = []
+
+    def keep(decreases: Iterator[Tensor], noise: Noise) -> float:
+        seen.extend(float(each) for each in decreases)
+        return 1.0
+
+    monkeypatch.setattr(type(made.search), "choose", lambda self, decreases, noise: keep(decreases, noise))
+    g = {
+        name: torch.randn(w.shape, generator=torch.Generator().manual_seed(1)) for name, w in made.noisy.weights.items()
+    }
+    made.step_size(g)
+    start = {name: w.detach().clone() for name, w in made.noisy.weights.items()}
+    every, length = torch.arange(64), sum(float(part.double().square().sum()) for part in g.values())
+    for eta, found in zip((2.0, 1.0), seen, strict=True):
+        there = {name: w - eta * g[name] for name, w in start.items()}
+        fall = float((made.losses(start, every) - made.losses(there, every)).sum())
+        assert found == pytest.approx(fall - 0.3 * eta * length * 64, rel=1e-5)
+
+
+@pytest.mark.parametrize("missing", [0, 20, 63])
+def test_one_record_moves_an_answer_by_at_most_the_bound(missing: int) -> None:
+    made = descent()
+    start = {name: w.detach() for name, w in made.noisy.weights.items()}
+    there = {name: w - 30 * torch.ones_like(w) for name, w in start.items()}
+    every = torch.arange(64)
+    without = every[every != missing]
+    falls = [(made.losses(start, chosen) - made.losses(there, chosen)).sum() for chosen in (every, without)]
+    assert 0 < abs(float(falls[0] - falls[1])) <= 2.0
+
+
+# Gradients
+
+
+def test_a_gradient_is_the_mean_of_its_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty batches, one iteration of two uses and a step of 1: noise of sigma C / (B sqrt(2))."""
+    empty_batches(monkeypatch)
+    monkeypatch.setattr(dp_blsgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    monkeypatch.setattr(Descent, "step_size", lambda self, g: 1.0)
+    gradient = Descent.gradient
+    monkeypatch.setattr(Descent, "gradient", lambda self, uses: gradient(self, 2))
+    release = convert(DpBlsgd, steps=1, batch=8, clip=0.6, multiplier=1.5)
+    assert is_normal(moved(release), 1.5 * 0.6 / 8 / math.sqrt(2))
+
+
+@pytest.mark.parametrize(("turn", "iterations"), [(-1.0, 30), (1.0, 10)])
+def test_more_is_spent_where_gradients_turn_and_never_more_than_t(
+    monkeypatch: pytest.MonkeyPatch, turn: float, iterations: int
+) -> None:
+    uses: list[int] = []
+    gradient = Descent.gradient
+
+    def counted(self: Descent, many: int) -> Any:
+        uses.append(many)
+        return gradient(self, many)
+
+    monkeypatch.setattr(Descent, "gradient", counted)
+    monkeypatch.setattr(Descent, "step_size", lambda self, g: 0.01)
+    release = convert(DpBlsgd, steps=30, batch=8, turn=turn, gamma=0.42, most_gradients=4, multiplier=5.0)
+    assert sum(uses) == 30 and len(uses) == release.solved["iterations"]
+    assert max(uses) == (1 if turn < 0 else 4) and (len(uses) == iterations or turn > 0)
+
+
+# Accounting
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 5.0, 30.0])
+def test_a_gaussian_dominates_every_purely_private_mechanism_and_no_smaller_one_does(epsilon: float) -> None:
+    """Hockey-stick divergences: those of randomised response, the worst of its epsilon, are nowhere larger. At 30 both
+    are 1 to the last digits."""
+
+    def gaussian(mu: float, x: np.ndarray) -> np.ndarray:
+        return norm.cdf(mu / 2 - x / mu) - np.exp(x) * norm.cdf(-mu / 2 - x / mu)
+
+    x = np.linspace(0, epsilon * (1 - 1e-9), 2001)
+    pure = (math.exp(epsilon) - np.exp(x)) / (1 + math.exp(epsilon))
+    mu = dominating_mu(epsilon)
+    assert (gaussian(mu, x) >= pure - 1e-12).all()
+    assert epsilon > 10 or (gaussian(0.99 * mu, x) < pure - 1e-9).any()
+
+
+def test_dominating_mu_at_its_ends() -> None:
+    assert dominating_mu(0.0) == pytest.approx(0, abs=1e-12) and math.isinf(dominating_mu(math.inf))
+    assert 0 < dominating_mu(1e4) < math.inf and sampled_epsilon(1e4, 0.1) == pytest.approx(1e4 + math.log(0.1))
+    assert sampled_epsilon(0.7, 1.0) == 0.7 and math.isinf(sampled_epsilon(math.inf, 0.1))
+
+
+def test_the_ledger_has_every_gradient_and_a_search_for_each() -> None:
+    release = convert(DpBlsgd, multiplier=2.5, batch=16, steps=6, search=1.5, gamma=1.0, turn=1.0)
+    gradients, searches = release.ledger.entries(Unit.EXAMPLE)
+    assert gradients.count == searches.count == 6
+    assert gradients.event == PoissonSampledDpEvent(0.25, GaussianDpEvent(2.5))
+    epsilon = math.log(1 + 0.25 * (math.exp(0.6) - 1))
+    mu = 2 * norm.ppf(math.exp(epsilon) / (1 + math.exp(epsilon)))
+    assert searches.event.noise_multiplier == pytest.approx(1 / mu)  # type: ignore[attr-defined]
+    assert release.solved["search_epsilon"] == pytest.approx(0.6)
+    assert release.claim is not None
+    assert release.claim.epsilon == account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+
+
+def test_an_account_that_composes_gaussians_by_hand() -> None:
+    """At q = 1 all is Gaussian: mu^2 = T (1 / sigma^2 + mu_s^2)."""
+    plan = SearchingParameters(1.0, 10, 4.0, search=2.0)
+    mu = math.sqrt(10 * (1 / 16 + dominating_mu(0.5) ** 2))
+    found = account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    delta = norm.cdf(mu / 2 - found / mu) - math.exp(found) * norm.cdf(-mu / 2 - found / mu)
+    assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_a_budget_solves_for_both_noises_and_infinity_takes_them_away() -> None:
+    release = convert(DpBlsgd, Budget(3.0), batch=64)
+    assert release.claim is not None and 0.97 * 3.0 < release.claim.epsilon <= 3.0
+    assert release.solved["search_epsilon"] == pytest.approx(1 / release.solved["sigma"])
+    free = convert(DpBlsgd, NO_NOISE)
+    assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def test_an_easy_problem_is_learnt_without_noise_and_not_with_much() -> None:
+    settings = {"steps": 25, "batch": 40, "rate": 2.0}
+    assert accuracy(convert(DpBlsgd, NO_NOISE, toy(80), **settings)) > 0.9
+    assert accuracy(convert(DpBlsgd, teacher=toy(80), multiplier=300, **settings)) < 0.7
+    assert SHAPE[0] == 1 and CLASSES == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"shrink": 1.0}, {"shrink": 0.0}, {"loss_bound": 0.0}, {"search": 0.0}, {"trials": 0}, {"momentum": 0.9},
+     {"most_gradients": 0}, {"turn": 2.0}],
+)  # fmt: skip
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        DpBlsgd(**wrong)

@@ -1,0 +1,293 @@
+"""GEP: the embedding and the residual, what noise each gets, and what two releases of one sample cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
+from privately_trained import (
+    NO_NOISE,
+    accuracy,
+    check_neighbours,
+    convert,
+    empty_batches,
+    is_normal,
+    moved,
+    toy,
+)
+from torch import Tensor, nn
+
+from baselines import gep
+from baselines.gep import DISPUTED, Embedding, Gep, published_epsilon
+from bench import nets
+from bench.api import Release
+from bench.config import configure
+from bench.dp_training.accounting import DpSgdParameters
+from bench.dp_training.clipping import add_clipped
+from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.testing import CLASSES, SHAPE, toy_private
+
+
+class Numbers(nn.Module):
+    """A network of two parameters, whose per-sample gradients the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1, 2))
+
+
+def by_hand(anchors: list[list[float]], **given: Any) -> Embedding:
+    """Of four parameters and these anchor gradients, after step 1."""
+    rows = torch.tensor(anchors)
+
+    def gradients(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"first": rows[:, :2], "second": rows[:, None, 2:]}
+
+    public = torch.zeros(len(rows), 1, 1, 1), torch.zeros(len(rows), dtype=torch.long)
+    by = Gep(**{"parts": 1, "bases": 1, "anchors": len(rows), "clip": 1.0, "residual_clip": 0.5, **given})
+    found = Embedding(by, Numbers(), gradients, public, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    found.begin(0)
+    return found
+
+
+def as_gradients(*rows: list[float]) -> dict[str, Tensor]:
+    held = torch.tensor(rows)
+    return {"first": held[:, :2], "second": held[:, None, 2:]}
+
+
+# The algorithm
+
+
+def test_embedding_and_residual_by_hand() -> None:
+    """One anchor along (0, 1, 0, 0): of (3, 4, 5, 6) the embedding is +-4, and (3, 0, 5, 6) is left."""
+    coding = by_hand([[0.0, 2.0, 0.0, 0.0]])
+    (basis,) = coding.bases
+    torch.testing.assert_close(basis.abs().flatten(), torch.tensor([0.0, 1, 0, 0]).double())
+    rows = coding.encode(as_gradients([3.0, 4, 5, 6], [0.0, -2, 0, 0]))
+    torch.testing.assert_close(rows["embedding"] * basis[1], torch.tensor([[4.0], [-2.0]]).double())
+    torch.testing.assert_close(rows["residual"], torch.tensor([[3.0, 0, 5, 6], [0, 0, 0, 0]]).double())
+    back = coding.decode({name: row[0] for name, row in rows.items()})
+    assert back["first"].tolist() == pytest.approx([3, 4]) and back["second"].tolist() == [pytest.approx([5, 6])]
+
+
+def test_one_power_iteration_is_orth_of_a_t_a_times_a_gaussian() -> None:
+    anchors = torch.randn(5, 4, generator=torch.Generator().manual_seed(3))
+    coding = by_hand(anchors.tolist(), bases=2)
+    start = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    expected = torch.linalg.qr(anchors.T @ anchors @ start)[0].double()
+    torch.testing.assert_close(coding.bases[0], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(expected.T @ expected, torch.eye(2).double(), rtol=1e-4, atol=1e-5)
+
+
+def test_groups_are_equal_shares_with_subspaces_of_their_own() -> None:
+    """Two groups of two parameters: what an anchor has in one group says nothing of the other."""
+    coding = by_hand([[0.0, 2.0, 3.0, 0.0]], parts=2, bases=2)
+    assert coding.sizes == [2, 2] and coding.dimensions == [1, 1]
+    assert [basis.abs().flatten().tolist() for basis in coding.bases] == [[0.0, 1.0], [1.0, 0.0]]
+    rows = coding.encode(as_gradients([3.0, 4, 5, 6]))
+    assert rows["embedding"].abs().tolist() == [[4, 5]] and rows["residual"].tolist() == [[3, 0, 0, 6]]
+
+
+def test_the_papers_dimensions() -> None:
+    """333 for each of three groups of the network of MNIST; at most as many as there are anchors."""
+    network = nets.build("relu-cnn", (1, 28, 28), 10)
+    for count, each in ((2000, 333), (40, 40)):
+        public = torch.zeros(count, 1, 28, 28), torch.zeros(count, dtype=torch.long)
+        made = Embedding(Gep(), network, lambda *_: {}, public, torch.Generator())  # type: ignore[arg-type]
+        assert made.sizes == [8670] * 3 and made.dimensions == [each] * 3
+
+
+def test_clipping_norms_are_the_papers_c0_and_c1() -> None:
+    """Of (3, 4, 0, 0): embedding 4 to C0 = 1, residual 3 to C1 = 0.5, less the room for rounding."""
+    coding = by_hand([[0.0, 2.0, 0.0, 0.0]])
+    total = coding.zeros()
+    add_clipped(total, coding.encode(as_gradients([3.0, 4, 0, 0])), coding.groups(), 1)
+    assert float(total["embedding"].norm()) == pytest.approx(127 / 128)
+    assert total["residual"].tolist() == pytest.approx([0.5 * 127 / 128, 0, 0, 0])
+    assert (Gep().clip, Gep().residual_clip, Gep().power_iterations) == (5.0, 2.0, 1)
+
+
+def test_a_subspace_serves_for_as_many_steps_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    subspace = Embedding._subspace
+
+    def counted(self: Embedding, a: Tensor, k: int) -> Tensor:
+        found.append(k)
+        return subspace(self, a, k)
+
+    monkeypatch.setattr(Embedding, "_subspace", counted)
+    convert(Gep, steps=5, every=2)
+    assert found == [3, 3, 3] * 3
+
+
+# Noise
+
+
+def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, Tensor, float]:
+    """What one step of rate 1 with an empty batch moves in the anchor subspace and outside: C0 0.6, C1 0.3, sigma 2."""
+    made: list[Embedding] = []
+    begin = Embedding.begin
+
+    def kept(self: Embedding, step: int) -> None:
+        begin(self, step)
+        made.append(self)
+
+    monkeypatch.setattr(Embedding, "begin", kept)
+    empty_batches(monkeypatch)
+    fixed = {"batch": 8, "rate": 1.0, "momentum": 0, "weight_decay": 0, "clip": 0.6, "residual_clip": 0.3}
+    release = convert(Gep, steps=1, multiplier=2.0, bases=300, anchors=128, **fixed, **given)
+    parts = moved(release).split(made[0].sizes)
+    inside = [basis.T @ part for basis, part in zip(made[0].bases, parts, strict=True)]
+    outside = [part - basis @ w for basis, part, w in zip(made[0].bases, parts, inside, strict=True)]
+    return torch.cat(inside), torch.cat(outside), 2.0 / 8
+
+
+def test_each_release_has_the_noise_of_its_own_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the subspace both noises, sigma (C0^2 + C1^2)^(1/2); outside of it sigma C1."""
+    inside, outside, unit = noise_alone(monkeypatch)
+    assert is_normal(inside, unit * math.hypot(0.6, 0.3))
+    assert is_normal(outside, unit * 0.3)
+
+
+def test_b_gep_leaves_what_is_outside_of_the_subspace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside, unit = noise_alone(monkeypatch, residual="false")
+    assert is_normal(inside, unit * 0.6)
+    assert float(outside.abs().max()) < 1e-5
+
+
+# Sensitivity
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_one_record_moves_each_release_by_at_most_its_norm(scale: float) -> None:
+    """At gradients far below and far above both clipping norms."""
+    torch.manual_seed(0)
+    network = nets.build("relu-cnn", SHAPE, CLASSES)
+    with torch.no_grad():
+        network.body.head.weight.mul_(scale)  # type: ignore[union-attr, operator]
+    gradients = GRADIENTS["opacus"](network, 1)
+    public = toy_private(1, 64)[0].float() / 255, torch.arange(64) % CLASSES
+    by = Gep(bases=60, clip=0.5, residual_clip=0.2)
+    coding = Embedding(by, network, gradients, public, torch.Generator().manual_seed(0))
+    coding.begin(0)
+    images, labels = toy_private(n=250)
+    check_neighbours(coding, gradients, images.float() / 255, labels)
+
+
+# Accounting
+
+
+def renyi(event: Any, steps: int, delta: float, old: bool = False) -> float:
+    accountant = RdpAccountant()
+    accountant.compose(SelfComposedDpEvent(event, steps))
+    if not old:
+        return accountant.get_epsilon(delta)
+    pairs = zip(accountant._rdp, accountant._orders, strict=True)  # type: ignore[attr-defined]
+    return min(r + math.log(1 / delta) / (a - 1) for r, a in pairs)
+
+
+def test_the_ledger_is_two_gaussians_on_one_sample() -> None:
+    """Checked by Renyi divergence, which composes them under one sample itself."""
+    release = convert(Gep, multiplier=2.5, batch=16, steps=50)
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 50 and entry.event.sampling_probability == 16 / 64  # type: ignore[attr-defined]
+    both = ComposedDpEvent([GaussianDpEvent(2.5), GaussianDpEvent(2.5)])
+    bound = renyi(PoissonSampledDpEvent(0.25, both), 50, 1e-5)
+    assert 0.6 * bound < account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon <= bound
+    assert release.solved["sigma"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps", "doubled", "true"), [(0.02, 1, 500, 4.93, 8.38), (0.01, 0.8, 1000, 5.56, 11.56)]
+)
+def test_the_published_accounting_doubles_what_shares_a_sample(
+    q: float, sigma: float, steps: int, doubled: float, true: float
+) -> None:
+    """Both by the published conversion; the published number is below what is proved by any."""
+    published = published_epsilon(q, sigma, steps, 1e-5)
+    assert published == pytest.approx(doubled, rel=0.03)
+    one = PoissonSampledDpEvent(q, GaussianDpEvent(sigma))
+    assert published == pytest.approx(renyi(one, 2 * steps, 1e-5, old=True), rel=0.03)
+    together = PoissonSampledDpEvent(q, GaussianDpEvent(sigma / math.sqrt(2)))
+    assert renyi(together, steps, 1e-5, old=True) == pytest.approx(true, rel=0.02)
+    plan = DpSgdParameters(q, steps, sigma / math.sqrt(2))
+    assert published < account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+
+
+@pytest.mark.parametrize(("q", "sigma"), [(1.0, 5.0), (1.0, 40.0), (0.5, 3.0)])
+def test_the_published_formula_at_large_samples(q: float, sigma: float) -> None:
+    event = PoissonSampledDpEvent(q, GaussianDpEvent(sigma))
+    assert published_epsilon(q, sigma, 10, 1e-5) == pytest.approx(renyi(event, 20, 1e-5, old=True), rel=0.05)
+    assert math.isinf(published_epsilon(q, 0.0, 10, 1e-5))
+
+
+def check_release(release: Release, solved_for: float) -> None:
+    assert release.claim is not None and release.claim.unit == Unit.EXAMPLE
+    assert 0.97 * 3.0 < solved_for <= 3.0
+
+
+def test_the_claim_is_the_published_number_and_disputed() -> None:
+    release = convert(Gep, Budget(3.0), batch=64)
+    assert release.claim is not None and release.claim.disputed == DISPUTED
+    check_release(release, release.claim.epsilon)
+
+
+def test_account_accounted_solves_for_the_ledger() -> None:
+    release = convert(Gep, Budget(3.0, account="accounted"), batch=64)
+    check_release(release, account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+def test_b_geps_claim_and_account_are_one_number() -> None:
+    release = convert(Gep, Budget(3.0), batch=64, residual="false")
+    assert release.claim is not None and not release.claim.disputed
+    assert release.claim.epsilon == account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+    check_release(release, release.claim.epsilon)
+
+
+def test_without_a_budget_there_is_no_noise_and_no_promise() -> None:
+    release = convert(Gep, NO_NOISE)
+    assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["sigma"] == 0
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+# Public images, and what is learnt
+
+
+def test_anchors_are_public_images_or_drawings() -> None:
+    made = configure(Gep, "smoke", {"images": "prior"}, "method", "printed")
+    assert made.needs == {"private_data"} and Gep().needs == {"private_data", "public_data"}
+    teacher = toy()
+    assert teacher.public is not None
+    found = Gep(anchors=10)._anchors(teacher, torch.Generator().manual_seed(0))
+    public = teacher.public.float() / 255
+    assert len(found) == 10 and all(any(torch.equal(image, one) for one in public) for image in found)
+    drawn = Gep(anchors=10, images="prior")._anchors(teacher, torch.Generator().manual_seed(0))
+    assert drawn.shape == found.shape and float(drawn.min()) >= 0 and float(drawn.max()) <= 1
+    assert convert(Gep, images="prior", network="tanh-cnn").arch == "tanh-cnn"
+
+
+@pytest.mark.parametrize("given", [{}, {"residual": "false", "bases": "60", "anchors": "64"}])
+def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(given: dict[str, str]) -> None:
+    settings = {"steps": 25, "batch": 40, "clip": 1.0, "residual_clip": 1.0, "rate": 0.5, "momentum": 0.5} | given
+    assert accuracy(convert(Gep, NO_NOISE, toy(80), **settings)) > 0.95
+    assert accuracy(convert(Gep, teacher=toy(80), multiplier=300, **settings)) < 0.7
+
+
+@pytest.mark.parametrize("wrong", [{"bases": 0}, {"anchors": 0}, {"every": 0}, {"residual_clip": 0.0}, {"parts": 0}])
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Gep(**wrong)
+
+
+def test_the_rate_falls_as_published() -> None:
+    settings = Gep().settings("cifar10")
+    rates = [settings.rate_at(step, 100) for step in (0, 49, 50, 74, 75, 99)]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    assert (settings.batch, settings.steps, settings.weight_decay, settings.momentum) == (1000, 10_000, 2e-4, 0.9)
+    assert not Gep(decay=True).settings("cifar10").falls and gep.FALLS
