@@ -59,8 +59,8 @@ class Eigenfaces:
             rows
         )
         found = (fitted.mean_, fitted.components_, np.sqrt(fitted.explained_variance_))
-        parts = [torch.from_numpy(part).float().to(images.device) for part in found]
-        return cls(*parts, tuple(images.shape[1:]))  # type: ignore[arg-type]
+        mean, directions, deviations = (torch.from_numpy(part).float().to(images.device) for part in found)
+        return cls(mean, directions, deviations, (images.shape[1], images.shape[2], images.shape[3]))
 
     def __call__(self, z: Tensor) -> Tensor:
         """(n, c, h, w) in [0, 1] of (n, k) codes."""
