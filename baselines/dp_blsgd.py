@@ -195,7 +195,7 @@ class DpBlsgd(PrivateTraining):
         validate.at_least(self, 1, "trials", "most_gradients")
         validate.at_least(self, 0, "slope", "gamma")
         validate.between(self, -1, 1, "turn")
-        validate.at_most(self, 0, "momentum", "average")
+        validate.at_most(self, 0, "momentum", "average", "decay")
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> SearchingParameters:
         plain = settings.parameters(records)

@@ -98,7 +98,8 @@ def _check_public(job: Job) -> None:
         raise TypeError(f'{job.settings.method} needs "public_data" and lacks `least_public()`')
     if (least := job.method.least_public()) > len(public):
         raise BenchError(
-            f"{least} images to query of {len(public)} public ones of data set '{name}': lower --method.query_count"
+            f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
+            f"{job.settings.method} that says how many (`bench show {job.settings.method}`)"
         )
 
 
