@@ -55,7 +55,7 @@ def _curve(method: dict[str, object], epsilon: float) -> str | None:
 
 def compose(dataset: str, found: dict[str, Curve]) -> Figure:
     """Accuracy against the number of answers, in logarithms."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
     for (name, curve), marker in zip(found.items(), "osD^", strict=True):
         axes.plot(*zip(*curve, strict=True), marker=marker, label=name)
@@ -64,7 +64,7 @@ def compose(dataset: str, found: dict[str, Curve]) -> Figure:
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_title(f"DPSD on {dataset}, variant working", loc="left")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", loc="lower right")
+    figure.legend(fontsize="small", loc="outside lower center")
     return figure
 
 

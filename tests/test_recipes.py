@@ -68,7 +68,7 @@ def test_the_published_recipes_leave_nothing_out() -> None:
     board, attacks = (read(ROOT / "recipes" / f"{name}.toml") for name in ("board", "attacks"))
     assert {cell.get("method") for cell in board.cells} == set(registry.entries("method"))
     assert {cell.get("attack") for cell in attacks.cells} == set(registry.entries("attack"))
-    assert {cell.get("dataset") for cell in (*board.cells, *attacks.cells)} == {"digits", "mnist"}
+    assert {cell.get("dataset") for cell in (*board.cells, *attacks.cells)} == {"digits", "mnist", "fmnist"}
 
 
 @pytest.mark.parametrize(("paper", "table"), printed())

@@ -40,6 +40,9 @@ WITHHELD = {
     "rounds": "in no event; a setting",
     "factor": "in no event by itself; the multipliers are",
     "share": "in no event; a setting",
+    "resampling": "in no event by itself; the response's epsilon is, of which it is made",
+    "search_epsilon": "in no event by itself; the Gaussian above it is",
+    "clusters": "in no event; a function of the images, which label privacy leaves unprotected",
 }
 """What shipped methods solve for besides, and why it stays in the laboratory."""
 
