@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True)
@@ -27,6 +28,18 @@ def data_root() -> Path:
         if place and (Path(place) / "MNIST" / "raw").is_dir():
             return Path(place)
     pytest.skip("no real data: set BENCH_DATA or put them at ../shared/data")
+
+
+@pytest.fixture
+def double_precision(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Networks, draws and `.float()` in float64, so that golden values hold on every processor and release of torch.
+
+    In float32 they do not: Adam divides a gradient by its own size, and one that is 0 but for rounding becomes a step.
+    """
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture
