@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True)
+settings.register_profile("any", suppress_health_check=[HealthCheck.too_slow])  # that is said of the machine
+settings.load_profile("any")
+settings.register_profile("ci", settings.get_profile("any"), derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")  # a submission is judged by its change, not by the examples of the day
 

@@ -146,6 +146,8 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
     Raises:
         BenchError: an unknown plug-in.
     """
+    from bench import registry
+
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant", "--teacher.recipe"):
         first.add_argument(name, nargs="?")
@@ -153,8 +155,11 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
     wants_help = bool({"-h", "--help"} & set(arguments))
     for prefix in PREFIXES:
         asked = any(word.startswith(f"--{prefix}.") for word in arguments)
-        if getattr(named, prefix) is None and not (asked and prefix == "teacher"):
+        name = getattr(named, prefix)
+        if name is None and not (asked and prefix == "teacher"):
             continue
+        if prefix in ("method", "attack") and name != "none":
+            registry.find(prefix, name)  # now: a word that is mistyped is told before torch is imported
         if asked or wants_help:
             _add_options(parser, prefix, named)
 

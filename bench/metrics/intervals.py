@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -24,6 +24,6 @@ def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tu
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence}: expected a number between 0 and 1")
     tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, trials - successes + 1))
-    high = 1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
+    low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
+    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))
     return low, high

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, norm, rankdata
+from scipy.special import betaincinv, ndtri
 from torch import Tensor
 
 from bench.metrics.intervals import clopper_pearson
@@ -233,6 +233,8 @@ def _check_confidence(confidence: float) -> None:
 
 
 def _auc(members: Floats, others: Floats, confidence: float) -> tuple[float, float, float]:
+    from scipy.stats import rankdata  # here: it takes a second to import, and few commands rank
+
     _check_confidence(confidence)
     m, n = len(members), len(others)
     ranks = rankdata(np.concatenate([members, others]))
@@ -241,7 +243,7 @@ def _auc(members: Floats, others: Floats, confidence: float) -> tuple[float, flo
     if not (np.ptp(below_members) or np.ptp(below_others)):
         return auc, *_divergence_interval(auc, min(m, n), confidence)
     variance = below_members.var(ddof=1) / (n**2 * m) + below_others.var(ddof=1) / (m**2 * n)
-    reach = norm.ppf((1 + confidence) / 2) * math.sqrt(variance) / (auc * (1 - auc))
+    reach = ndtri((1 + confidence) / 2) * math.sqrt(variance) / (auc * (1 - auc))
     centre = math.log(auc / (1 - auc))
     return auc, _expit(centre - reach), _expit(centre + reach)
 
@@ -327,8 +329,8 @@ def _best_bound(likely: Floats, unlikely: Floats, delta: float) -> float:
     thresholds = _thresholds(likely, unlikely)
     tail = (1 - _CHOOSING_CONFIDENCE) / 2
     hits, false = (np.rint(_share_from(x, thresholds) * len(x)) for x in (likely, unlikely))
-    low = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), len(likely) - hits + 1), 0.0)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), len(likely) - hits + 1, tail), 0.0)
     rest = np.maximum(len(unlikely) - false, 0.5)
-    high = np.where(false < len(unlikely), beta.ppf(1 - tail, false + 1, rest), 1.0)
+    high = np.where(false < len(unlikely), betaincinv(false + 1, rest, 1 - tail), 1.0)
     bound = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
     return float(thresholds[int(bound.argmax())])

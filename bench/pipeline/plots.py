@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
-from sklearn.metrics import roc_curve
 from torch import Tensor
 
 CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
@@ -87,6 +86,8 @@ def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> N
     figure.text(0.02, 0.95, title, fontsize=9, weight="bold", va="center")
     least = min(1 / int((~members).sum()) for _, members in lines.values()) / 2
     for label, (scores, members) in lines.items():
+        from sklearn.metrics import roc_curve  # here: it takes a second to import, and few runs draw one
+
         false, true, _ = roc_curve(members.numpy(), scores.numpy(), drop_intermediate=False)
         axes.step(np.maximum(false, least), np.maximum(true, least), where="post", label=label)
     axes.plot([least, 1], [least, 1], color="grey", linestyle=":", linewidth=1, label="guessing")

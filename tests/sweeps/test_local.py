@@ -61,7 +61,7 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return cells
 
 
-@pytest.mark.parametrize("number", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [9, pytest.param(1000, marks=pytest.mark.slow)])
 def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
     """In a process of its own, whose `__main__` the cells need not import."""
     statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
