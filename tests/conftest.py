@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -56,20 +57,25 @@ def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def write_toy(folder: Path, train: int) -> Path:
-    """`toy.npz` in `folder`: four classes of 16x16 noise, each bright in its own quarter; 40 test images."""
+def write_toy(
+    folder: Path, train: int, shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, test: int = 40
+) -> Path:
+    """`toy.npz` in `folder`: noise, in which each class is bright in a cell of its own; 1 or 3 channels."""
     rng = np.random.default_rng(0)
+    channels, side, _ = shape
+    across = math.ceil(math.sqrt(classes))
+    cell = side // across
 
     def part(n: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = rng.integers(0, 4, n)
-        images = rng.integers(0, 60, (n, 16, 16), dtype=np.uint8)
+        labels = rng.integers(0, classes, n)
+        images = rng.integers(0, 60, (n, side, side, channels), dtype=np.uint8)
         for image, label in zip(images, labels, strict=True):
-            y, x = divmod(int(label), 2)
-            image[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 150
-        return images, labels
+            y, x = divmod(int(label), across)
+            image[cell * y : cell * (y + 1), cell * x : cell * (x + 1)] += 150
+        return images if channels == 3 else images[..., 0], labels
 
     names = ("train_images", "train_labels", "test_images", "test_labels")
-    np.savez(folder / "toy.npz", **dict(zip(names, (*part(train), *part(40)), strict=True)))
+    np.savez(folder / "toy.npz", **dict(zip(names, (*part(train), *part(test)), strict=True)))
     return folder
 
 

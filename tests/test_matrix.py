@@ -1,8 +1,9 @@
-"""Every method and every attack on a toy data set, through the runner: the pairs that cover both."""
+"""Every method and every attack on toy data of every kind, through the runner: the pairs that cover both."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import write_toy
@@ -12,11 +13,19 @@ from bench.pipeline import run
 from bench.pipeline.job import load_job
 from bench.pipeline.settings import Settings
 
+OF_KIND: dict[str, dict[str, Any]] = {
+    "grey": {"train": 160},
+    "colour of two classes": {"train": 160, "shape": (3, 32, 32), "classes": 2},
+    "many classes": {"train": 600, "shape": (1, 28, 28), "classes": 40, "test": 120},
+    "colour at 64 pixels": {"train": 200, "shape": (3, 64, 64), "classes": 9, "test": 60},
+}
+"""Toy data of several kinds: sizes, and training images."""
+
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy data set with 160 training images."""
-    return write_toy(tmp_path_factory.mktemp("toy"), 160)
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with a toy data set of each kind, in which the runs on it keep what they share."""
+    return {kind: write_toy(tmp_path_factory.mktemp("toy"), **given) for kind, given in OF_KIND.items()}
 
 
 EVERY = list(registry.entries("method"))
@@ -25,14 +34,32 @@ METHODS = {None: EVERY, "gmi": EVERY, "loss-threshold": ["dp-merf", "fed-dpsd", 
 KINDS = {"class-moments", "dp-merf", "dp-sgd", "dpsd", "fed-dpsd", "no-defence", "pate"}
 """Of every kind of release one, to be attacked in the fast tests; the others make a record there all the same."""
 PAIRS = [
-    pytest.param(method, attack, marks=pytest.mark.slow if attack == "gmi" and method not in KINDS else ())
+    (method, attack)
     for attack in [None, *registry.entries("attack")]
     for method in METHODS.get(attack, ["no-defence", "dpsd"])
 ]
+FAST = {"colour of two classes": {"dpsd", "private-features"}, "many classes": {"dp-sgd"}}
+"""Methods that the fast tests run on other kinds, without an attack."""
 
 
-@pytest.mark.parametrize(("method", "attack"), PAIRS)
-def test_every_pair_gives_a_record(toy: Path, method: str, attack: str | None) -> None:
+def is_slow(kind: str, method: str, attack: str | None) -> bool:
+    """The fast tests have all on grey images, but one attack on all methods."""
+    if kind == "grey":
+        return attack == "gmi" and method not in KINDS
+    return attack is not None or method not in FAST.get(kind, ())
+
+
+CELLS = [
+    pytest.param(kind, method, attack, marks=pytest.mark.slow if is_slow(kind, method, attack) else ())
+    for kind in OF_KIND
+    for method, attack in PAIRS
+    if kind == "grey" or attack is None or method in ("no-defence", "dp-merf")
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "attack"), CELLS)
+def test_every_pair_gives_a_record(folders: dict[str, Path], kind: str, method: str, attack: str | None) -> None:
+    toy = folders[kind]
     settings = Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"
     )

@@ -19,20 +19,23 @@ class DatasetContract:
     """What everything relies on in a data set."""
 
     name: ClassVar[str]
-    """What it is called on the command line."""
+    """What it is called on the command line; with an argument, NAME:ARGUMENT, where it takes one."""
     root: ClassVar[Path]
     """The folder below which its files lie."""
 
     def test_name_and_line_are_fit_for_the_command_line(self) -> None:
         data.check(self.name)
-        assert data.slug(self.name) == self.name and "\n" not in data.names()[self.name]
+        plugin = data.base_name(data.slug(self.name))
+        assert plugin in (self.name, self.name.partition(":")[0], self.name.partition("@")[0])
+        assert "\n" not in data.names()[plugin]
 
     def test_files_are_there(self) -> None:
-        assert data.dataset(self.name).missing(self.root) == []
+        assert data.dataset(data.base_name(data.slug(self.name))).missing(self.root) == []
 
     def test_reads_what_its_facts_promise(self) -> None:
-        read, facts = data.load(self.name, self.root), data.facts(self.name)
-        assert read.name == self.name or read.name.startswith(f"{self.name}-")
+        read, name = data.load(self.name, self.root), data.slug(self.name)
+        facts = data.facts(name)
+        assert data.base_name(read.name) == data.base_name(name)
         known = data.facts(read.name)  # at another size than its own, settings made for that do not hold
         assert dataclasses.replace(known, shape=facts.shape, mmd_bandwidth=facts.mmd_bandwidth) == facts
         assert known.shape in (None, read.shape) and known.class_names in ((), read.class_names)
@@ -42,7 +45,7 @@ class DatasetContract:
         assert data.load(self.name, self.root).fingerprint == data.load(self.name, self.root).fingerprint
 
     def test_can_be_split(self) -> None:
-        images, facts = data.load(self.name, self.root), data.facts(self.name)
+        images, facts = data.load(self.name, self.root), data.facts(data.slug(self.name))
         shared = data.split(images, "iid")
         assert len(shared.private) and len(shared.aux)
         if facts.other is not None:
@@ -50,7 +53,7 @@ class DatasetContract:
 
     def test_its_prior_draws_images_of_its_shape(self) -> None:
         shape = data.load(self.name, self.root).shape
-        assert priors.for_dataset(priors.AUTO, self.name).draw(2, shape, torch.Generator()).shape == (2, *shape)
+        assert priors.for_dataset(priors.AUTO, data.slug(self.name)).draw(2, shape, torch.Generator()).shape == (2, *shape)
 
 
 class NetworkContract:
