@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test checks fast test-all lowest lint install clean
+.PHONY: demo test checks fast device test-all lowest lint install clean
 
 .venv/.user: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -35,6 +35,10 @@ checks: lint
 
 fast: .venv/.dev
 	$(PYTEST) -m "not slow"
+
+# Every method and attack on a device that is no CPU, made of CPU tensors.
+device: .venv/.dev
+	$(PYTEST) tests/device
 
 # The slow tests too: whole trainings, many seeds of statistical tests, real data.
 test-all: lint

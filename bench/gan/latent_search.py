@@ -74,7 +74,8 @@ def nearest_images(
         made = decode(z)
         error = (made - images).square().flatten(1).sum(1)
         better = error.detach() < best
-        best, found[better] = torch.where(better, error.detach(), best), made.detach()[better]
+        best = torch.where(better, error.detach(), best)
+        found = torch.where(better.view(-1, *[1] * (images.ndim - 1)), made.detach(), found)
         (gradient,) = torch.autograd.grad((error + penalty * z.square().sum(1)).sum(), z)
         z.grad = gradient
         optimizer.step()

@@ -36,7 +36,7 @@ class Scattering(nn.Module):
         n = x.shape[0]
         first, coarse = _modulus(x, self.psi_1, 1), _modulus(x, self.psi_2, 2)
         again = _modulus(first.flatten(0, 1)[:, None], self.psi_2, 2)
-        second = again.view(n, ANGLES * ANGLES, *again.shape[2:])
+        second = again.reshape(n, ANGLES * ANGLES, *again.shape[2:])  # as channels-last it cannot be viewed so
         smooth = [_average(x, self.phi_4, 4), _average(first, self.phi_4, 4)]
         return torch.cat([*smooth, _average(coarse, self.phi_2, 2), _average(second, self.phi_2, 2)], 1)
 

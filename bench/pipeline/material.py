@@ -123,6 +123,12 @@ def quantised(images: Tensor) -> Tensor:
     return (images.detach().float().clamp(0, 1) * 255).round().to(torch.uint8).cpu().contiguous()
 
 
+def smallest_class(labels: Tensor) -> int:
+    """Records of the smallest class that has any; 0 of no records."""
+    counts = labels.unique(return_counts=True)[1]
+    return int(counts.min()) if len(counts) else 0
+
+
 def some_of_each_class(labels: Tensor, count: int) -> Tensor:
     """Indices of `count` records of each class, class by class, the same for all runs on the same data."""
     rng = np.random.RandomState(SEED)

@@ -15,7 +15,7 @@ from bench.api import Attack, AttackResult, DecodingAttack, GenerativeAttack
 from bench.pipeline import evaluation
 from bench.pipeline.evaluation import Judge, Metrics
 from bench.pipeline.job import Job
-from bench.pipeline.material import some_of_each_class
+from bench.pipeline.material import smallest_class, some_of_each_class
 from bench.pipeline.trained import RESULT
 from bench.storage.specs import RunSpec, canonical
 
@@ -62,8 +62,8 @@ def _redrawn(job: Job, attack: DecodingAttack, judge: Judge) -> Metrics:
 
 
 def _unseen(labels: Tensor, count: int) -> Tensor:
-    """Indices of up to `count` test images of each class, of all classes as many."""
-    return some_of_each_class(labels, min(count, int(np.bincount(labels).min())))
+    """Indices of up to `count` test images of each class that has any, of all these as many."""
+    return some_of_each_class(labels, min(count, smallest_class(labels)))
 
 
 def _of_data(job: Job, judge: Judge) -> Metrics:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bench.pipeline.material import Material, some_of_each_class
+from bench.pipeline.material import Material, smallest_class, some_of_each_class
 
 VICTIMS = 10
 """Images of each class, of either kind."""
@@ -32,7 +31,7 @@ class Victims:
 def choose_victims(material: Material) -> Victims:
     """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
     test = (material.data.test_images, material.data.test_labels)
-    count = min(VICTIMS, *(int(np.bincount(labels).min()) for _, labels in (material.private, test)))
+    count = min(VICTIMS, *(smallest_class(labels) for _, labels in (material.private, test)))
     inside, outside = (some_of_each_class(labels, count) for _, labels in (material.private, test))
     return Victims(
         torch.cat([material.private[0][inside], test[0][outside]]),

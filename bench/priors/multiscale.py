@@ -31,7 +31,7 @@ def multiscale_noise(count: int, shape: tuple[int, int, int], draws: Draws) -> T
     _, height, width = shape
     first, second = (_sharpened_field(count, shape, draws) for _ in range(2))
     mask = _field(count, (1, height, width), draws) + draws.uniform(-CUT_SHIFT, CUT_SHIFT, count, 1, 1, 1)
-    mask = _push(mask.clamp(0, 1), torch.full((count,), CUT_SHARPNESS, device=draws.device))
+    mask = _push(mask.clamp(0, 1), torch.full((count,), CUT_SHARPNESS, device=draws.device), CUT_SHARPNESS)
     second = second * ~draws.chance(ON_BLACK, count, 1, 1, 1)
     both = second.lerp(first, mask.expand_as(first))
     images = torch.where(draws.chance(CUT, count, 1, 1, 1), both, first)
@@ -40,7 +40,7 @@ def multiscale_noise(count: int, shape: tuple[int, int, int], draws: Draws) -> T
 
 def _sharpened_field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
     field = _field(count, shape, draws) + draws.uniform(-SHIFT, SHIFT, count, 1, 1, 1)
-    return _push(field.clamp(0, 1), draws.integers(0, SHARPEST, count))
+    return _push(field.clamp(0, 1), draws.integers(0, SHARPEST, count), SHARPEST)
 
 
 def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
@@ -49,22 +49,24 @@ def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
     levels = (max(height, width) - 1).bit_length() + 1
     side = 2 ** (levels - 1)
     weights = torch.softmax(SCALES * draws.normal(count, levels), 1)
-    blocks = draws.chance(BLOCKS, count)
+    blocks = draws.chance(BLOCKS, count, 1, 1, 1)
     total = torch.zeros(count, channels, side, side, device=draws.device)
     for level in range(levels):
         cells = correlated(draws.uniform(0, 1, count, channels, 2**level, 2**level))
         cells = cells * weights[:, level].view(-1, 1, 1, 1)
-        total[blocks] += F.interpolate(cells[blocks], size=side, mode="nearest")
-        total[~blocks] += F.interpolate(cells[~blocks], size=side, mode="bilinear", align_corners=False)
+        # Both of all images, and no mask as an index, for which a GPU would wait.
+        squares = F.interpolate(cells, size=side, mode="nearest")
+        smooth = F.interpolate(cells, size=side, mode="bilinear", align_corners=False)
+        total += torch.where(blocks, squares, smooth)
     top, left = (int(draws.integers(0, side - length)) for length in (height, width))
     total = total[:, :, top : top + height, left : left + width]
     low, high = total.amin((1, 2, 3), keepdim=True), total.amax((1, 2, 3), keepdim=True)
     return (total - low) / (high - low + 1e-6)
 
 
-def _push(images: Tensor, times: Tensor) -> Tensor:
-    """Values in [0, 1] pushed to the nearer end by a smooth step, `times` (n,) times."""
-    for done in range(int(times.max())):
+def _push(images: Tensor, times: Tensor, most: int) -> Tensor:
+    """Values in [0, 1] pushed to the nearer end by a smooth step, `times` (n,) times, each at most `most`."""
+    for done in range(most):
         stepped = torch.where(images < 0.5, 2 * images.square(), 1 - 2 * (1 - images).square())
         images = torch.where((times > done).view(-1, 1, 1, 1), stepped, images)
     return images
