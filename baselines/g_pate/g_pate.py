@@ -126,8 +126,10 @@ class GPate(PrivateGenerator):
     """Generator and teachers: convolutions, or perceptrons of two hidden layers."""
     start: Literal["own", "shared"] = "own"
     """First weights of the teachers: each its own, or the same for all."""
+    teacher_rate: float = 1e-3
+    """Learning rate of the teachers (Adam)."""
     rate: float = 1e-3
-    """Learning rate of the teachers and of the generator (Adam)."""
+    """Learning rate of the generator (Adam)."""
     latent: Size[int] = 100
     """Length of z."""
     width: Size[int] = 64
@@ -145,7 +147,7 @@ class GPate(PrivateGenerator):
         validate.at_least(self, 1, "steps", "teacher_steps", "batch", "projected", "latent")
         validate.at_least(self, 2, "bins", "width", "critic_width")
         validate.at_least(self, 0, "teachers", "threshold", "scale", "answers")
-        validate.positive(self, "clip", "threshold_noise", "rate", "answers")
+        validate.positive(self, "clip", "threshold_noise", "teacher_rate", "rate", "answers")
         validate.between(self, 0, 1, "answers")
         for name in ("width", "critic_width"):
             if getattr(self, name) % 2:
@@ -265,7 +267,7 @@ class Training:
         self.by, self.batches, self.generator, self.latents = by, batches, generator, latents
         self.rng, self.minibatches = ctx.generator("training"), ctx.privacy_noise("minibatches")
         chosen = critics if by.start == "own" else critics[:1] * len(critics)
-        self.teachers = Discriminators([ctx.prepared(critic) for critic in chosen], by.rate, BETA)
+        self.teachers = Discriminators([ctx.prepared(critic) for critic in chosen], by.teacher_rate, BETA)
         self.of_generator = torch.optim.Adam(generator.parameters(), lr=by.rate, betas=(BETA, 0.999))
         noisy = by.diagnostic and plan.aggregation.scale > 0
         self.aggregate = Aggregator(
