@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bench.distillation.noisy_votes import VotePlan, ask
@@ -53,11 +52,12 @@ def votes(directions: Iterable[Tensor], projection: Tensor, clip: float, bins: i
         projection: (n, pixels, k).
     """
     n, _, k = projection.shape
-    counts = torch.zeros(k * n, bins, dtype=torch.float64, device=projection.device)
+    counts = torch.zeros(k * n * bins, dtype=torch.float64, device=projection.device)
+    first = bins * torch.arange(k * n, device=projection.device)
     for block in directions:
-        u = torch.einsum("tnd,ndk->tkn", block.flatten(2), projection)
-        counts += F.one_hot(binned(u, clip, bins), bins).sum(0).view(k * n, bins)
-    return counts
+        v = torch.einsum("tnd,ndk->tkn", block.flatten(2), projection).flatten(1)
+        counts += torch.bincount((binned(v, clip, bins) + first).flatten(), minlength=len(counts))
+    return counts.view(k * n, bins)
 
 
 def read(counts: Tensor, clip: float, how: Reading, teachers: int) -> Tensor:

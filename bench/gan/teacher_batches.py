@@ -1,4 +1,4 @@
-"""Batches of discriminators that are teachers: each of one part of the private records, whatever the other parts hold."""
+"""Batches of discriminators that are teachers: each of one part of the records, whatever the other parts hold."""
 
 from __future__ import annotations
 

@@ -412,11 +412,11 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 # What it does
 
 
-def test_zero_teachers_are_one_for_every_ten_records() -> None:
-    """Of 80 records there are 8, as the share tau of them says."""
+def test_zero_teachers_are_one_for_every_five_records() -> None:
+    """Of 80 records there are 16, as the share tau of them says."""
     made = synthesise(smoke(teachers="0", threshold="0.5", scale="0"))
     (why,) = {entry.why for entry in made.ledger.entries(Unit.EXAMPLE) if "teachers" in entry.why}
-    assert "8 teachers" in why
+    assert "16 teachers" in why
 
 
 def test_without_noise_it_learns_the_brightness_of_each_class() -> None:
