@@ -41,6 +41,9 @@ Differs from the paper:
   projections that grow with the epochs are left out.
 - sigma_1 and tau are given over sigma_2 and N, so that other budgets and numbers of teachers keep the ratios.
 - `target_estimator mean` reads the mean of all noisy counts instead of the fullest bin: their release is charged for.
+- Tier quick, variant working, stays at chance on digits, at epsilon 10 (11.7 %, seed 0) and without noise (10.0 %):
+  239 teachers of five records, perceptrons of 8 units, 120 steps. Without noise, 40 teachers of 32 units and 250 steps
+  of 20 images made images on which a small perceptron came to 74 %.
 """
 
 from __future__ import annotations
