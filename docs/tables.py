@@ -90,7 +90,7 @@ LINES = (
     Line("dp-sinkhorn", "dp-sinkhorn"),
     *(
         Line(f"{name}, `--account accounted`", name, given(**SOUND))
-        for name in ("gep", "gs-wgan", "pate", "pate-gnmax", "pate-gan")
+        for name in ("gep", "gs-wgan", "pate", "pate-gnmax", "pate-gan", "g-pate")
     ),
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),

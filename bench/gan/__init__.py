@@ -1,1 +1,1 @@
-"""The attackers' GANs, the search of their latent spaces, and the hook on a target's features."""
+"""The attackers' GANs, the search of their latent spaces, the hook on a target's features, and records by teacher."""

@@ -28,6 +28,10 @@ QUICK: dict[str, dict[str, Any]] = {
                    "images_per_round": 256, "generator_steps": 3, "student_steps": 30, "rate_generator": 0.001},
     "fedavg": {"local_epochs": 40, "local_limit": 300},
     "feddf": {"local_epochs": 40, "local_limit": 300, "unlabelled": 10000, "steps": 1000},
+    "g-pate": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 0,
+               "steps": 120, "teacher_steps": 2, "batch": 16, "projected": 100, "clip": 0.01, "threshold": 0.0,
+               "target_estimator": "mean", "network": "mlp", "start": "shared", "teacher_rate": 0.003, "rate": 0.004,
+               "latent": 16, "critic_width": 8},
     "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
     "gs-wgan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
                 "mode": "certified", "critics": 100, "steps": 300, "warm": 0, "rate": 0.001, "generator": "dcgan",
@@ -70,6 +74,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "dp-teacher": FREE | {"steps": 3, "batch": 40},
     "fedavg": {"clients": 2, "local_epochs": 2, "local_batch": 16, "rounds": 2},
     "feddf": {"clients": 2, "local_epochs": 2, "local_batch": 16, "unlabelled": 32, "steps": 3, "batch": 16},
+    "g-pate": SYNTHETIC
+    | {"teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "projected": 6, "width": 8}
+    | {"critic_width": 8, "latent": 8},
     "gm-dp": PRIVATE,
     "gs-wgan": SYNTHETIC
     | {"steps": 4, "critics": 3, "critic_steps": 1, "batch": 8, "width": 2, "critic_width": 4, "warm": 1},
@@ -95,6 +102,7 @@ GOLDEN: dict[str, tuple[tuple[float, ...], float | None]] = {
     "dp-teacher": ((-0.029718, 0.023123, 0.095312, -0.038664), 5.840844),
     "fedavg": ((-0.218323, -0.170588, 0.066207, -0.008489), None),
     "feddf": ((-0.009604, -0.020927, -0.009703, -0.05791), None),
+    "g-pate": ((-0.020381, -0.062647, -0.037342, -0.085828), 0.828737),
     "gm-dp": ((0.189576, -0.218023, 0.197393, 0.029794), 4.981870),
     "gs-wgan": ((-0.010585, 0.01324, 0.040517, 0.030746), 25.168554),
     "label-smoothing": ((-0.105451, -0.180583, 0.051498, 0.067104), None),

@@ -1,4 +1,4 @@
-"""The teachers' batches of `pate_gan`: each of one part of the private records, whatever the other parts hold."""
+"""Batches of discriminators that are teachers: each of one part of the records, whatever the other parts hold."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ class TeacherBatches:
         u = Noise.of(source).uniform(len(self.rows), count)
         return self.rows.gather(1, (u * self.sizes[:, None]).long())
 
+    def records(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., c, h, w) pixels in [0, 1] and (..., classes) one-hot labels of (...) int64 records."""
+        return to_float(self.images[chosen]), F.one_hot(self.labels[chosen], self.classes).float()
+
     def __call__(self, count: int, source: Source) -> Tensor:
-        """(k, count, d + classes) pixels in [0, 1] and one-hot labels of `draw`; zeros where a part is empty."""
-        chosen = self.draw(count, source)
-        pixels = to_float(self.images[chosen]).flatten(2)
-        rows = torch.cat([pixels, F.one_hot(self.labels[chosen], self.classes).float()], 2)
+        """(k, count, d + classes) pixels and one-hot labels of `draw`; zeros where a part is empty."""
+        pixels, labels = self.records(self.draw(count, source))
+        rows = torch.cat([pixels.flatten(2), labels], 2)
         return torch.where((self.sizes > 0)[:, None, None], rows, 0.0)
