@@ -55,7 +55,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
-from baselines.pate_gan.teacher_batches import TeacherBatches
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size
@@ -70,6 +69,7 @@ from bench.dp_training.synthetic_data import (
     Synthesis,
     conditional,
 )
+from bench.dp_training.teacher_batches import TeacherBatches
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account

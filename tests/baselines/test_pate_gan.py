@@ -15,10 +15,10 @@ from torch import Tensor
 
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from baselines.pate_gan.pate_gan import PateGan, Training
-from baselines.pate_gan.teacher_batches import TeacherBatches
 from bench.config import configure
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation
+from bench.dp_training.teacher_batches import TeacherBatches
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget

@@ -1,4 +1,4 @@
-"""The teachers' batches of `pate_gan`: each of one part of the private records, whatever the other parts hold."""
+"""Batches of teachers on disjoint parts of the private records: each of its own part, whatever the others hold."""
 
 from __future__ import annotations
 
