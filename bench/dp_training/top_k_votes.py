@@ -1,4 +1,4 @@
-"""TopAgg: every gradient votes with the signs of its k largest coordinates; what is looked at is the noisy sum of votes.
+"""TopAgg: every gradient votes with the signs of its k largest coordinates; what leaves is the noisy sum of votes.
 
 Reference: Wang, Wu, Long, Rimanic, Zhang, Li, "DataLens: Scalable Privacy Preserving Training via Gradient Compression
 and Aggregation", ACM CCS 2021. Of n gradients g_i with d coordinates:
@@ -9,8 +9,8 @@ and Aggregation", ACM CCS 2021. Of n gradients g_i with d coordinates:
 4. V = sum_i v_i + N(0, sigma^2) on each of the d coordinates;
 5. u_j is the sign of V_j where |V_j| > beta n, and 0 elsewhere.
 
-Sensitivity. |v_i| = sqrt(k) in L2 whatever g_i is (0 if it is not finite), as b_i is its own. So V moves by sqrt(k) where
-a voter comes or goes, and by 2 sqrt(k) where it votes otherwise: the k signs turn, or sqrt(2 k) if it names other
+Sensitivity. |v_i| = sqrt(k) in L2 whatever g_i is (0 if it is not finite), as b_i is its own. So V moves by sqrt(k)
+where a voter comes or goes, and by 2 sqrt(k) where it votes otherwise: its k signs turn, or sqrt(2 k) if it names other
 coordinates. Noise is on all d coordinates, so that J_i is protected with the signs; step 5 is post-processing.
 
 Draws. Voter i has a place r_i and coordinate j a place t_j, evenly from [0, 1); s_ij is +1 where (r_i + t_j) mod 1 is
@@ -49,5 +49,5 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
 
 
 def agreed(mean: Tensor, beta: float) -> Tensor:
-    """Step 5 of V / n: the sign where more than the share `beta` of the voters agree, by the noisy sum, and 0 elsewhere."""
+    """Step 5 of V / n: the sign where more than the share `beta` agrees, by the noisy sum, and 0 elsewhere."""
     return mean.sign() * (mean.abs() > beta)
