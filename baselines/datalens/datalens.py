@@ -113,6 +113,8 @@ class DataLens(PrivateGenerator):
     """What a pixel of the generator's target moves by."""
     aggregate: Literal["sign", "mean"] = "sign"
     """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over n."""
+    loss: Literal["square", "entropy"] = "square"
+    """Of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     rate: float = 1e-3
     """Learning rate of all Adams, whose beta_1 is 0.5."""
     generator: Literal["dcgan", "mlp"] = "dcgan"
@@ -136,6 +138,7 @@ class DataLens(PrivateGenerator):
         validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         validate.positive(self, "gamma", "rate")
         validate.one_of(self, "aggregate", "sign", "mean")
+        validate.one_of(self, "loss", "square", "entropy")
         validate.one_of(self, "generator", "dcgan", "mlp")
         validate.one_of(self, "teacher", "convolutions", "perceptron")
         if self.width % 2:
@@ -271,7 +274,11 @@ class Training:
         u = self.directions(gradients)
         # 5: a step towards images that follow them
         flat = made.flatten(1)
-        descend(self.of_generator, (flat.detach() + self.by.gamma * u - flat).square().sum())
+        target = flat.detach() + self.by.gamma * u
+        if self.by.loss == "square":
+            descend(self.of_generator, (target - flat).square().sum())
+        else:
+            descend(self.of_generator, F.binary_cross_entropy(flat, target.clamp(0, 1), reduction="sum"))
 
     def directions(self, gradients: Tensor) -> Tensor:
         """Step 4: (n, B, d) to the (B, d) directions u."""
