@@ -415,7 +415,9 @@ def test_information_survives_json(nats):
     assert (found.most_accuracy is None) == (nats is None) and Information(nats, "gradients").most_accuracy is None
 
 
-KINDS = dict.fromkeys(["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd", "pate", "pate-gnmax", "pate-gan"], "finite")
+KINDS = dict.fromkeys(
+    ["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd", "pate", "pate-gnmax", "pate-gan", "datalens"], "finite"
+)
 KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
 KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
 KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl"], "infinite")
