@@ -35,6 +35,8 @@ Differs from the paper:
 - Noise is rounded to whole numbers, as votes are; post-processing.
 - Steps of 4,000 teachers with the paper's networks are for an accelerator; tier quick has fewer and smaller ones, and
   what votes say against their noise grows with n.
+- With 200 teachers and a proved epsilon of 10, what was generated of digits taught a linear classifier nothing: 13 % of
+  the attacker's part, chance being 10; without noise and with 50 teachers, 36 %.
 """
 
 from __future__ import annotations
