@@ -86,11 +86,11 @@ LINES = (
         Line(name, name)
         for name in ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan")
     ),
-    *(Line(name, name) for name in ("rgp", "dp-blsgd", "spectral-dp")),
+    *(Line(name, name) for name in ("rgp", "dp-blsgd", "spectral-dp", "topagg")),
     Line("dp-sinkhorn", "dp-sinkhorn"),
     *(
         Line(f"{name}, `--account accounted`", name, given(**SOUND))
-        for name in ("gep", "gs-wgan", "pate", "pate-gnmax", "pate-gan", "g-pate")
+        for name in ("gep", "gs-wgan", "datalens", "pate", "pate-gnmax", "pate-gan", "g-pate")
     ),
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),

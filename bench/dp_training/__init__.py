@@ -7,5 +7,6 @@
 - `label_privacy`: randomised labels and what they cost; `noisy_label_training`: training on them.
 - `feature_training`: a linear layer on features that no data went into, trained on all private records at once; of
   `fixed_features`, `whitening`, `linear_head` and `head_accounting`.
-- `records`: the private records themselves.
+- `records`: the private records themselves; `teacher_batches`: those of many teachers on disjoint parts.
+- `top_k_votes`: gradients that vote with the signs of their largest coordinates.
 """

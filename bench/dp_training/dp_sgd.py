@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +130,18 @@ class Coding(Protocol):
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
         """{part: noisy mean} to {parameter: the gradient to step along}; post-processing."""
+        ...
+
+
+@runtime_checkable
+class DrawsByRecord(Protocol):
+    """A `Coding` that draws at random for each record: it is told which records the rows are that it gets next.
+
+    What it draws must belong to the record, not to the record's place in the batch.
+    """
+
+    def of(self, records: Tensor) -> None:
+        """(n,) int64: the records' numbers."""
         ...
 
 
@@ -255,6 +267,8 @@ class NoisyGradients:
         total = self.coding.zeros()
         for part in chosen.split(self.settings.chunk):
             rows = self.gradients(views(as_seen(self.images[part]), views_each, part, drawn), self.labels[part])
+            if isinstance(self.coding, DrawsByRecord):
+                self.coding.of(part)
             add_clipped(total, self.coding.encode(rows), self.coding.groups(), len(chosen))
         # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
         mean = noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)

@@ -239,7 +239,7 @@ def job(toy: Path, method: str, variant: str | None = None, **options: str) -> A
     return load_job(settings)
 
 
-@pytest.mark.parametrize("method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn"])
+@pytest.mark.parametrize("method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens"])
 @pytest.mark.parametrize("box", ["black", "white"])
 def test_released_generators_are_drawn_from(toy: Path, method: str, box: str) -> None:
     record = run.run(job(toy, method, box=box), 0).record

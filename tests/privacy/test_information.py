@@ -416,7 +416,7 @@ def test_information_survives_json(nats):
 
 
 KINDS = dict.fromkeys(["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd"], "finite")
-KINDS |= dict.fromkeys(["pate", "pate-gnmax", "pate-gan", "g-pate"], "finite")
+KINDS |= dict.fromkeys(["pate", "pate-gnmax", "pate-gan", "g-pate", "datalens"], "finite")
 KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
 KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
 KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl"], "infinite")

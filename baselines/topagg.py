@@ -1,0 +1,153 @@
+"""TopAgg: private training by votes of single records' gradients with the signs of their largest coordinates.
+
+Reference: Wang, Wu, Long, Rimanic, Zhang, Li, "DataLens: Scalable Privacy Preserving Training via Gradient Compression
+and Aggregation", ACM CCS 2021, whose aggregation TopAgg the paper also puts in the place of DP-SGD's clipped sum. Of
+the d parameters theta, k = `kept` d. Every step:
+
+1. every record is in the batch with probability q, independently of the others;
+2. g_i = gradient of record i's loss in all parameters;
+3. top-k: J_i are the k coordinates where |g_ij| is largest;
+4. stochastic signs: b_i = min(max_j |g_ij|, c), s_ij is +1 with probability 1/2 + g_ij / (2 b_i), cut to [0, 1], else
+   -1; v_ij = s_ij for j in J_i, 0 elsewhere;
+5. V = sum_i v_i + N(0, z^2 k) on each of the d coordinates;
+6. u_j is the sign of V_j where |V_j| > beta B, 0 elsewhere, B = qN;
+7. theta <- theta - gamma u.
+
+Steps 3 to 6 are `bench/dp_training/top_k_votes.py`, the others those of `dp-sgd`.
+
+Privacy. For one added or removed record: v_i is a function of record i, of the weights and of draws of its own, and has
+norm sqrt(k) whatever g_i is, so that nothing has to be clipped. A step is one Poisson-sampled Gaussian of multiplier z.
+All d coordinates have noise, those that nobody voted for too. Claim and account are the same number. The number of
+records is public, and choosing hyper-parameters is in no epsilon.
+
+Rounding. A vote is discontinuous: a record that leaves the batch moves later ones to other places in it, where float32
+kernels may round their gradients otherwise, and then a vote of theirs may turn. Noise is for sqrt(k + 8), which leaves
+room for one such vote a step; what was measured is in tests/baselines/test_topagg.py.
+
+Differs from the paper:
+- The released code has the votes of teachers alone (`datalens`), so that what the paper did with single records is not
+  known in its details. Sampling, networks, k and gamma are the bench's; c is the code's. With c at 1e-5, far
+  below the gradients, signs are hardly ever random.
+- The paper's sensitivity 2 sqrt(k) is that of a vote that is replaced; here a record is added or removed, sqrt(k).
+- The code takes the smaller of the Gaussian's cost and a bound for noisy arg-maxes that it computes from the noisy
+  votes themselves. That bound is for the release of one arg-max, not of a vector, and a number that depends on the
+  votes cannot be promised beforehand: it is not computed here.
+- `aggregate mean` steps along V / B, without step 6, as the code's variant without a threshold does (but for a
+  constant).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bench import validate
+from bench.api import Context, Teacher
+from bench.config import Departure, Size
+from bench.dp_training.clipping import ClippingGroup
+from bench.dp_training.dp_sgd import MakeCoding
+from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.records import private_records
+from bench.dp_training.top_k_votes import agreed, top_k_votes
+from bench.privacy.noise import Noise
+
+TURNED = 8
+"""By how much one vote that turns, where the record votes too, lengthens the square of what moves: 3^2 - 1^2."""
+
+
+@dataclass(frozen=True)
+class TopAgg(PrivateTraining):
+    """Private training by noisy votes of top-k sign vectors; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Wang et al., DataLens, ACM CCS 2021, TopAgg in private training"
+    source: ClassVar[str] = "TopAgg (Wang et al. 2021) on Poisson samples"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE,
+        "quick": {"batch": 256, "steps": 200, "network": "relu-cnn"},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="steps of 2e-3 with momentum of 0.9, instead of 1e-3 without",
+            why="tier quick has 200 steps, in which signs at 1e-3 hardly move a network; tried on the attacker's part "
+            "of digits, which is neither private nor the test set, with a plain rate of 5e-3",
+            sets={"rate": 2e-3, "momentum": 0.9},
+        ),
+    )
+
+    steps: Size[int] = 0
+    """T; 0 = 4680, of fmnist 1160, of cifar10 1440. Solved from the budget with --solve steps."""
+    multiplier: float = 1.07
+    """z, noise over sqrt(k); solved from the budget unless --solve steps or --epsilon none."""
+    clip: float = 1e-5
+    """c, at which b_i, the scale of a record's stochastic signs, is cut; it decides nothing of the noise."""
+    kept: float = 0.01
+    """k over the number of parameters."""
+    beta: float = 0.0
+    """Share of the batch by which a coordinate's noisy votes must lead for a step along it."""
+    aggregate: Literal["sign", "mean"] = "sign"
+    """Step along the signs of the noisy votes (the paper), or along the noisy votes over the batch."""
+    rate: float = 1e-3
+    """gamma, what a coordinate moves by in a step; of `mean` the learning rate."""
+    momentum: float = 0.0
+    """Momentum of the steps; 0 = the paper."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.between(self, 0, 1, "kept")
+        validate.positive(self, "kept")
+        validate.at_least(self, 0, "beta")
+        validate.one_of(self, "aggregate", "sign", "mean")
+
+    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+        records, noise = len(private_records(teacher)[0]), ctx.privacy_noise("private training/signs")
+        return lambda model, gradients: Votes(self, model, records, noise)
+
+
+class Votes:
+    """A `Coding` of gradients into votes: steps 3, 4 and 6; it draws by record.
+
+    Args:
+        records: N.
+        noise: of the stochastic signs.
+    """
+
+    def __init__(self, by: TopAgg, model: nn.Module, records: int, noise: Noise) -> None:
+        self.by, self.records, self.noise = by, records, noise
+        self.shapes = {name: w.shape for name, w in model.named_parameters()}
+        self.device = next(model.parameters()).device
+        self.d = sum(shape.numel() for shape in self.shapes.values())
+        self.k = max(1, round(by.kept * self.d))
+        self.of_records = self.of_columns = self.now = torch.zeros(0)
+
+    def begin(self, step: int) -> None:
+        """Places for all records, sampled or not, and for all coordinates."""
+        self.of_records = self.noise.uniform(self.records).to(self.device)
+        self.of_columns = self.noise.uniform(self.d).to(self.device)
+
+    def of(self, records: Tensor) -> None:
+        """Whose gradients come next."""
+        self.now = records
+
+    def groups(self) -> list[ClippingGroup]:
+        """5: all votes of a record together, of norm sqrt(k), and room for a vote that rounding turns."""
+        return [ClippingGroup(("votes",), math.sqrt(self.k + TURNED), 1.0)]
+
+    def zeros(self) -> dict[str, Tensor]:
+        """V has d numbers."""
+        return {"votes": torch.zeros(self.d, dtype=torch.float64, device=self.device)}
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """3, 4: v_i of every record."""
+        rows = torch.cat([gradients[name].flatten(1) for name in self.shapes], 1)
+        return {"votes": top_k_votes(rows, self.k, self.by.clip, self.of_records[self.now], self.of_columns)}
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """6: u of V / B."""
+        u = agreed(mean["votes"], self.by.beta) if self.by.aggregate == "sign" else mean["votes"]
+        parts = u.split([shape.numel() for shape in self.shapes.values()])
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}

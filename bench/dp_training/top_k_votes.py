@@ -1,0 +1,53 @@
+"""TopAgg: every gradient votes with the signs of its k largest coordinates; what leaves is the noisy sum of votes.
+
+Reference: Wang, Wu, Long, Rimanic, Zhang, Li, "DataLens: Scalable Privacy Preserving Training via Gradient Compression
+and Aggregation", ACM CCS 2021. Of n gradients g_i with d coordinates:
+
+1. J_i are the k coordinates where |g_ij| is largest;
+2. b_i = min(max_j |g_ij|, c), and s_ij is +1 with probability 1/2 + g_ij / (2 b_i), cut to [0, 1], and else -1;
+3. v_ij = s_ij for j in J_i, 0 elsewhere;
+4. V = sum_i v_i + N(0, sigma^2) on each of the d coordinates;
+5. u_j is the sign of V_j where |V_j| > beta n, and 0 elsewhere.
+
+Sensitivity. |v_i| = sqrt(k) in L2 whatever g_i is (0 if it is not finite), as b_i is its own. So V moves by sqrt(k)
+where a voter comes or goes, and by 2 sqrt(k) where it votes otherwise: its k signs turn, or sqrt(2 k) if it names other
+coordinates. Noise is on all d coordinates, so that J_i is protected with the signs; step 5 is post-processing.
+
+Draws. Voter i has a place r_i and coordinate j a place t_j, evenly from [0, 1); s_ij is +1 where (r_i + t_j) mod 1 is
+below its probability. Of one coordinate the signs of all voters are independent, of one voter those of all coordinates,
+each by its own probability, for n + d draws instead of n d. r_i belongs to the voter: that another one leaves moves
+nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: Tensor) -> Tensor:
+    """Steps 1 to 3.
+
+    Args:
+        rows: (n, d) gradients, any float dtype.
+        k: in [1, d].
+        cap: c > 0; far below the gradients, signs are not random, far above, b_i is the row's largest.
+        of_rows: (n,) places r_i in [0, 1), float64.
+        of_columns: (d,) places t_j in [0, 1), float64.
+
+    Returns:
+        (n, d) of -1, 0 and 1 in the rows' dtype: k of them not 0 in each row, none in a row that is not finite.
+    """
+    finite = rows.isfinite().all(1, keepdim=True)
+    clean = torch.where(finite, rows, 0.0)
+    found = clean.abs().topk(k, 1, sorted=False)
+    bound = found.values.amax(1, keepdim=True).double().clamp(max=cap)
+    share = 0.5 + clean.gather(1, found.indices).double() / (2 * bound.clamp_min(torch.finfo(torch.float64).tiny))
+    at = (of_rows[:, None] + of_columns[found.indices]) % 1.0
+    signs = torch.where(at < share, 1.0, -1.0).to(rows.dtype)
+    return torch.zeros_like(rows).scatter(1, found.indices, signs * finite)
+
+
+def agreed(mean: Tensor, beta: float) -> Tensor:
+    """Step 5 of V / n: the sign where more than the share `beta` agrees, by the noisy sum, and 0 elsewhere."""
+    return mean.sign() * (mean.abs() > beta)

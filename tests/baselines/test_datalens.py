@@ -1,0 +1,313 @@
+"""DataLens: who sees which record, how far one reaches, what is asked and charged, and what the generator learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from privately_trained import is_normal
+from torch import Tensor, nn
+
+from baselines.datalens import datalens
+from baselines.datalens.accounting import DataLensParameters, published_epsilon
+from baselines.datalens.datalens import DataLens, Training, sum_of_votes
+from baselines.datalens.networks import Convolutions, Perceptrons
+from bench.config import configure
+from bench.data.partition import by_hash
+from bench.errors import BenchError
+from bench.gan.teacher_batches import TeacherBatches
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.audit import audit
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+PIXELS = math.prod(SHAPE)
+K = round(0.383 * PIXELS)
+FREE = Budget(None, solve="none")
+PANELS = pytest.mark.parametrize("panel", [Convolutions, Perceptrons])
+
+
+def smoke(**given: Any) -> DataLens:
+    return configure(DataLens, "smoke", {name: str(value) for name, value in given.items()}, "method", "printed")
+
+
+def training(by: DataLens, parts: list[np.ndarray] | None = None, sigma: float = 0.0, **world: Tensor) -> Training:
+    images, labels = toy_private()
+    held = parts or [part for part in np.array_split(np.arange(80), by.teachers)]
+    batches = TeacherBatches(world.get("images", images), world.get("labels", labels), CLASSES, held)
+    torch.manual_seed(0)
+    source = by.sampler(SHAPE, CLASSES, "toy")
+    kind = Convolutions if by.teacher == "convolutions" else Perceptrons
+    panel = kind(len(held), SHAPE, CLASSES, by.teacher_width)
+    parameters = DataLensParameters(sigma, by.steps, by.batch, round(by.kept * PIXELS), len(held), PIXELS)
+    return Training(by, parameters, batches, source, panel, context())
+
+
+def of_each(panel: nn.Module, count: int) -> list[Tensor]:
+    """One vector of weights per teacher."""
+    return list(torch.cat([p.detach().reshape(count, -1) for p in panel.parameters()], 1))
+
+
+# What is published, what is charged
+
+
+@pytest.mark.parametrize(
+    ("sigma", "k", "epsilon", "steps"), [(5000, 200, 1, 86), (800, 300, 10, 109), (1000, 350, 10, 146)]
+)
+def test_the_published_settings_allow_the_published_steps(sigma: float, k: int, epsilon: float, steps: int) -> None:
+    """Of 15 images: 60,000 records, 4,000 teachers, a batch of all that a teacher has."""
+    assert published_epsilon(sigma, k, 15 * steps, 1e-5) <= epsilon < published_epsilon(sigma, k, 15 * steps + 15, 1e-5)
+
+
+def test_the_claim_by_hand() -> None:
+    """2 k a / sigma^2 an image at order a = 4, + log(1e5) / 3; the other orders give more."""
+    found = published_epsilon(800.0, 300, 15 * 109, 1e-5)
+    assert found == pytest.approx(15 * 109 * 2 * 300 * 4 / 800**2 + math.log(1e5) / 3)
+
+
+def test_the_claim_is_an_upper_bound_of_the_account_which_is_exact() -> None:
+    """Exact: B T Gaussians of mu^2 = 4 k / sigma^2 each; mu^2 = 4.002 is epsilon 10, at sqrt(4 k B T / 4.002)."""
+    made = DataLensParameters(800.0, 109, 15, 300, 4000, 784)
+    exact = account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert 0.8 * made.claim(1e-5).epsilon < exact < made.claim(1e-5).epsilon
+    assert not made.claim(1e-5).disputed
+    solved = DataLens(kept=300 / 784).calibrate(Budget(10.0, account="accounted"), 784)
+    assert solved.sigma == pytest.approx(math.sqrt(4 * 300 * 15 * 109 / 4.002), rel=2e-3)
+
+
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+@pytest.mark.parametrize("solve", ["sigma", "steps"])
+def test_the_budget_is_met_and_nearly_spent(against: Any, solve: Any) -> None:
+    budget = Budget(3.0, account=against, solve=solve)
+    made = smoke(sigma=300, steps=50).calibrate(budget, PIXELS)
+    assert 0.95 * 3.0 < made.cost(budget) <= 3.0
+    assert (made.sigma == 300) == (solve == "steps") and (made.steps == 50) == (solve == "sigma")
+
+
+def test_the_ledger_has_every_image_and_does_not_look_at_the_votes() -> None:
+    """The released code's epsilon is a function of the noisy votes, and training stops by it."""
+    ledgers = []
+    for seed in (0, 1):
+        images, labels = toy_private(seed)
+        made = smoke(steps=4, sigma=90).synthesise(images, labels, toy_teacher(), FREE, context())
+        (entry,) = made.ledger.entries(Unit.EXAMPLE)
+        assert entry.count == 4 * 4 == made.solved["queries"]
+        assert entry.event == GaussianDpEvent(90 / (2 * math.sqrt(K)))
+        ledgers.append((made.ledger.to_json(), made.claim))
+    assert ledgers[0] == ledgers[1]
+
+
+def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
+    images, labels = toy_private()
+    made = smoke().synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
+    assert made.ledger.entries(Unit.EXAMPLE)[0].event == NonPrivateDpEvent()
+    assert math.isinf(made.claim.epsilon) and made.solved["sigma"] == 0
+
+
+def test_noise_on_the_votes_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[int, ...], float]] = []
+    noisy = datalens.noisy_counts
+
+    def spy(votes: Tensor, law: Any, scale: float, source: Any) -> Tensor:
+        assert law == "gaussian" and (votes == votes.round()).all() and votes.abs().max() <= 3
+        asked.append((tuple(votes.shape), scale))
+        return noisy(votes, law, scale, source)
+
+    monkeypatch.setattr(datalens, "noisy_counts", spy)
+    images, labels = toy_private()
+    made = smoke().synthesise(images, labels, toy_teacher(), Budget(2.0), context())
+    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    assert sum(shape[0] for shape, _ in asked) == entry.count and {shape[1] for shape, _ in asked} == {PIXELS}
+    assert {scale for _, scale in asked} == {made.solved["sigma"]}
+    assert entry.event.noise_multiplier == pytest.approx(made.solved["sigma"] / (2 * math.sqrt(K)))
+
+
+def test_noise_is_on_every_pixel_and_of_the_right_size() -> None:
+    """Teachers that vote for nothing leave N(0, sigma^2) / n on all pixels; half and twice of it are told apart."""
+    played = training(smoke(batch=8, aggregate="mean"), sigma=50.0)
+    u = played.directions(torch.full((3, 8, PIXELS), math.nan))
+    assert is_normal(u.flatten().double(), 50 / 3) and (u != 0).all() and played.images == 8
+
+
+def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
+    made = replace(smoke(), teachers=6, steps=1, batch=1, kept=0.01).game(Budget(4.0), "toy", CLASSES)
+    assert made.accounted <= made.claimed <= 4.0
+    assert audit(made, 60_000).verdict == "not refuted"
+    assert audit(replace(made, claimed=made.accounted / 3), 60_000).verdict == "refuted"
+
+
+# Who holds which record, and how far it reaches
+
+
+def test_no_record_lies_in_two_parts_where_classes_are_unequal() -> None:
+    """The released code begins a class anew when it is used up, so that 1,138 of MNIST's places repeat a record."""
+    images, _ = toy_private(n=83)
+    parts = by_hash(images, 7, 1)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(83))
+
+
+@pytest.mark.parametrize("teacher", ["convolutions", "perceptron"])
+@pytest.mark.parametrize("change", ["pixels", "label", "removed"])
+def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str, teacher: str) -> None:
+    images, labels = toy_private()
+    parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
+    other, others, shorter = images.clone(), labels.clone(), list(parts)
+    if change == "pixels":
+        other[31] = 255 - other[31]
+    elif change == "label":
+        others[31] = (others[31] + 1) % CLASSES
+    else:
+        shorter[1] = np.delete(parts[1], 1)
+    ends = []
+    for held, x, y in ((parts, images, labels), (shorter, other, others)):
+        played = training(smoke(batch=16, teacher=teacher), held, images=x, labels=y)
+        for _ in range(6):
+            played.teach()
+        ends.append(of_each(played.panel, 3))
+    assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
+
+
+def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
+    images, _ = toy_private()
+    ends = []
+    for seen in (images, 255 - images):
+        played = training(smoke(), [np.arange(80), np.arange(0), np.arange(0)], images=seen)
+        played.teach()
+        ends.append(of_each(played.panel, 3))
+    assert not torch.equal(ends[0][0], ends[1][0]) and torch.equal(ends[0][1], ends[1][1])
+    assert ends[0][1].isfinite().all()
+
+
+@pytest.mark.parametrize("clip", [1e-5, 1e9])
+def test_one_teacher_moves_an_images_votes_by_2_sqrt_k_at_most(clip: float) -> None:
+    """Any other gradients of teacher 2: of every image by at most 2 sqrt(k), which turned signs reach."""
+    torch.manual_seed(0)
+    gradients, k = torch.randn(5, 4, 30), 9
+    places = torch.rand(5).double(), torch.rand(4, 30).double()
+    before = sum_of_votes(gradients, k, clip, *places)
+    assert torch.equal(before, torch.stack([sum_of_votes(gradients[i : i + 1], k, clip, places[0][i : i + 1], places[1])
+                                            for i in range(5)]).sum(0))  # fmt: skip
+    for scale in (-1.0, 1e6, 0.0, math.nan):
+        moved = gradients.clone()
+        moved[2] = scale * torch.randn(4, 30)
+        far = (sum_of_votes(moved, k, clip, *places) - before).norm(dim=1)
+        assert (far <= 2 * math.sqrt(k) + 1e-5).all() and far.max() > 0
+    moved[2] = -gradients[2]
+    far = (sum_of_votes(moved, k, 1e-9, *places) - sum_of_votes(gradients, k, 1e-9, *places)).norm(dim=1)
+    assert torch.allclose(far, torch.full((4,), 2 * math.sqrt(k)))
+
+
+# Networks and steps
+
+
+@PANELS
+def test_teachers_are_told_apart_and_hear_the_label(panel: type[nn.Module]) -> None:
+    """Teacher i alone, with its weights, answers as it does among others."""
+    torch.manual_seed(0)
+    many, x = panel(3, SHAPE, CLASSES, 4), torch.rand(3, 5, PIXELS)
+    y = F.one_hot(torch.randint(CLASSES, (3, 5)), CLASSES).float()
+    logits = many(x, y)
+    assert logits.shape == (3, 5)
+    for i in range(3):
+        one = panel(1, SHAPE, CLASSES, 4)
+        with torch.no_grad():
+            for mine, theirs in zip(one.parameters(), many.parameters(), strict=True):
+                mine.copy_(theirs.reshape(3, *mine.shape)[i].reshape(mine.shape) if theirs.shape[0] != 3
+                           else theirs[i : i + 1])  # fmt: skip
+        torch.testing.assert_close(one(x[i : i + 1], y[i : i + 1])[0], logits[i], rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(many(x, y.roll(1, 2)), logits)
+
+
+def test_a_convolutional_teacher_by_hand() -> None:
+    """One teacher, through torch's own layers with its weights."""
+    torch.manual_seed(0)
+    one = Convolutions(1, SHAPE, CLASSES, 3)
+    x, y = torch.rand(1, 2, PIXELS), torch.eye(CLASSES)[None, :2]
+    planes = y[0][:, :, None, None]
+    h = F.leaky_relu(F.conv2d(torch.cat([x[0].view(2, *SHAPE), planes.expand(-1, -1, 16, 16)], 1), one.first,
+                              one.biases[0], 2, 2), 0.2)  # fmt: skip
+    h = F.leaky_relu(F.conv2d(torch.cat([h, planes.expand(-1, -1, 8, 8)], 1), one.second, one.biases[1], 2, 2), 0.2)
+    h = F.leaky_relu(torch.cat([h.flatten(1), y[0]], 1) @ one.third[0] + one.biases[2][0], 0.2)
+    wanted = torch.cat([h, y[0]], 1) @ one.last[0] + one.biases[3][0]
+    torch.testing.assert_close(one(x, y)[0], wanted[:, 0])
+
+
+@contextmanager
+def bright_is_real(played: Training) -> Iterator[None]:
+    """Teachers that like bright images, and do not learn."""
+    with torch.no_grad():
+        for p in played.panel.parameters():
+            p.zero_()
+        played.panel.first += 0.05
+        played.panel.last += 0.1
+    yield
+
+
+@pytest.mark.parametrize("loss", ["square", "entropy"])
+@pytest.mark.parametrize("aggregate", ["sign", "mean"])
+def test_the_generator_follows_the_votes(loss: str, aggregate: str) -> None:
+    given = {"gamma": 0.1, "loss": loss, "aggregate": aggregate, "rate": 0.01}
+    played = training(smoke(teacher="perceptron", generator="mlp", **given))
+    with bright_is_real(played):
+        made, labels = played._generated()
+        x, y = played._shown(made.detach(), labels)
+        x.requires_grad_()
+        (gradients,) = torch.autograd.grad(F.logsigmoid(played.panel(x, y)).sum(), x)
+        assert (gradients > 0).all(), "brighter is more real"
+        for _ in range(10):
+            played.generate()
+        assert played._generated()[0].mean() > made.mean() + 0.03
+
+
+def test_directions_by_hand() -> None:
+    """Three teachers for one image of 256 pixels, k = 98; beta 0.4: two of three are enough, one is not."""
+    played = training(smoke(beta=0.4, batch=1))
+    gradients = torch.zeros(3, 1, PIXELS)
+    gradients[:, 0, :K] = torch.linspace(1, 2, K)
+    gradients[0, 0, 0] = -2.0
+    gradients[1:, 0, 1] *= -1
+    gradients[1, 0, 2] = 0.0
+    gradients[1, 0, 200] = 5.0
+    u = played.directions(gradients)[0]
+    assert u[:4].tolist() == [0, 0, 1, 1] and u[K:].tolist() == [0] * (PIXELS - K)
+    gradients[1, 0, 0] = -3.0
+    assert training(smoke(beta=0.3, batch=1)).directions(gradients)[0, :2].tolist() == [-1, -1]
+
+
+def test_classes_are_learnt_without_noise() -> None:
+    """Each toy class is bright in a corner of its own: generated ones are too, in most."""
+    images, labels = toy_private()
+    method = smoke(teacher="perceptron", generator="mlp", gamma=0.1, loss="entropy", teachers=4, steps=150, batch=16,
+                   width=16, rate=0.005, beta=0, warm=10, teacher_steps=2)  # fmt: skip
+    made = method.synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
+    with torch.no_grad():
+        drawn, told = made.draw(80, torch.Generator().manual_seed(0))
+    corners = F.avg_pool2d(drawn, 8).flatten(1)
+    assert (corners.argmax(1) == told).double().mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("teachers", 0), ("steps", 0), ("sigma", -1.0), ("rate", 0.0), ("aggregate", "median"), ("loss", "hinge"),
+     ("kept", 0.0), ("kept", 1.5), ("beta", -0.1), ("sigma", math.nan), ("width", 3), ("gamma", 0.0), ("clip", 0.0),
+     ("teacher", "tree"), ("generator", "vae"), ("passes", 0)],
+)  # fmt: skip
+def test_bad_values_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} is"):
+        DataLens(**{name: value})
+
+
+def test_more_teachers_than_records_and_other_units_are_refused() -> None:
+    images, labels = toy_private(n=8)
+    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
+        smoke(teachers=9).synthesise(images, labels, toy_teacher(), Budget(1.0), context())
+    with pytest.raises(BenchError, match="--unit query"):
+        smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)

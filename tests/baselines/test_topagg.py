@@ -1,0 +1,166 @@
+"""TopAgg in private training: whose votes are whose, how far a record reaches, what noise there is, what is learnt."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from privately_trained import NO_NOISE, accuracy, convert, empty_batches, is_normal, moved, toy
+from torch import Tensor
+
+from baselines.topagg import TURNED, TopAgg, Votes
+from bench import nets
+from bench.dp_training import dp_sgd
+from bench.dp_training.clipping import ROOM, add_clipped
+from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.noise import Noise
+from bench.testing import CLASSES, SHAPE, toy_private
+
+PARAMETERS = 26_010 - 198
+"""Of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
+
+
+def network() -> nets.Classifier:
+    torch.manual_seed(0)
+    return nets.build("relu-cnn", SHAPE, CLASSES)
+
+
+def votes(model: Any, records: int = 250, **given: Any) -> Votes:
+    made = Votes(TopAgg(**given), model, records, Noise("cpu", 3))
+    made.begin(0)
+    return made
+
+
+def of_each(coding: Votes, gradients: Any, chosen: Tensor) -> Tensor:
+    """(n, d): the votes of these toy records, which come together."""
+    images, labels = toy_private(n=250)
+    coding.of(chosen)
+    return coding.encode(gradients(images[chosen].float() / 255, labels[chosen]))["votes"]
+
+
+@pytest.mark.parametrize("clip", [1e-5, 1e9])
+def test_a_record_reaches_sqrt_k_and_no_other_ones_vote(clip: float) -> None:
+    """The first record goes: all others have other places in the batch, and vote as before with signs of their own."""
+    model = network()
+    gradients = GRADIENTS["opacus"](model, 1)
+    coding = votes(model, clip=clip)
+    whole, without = of_each(coding, gradients, torch.arange(250)), of_each(coding, gradients, torch.arange(1, 250))
+    assert coding.k == round(0.01 * coding.d) == 258 and coding.d == PARAMETERS
+    assert (whole.abs().sum(1) == coding.k).all()
+    turned = (whole[1:] != without).sum(1)
+    assert turned.sum() <= 2, "rounding turns hardly a vote"
+    (group,) = coding.groups()
+    sums = []
+    for rows in (whole, without):
+        total = coding.zeros()
+        add_clipped(total, {"votes": rows}, coding.groups(), len(rows))
+        sums.append(total["votes"])
+    reached = float((sums[0] - sums[1]).norm())
+    assert ROOM * math.sqrt(coding.k) * (1 - 1e-4) <= reached <= group.bound
+
+
+def test_room_is_for_one_vote_that_rounding_turns() -> None:
+    """The worst: where the record votes +1, another one's vote turns from -1 to +1: 3 instead of 1."""
+    coding = votes(network())
+    (group,) = coding.groups()
+    together = torch.ones(coding.k)
+    together[0] = 3.0
+    assert group.bound == pytest.approx(float(together.norm())) and group.share == 1.0 and TURNED == 9 - 1
+    assert group.bound < 1.02 * math.sqrt(coding.k)
+
+
+def test_stochastic_signs_belong_to_the_record() -> None:
+    """In whatever order records come, and in whatever chunks."""
+    model = network()
+    gradients = GRADIENTS["opacus"](model, 1)
+    coding = votes(model, clip=1e9)
+    whole = of_each(coding, gradients, torch.arange(40))
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    mixed = torch.cat([of_each(coding, gradients, part) for part in order.split(17)])
+    assert (mixed != whole[order]).sum() <= 2
+    coding.begin(1)
+    assert (of_each(coding, gradients, torch.arange(40)) != whole).sum() > 100, "new ones in every step"
+
+
+def test_training_tells_the_coding_whose_gradients_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Tensor] = []
+    original, monkey = Votes.of, torch.tensor([3, 5, 11, 40])
+    monkeypatch.setattr(Votes, "of", lambda self, records: (told.append(records), original(self, records))[1])
+    monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: monkey)
+    convert(TopAgg, NO_NOISE, steps=2)
+    assert [part.tolist() for part in told] == [monkey.tolist()] * 2
+
+
+def test_every_coordinate_has_the_noise_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty batch: what is released is N(0, z^2 (k + 8)) over B on all d coordinates, also where nobody votes."""
+    empty_batches(monkeypatch)
+    release = convert(TopAgg, steps=1, batch=8, rate=1.0, aggregate="mean", multiplier=1.5)
+    found = moved(release)
+    k = round(0.01 * len(found))
+    assert len(found) == PARAMETERS and is_normal(found, 1.5 * math.sqrt(k + TURNED) / 8)
+
+
+def test_a_step_by_hand() -> None:
+    """V / B of 0.3, -0.2 and 0.05 with beta 0.1: by gamma down, up, and not at all."""
+    model = network()
+    coding = votes(model, beta=0.1)
+    mean = torch.zeros(coding.d, dtype=torch.float64)
+    mean[:3] = torch.tensor([0.3, -0.2, 0.05])
+    first = next(iter(coding.shapes))
+    steps = coding.decode({"votes": mean})
+    assert steps[first].flatten()[:4].tolist() == [1, -1, 0, 0]
+    assert {name: step.shape for name, step in steps.items()} == coding.shapes
+    raw = votes(model, aggregate="mean").decode({"votes": mean})
+    assert raw[first].flatten()[:4].tolist() == pytest.approx([0.3, -0.2, 0.05, 0])
+
+
+def test_a_step_moves_every_weight_by_gamma_or_not_at_all() -> None:
+    found = moved(convert(TopAgg, NO_NOISE, steps=1, batch=64, rate=0.01, kept=0.05)).abs()
+    still, stepped = found < 1e-7, (found - 0.01).abs() < 1e-7
+    assert (still | stepped).all() and 0.01 < stepped.double().mean() < 0.9
+
+
+def test_claim_and_account_are_one_number() -> None:
+    release = convert(TopAgg, multiplier=2.5, batch=16, steps=50)
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 50 and entry.event == PoissonSampledDpEvent(16 / 64, GaussianDpEvent(2.5))
+    found = account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon
+    assert release.claim is not None and release.claim.epsilon == found and not release.claim.disputed
+
+
+def test_the_epsilon_does_not_depend_on_the_votes() -> None:
+    """The released code's does: it takes the smaller of the Gaussian's cost and a function of the noisy votes."""
+    ledgers = [
+        convert(TopAgg, multiplier=1.5, teacher=of, kept=kept).ledger.to_json()
+        for of, kept in ((toy(64), 0.01), (toy(64), 0.3))
+    ]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
+    release = convert(TopAgg, Budget(3.0), batch=64)
+    assert release.claim is not None and 0.97 * 3.0 < release.claim.epsilon <= 3.0
+    free = convert(TopAgg, NO_NOISE)
+    assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+@pytest.mark.parametrize(("aggregate", "rate"), [("sign", 0.003), ("mean", 0.03)])
+def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(aggregate: str, rate: float) -> None:
+    given = {"steps": 25, "batch": 40, "rate": rate, "aggregate": aggregate}
+    assert accuracy(convert(TopAgg, NO_NOISE, toy(80), **given)) > 0.9
+    assert accuracy(convert(TopAgg, teacher=toy(80), multiplier=300, **given)) < 0.7
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kept": 0.0}, {"kept": 1.1}, {"beta": -0.1}, {"aggregate": "median"}, {"clip": 0.0}, {"kept": math.nan},
+     {"rate": -1.0}, {"momentum": 1.0}],
+)  # fmt: skip
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        TopAgg(**wrong)
