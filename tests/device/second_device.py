@@ -1,9 +1,9 @@
 """A second device for tests, made of CPU tensors: it refuses mixed arguments and counts what a GPU would wait for.
 
 A tensor on the device is a `DeviceTensor`, a wrapper around a CPU tensor that nobody else sees; torch takes its device
-for `standin:0`. `SecondDevice` is the dispatch mode under which operators are carried out: on the hidden CPU tensors, if
-all tensors with a shape are on the device. As on CUDA, a tensor without dimensions may come from the CPU, an index may
-too, and a generator has to be of the device on which numbers are drawn.
+for `standin:0`. `SecondDevice` is the dispatch mode under which operators are carried out: on the hidden CPU tensors,
+if all tensors with a shape are on the device. As on CUDA, a tensor without dimensions may come from the CPU, an index
+may too, and a generator has to be of the device on which numbers are drawn.
 """
 
 from __future__ import annotations

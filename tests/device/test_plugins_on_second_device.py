@@ -32,12 +32,7 @@ LOOPS = {
     "bench/nets/generators.py": "attacks/dafl.py averages the statistics of batch normalisation, once, before it draws",
 }
 """Files whose lines wait more often, and why they may."""
-FAST = [
-    ("dpsd", None, "fp32"),
-    ("dp-sgd", None, "bf16"),
-    ("dp-merf", "gan-leaks", "fp32"),
-    ("no-defence", "gmi", "fp32"),
-]
+FAST = [("dp-sgd", None, "bf16"), ("dp-merf", "gan-leaks", "fp32")]
 EVERY = [(method, None, "fp32") for method in registry.entries("method")]
 EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
 EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
