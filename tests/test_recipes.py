@@ -28,7 +28,7 @@ NAMES = {
 }
 ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6"}
 LATER = {
-    "g-pate", "datalens", "dpgen", "topagg", "geddp", "dgd-acgan", "dgd-wgan", "dgd-infogan",
+    "g-pate", "datalens", "topagg", "dgd-acgan", "dgd-wgan", "dgd-infogan",
 }  # fmt: skip
 """Methods of the papers that the bench may not have yet; any other unknown name is a slip."""
 DATASETS = {

@@ -81,6 +81,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("rgp", {"batch": 20, "carriers": "left", "head_scale": 1.0}),
     ("spectral-dp", {"batch": 20}),
     ("spectral-dp", {"batch": 20, "ratio": 1.0, "block": 1}),
+    ("geddp", {"batch": 20}),
+    ("geddp", {"batch": 20, "clip": 1e-3, "block": 8, "denoise": "blocks"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -134,7 +136,7 @@ SEARCHES: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; the ledger has Gaussians above what is no Gaussian."""
 
-PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing"}
+PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing", "dpgen"}
 """They train on private records and have no account."""
 
 
