@@ -99,7 +99,7 @@ class Dpgen(PrivateGenerator):
         Departure(
             what="levels fall from 3 to 0.2, and a step at the last one is 0.3 of its variance",
             why="232 levels from 50 to 0.01 are too many network calls on two cores; 10 lie further apart, and need "
-            "such long steps to forget the level before; dense layers learn nothing of noise below 0.1; found on toy images",
+            "such long steps to forget the level before; dense layers learn nothing of noise below 0.1; on toy images",
             sets={"most": 3.0, "least": 0.2, "step": 0.012},
         ),
         Departure(
