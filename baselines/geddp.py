@@ -70,7 +70,15 @@ class Geddp(PrivateTraining):
         "smoke": SMOKE,
         "quick": {"batch": 128, "steps": 150, "network": "relu-cnn"},
     }
-    departures: ClassVar[tuple[Departure, ...]] = ()
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="nothing is denoised",
+            why="a step's mean is mostly noise, so that next to nothing of it is left where each step is shrunk alone; "
+            "momentum would have averaged the noise away. Tried with gradients that were not encoded, on 438 training "
+            "images of digits that were held out, one run each: 11 % against 84 % (150 steps, epsilon 10)",
+            sets={"denoise": "off"},
+        ),
+    )
 
     batch: Size[int] = 256
     """B = qN, records expected in a batch."""
