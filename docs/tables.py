@@ -86,7 +86,7 @@ LINES = (
         Line(name, name)
         for name in ("ts-adp", "dp-sgd", "gm-dp", "zcdp", "dp-teacher", "dp-merf", "p3gm", "psg", "dp-gan")
     ),
-    *(Line(name, name) for name in ("rgp", "dp-blsgd", "spectral-dp", "topagg")),
+    *(Line(name, name) for name in ("rgp", "dp-blsgd", "spectral-dp", "topagg", "geddp", "dpgen")),
     Line("dp-sinkhorn", "dp-sinkhorn"),
     *(
         Line(f"{name}, `--account accounted`", name, given(**SOUND))

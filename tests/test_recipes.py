@@ -28,7 +28,7 @@ NAMES = {
 }
 ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6"}
 LATER = {
-    "dpgen", "geddp", "dgd-acgan", "dgd-wgan", "dgd-infogan",
+    "dgd-acgan", "dgd-wgan", "dgd-infogan",
 }  # fmt: skip
 """Methods of the papers that the bench may not have yet; any other unknown name is a slip."""
 DATASETS = {

@@ -42,6 +42,7 @@ WITHHELD = {
     "share": "in no event; a setting",
     "resampling": "in no event by itself; the response's epsilon is, of which it is made",
     "search_epsilon": "in no event by itself; the Gaussian above it is",
+    "response_epsilon": "in no event: the response protects nothing",
     "clusters": "in no event; a function of the images, which label privacy leaves unprotected",
 }
 """What shipped methods solve for besides, and why it stays in the laboratory."""

@@ -53,10 +53,8 @@ class DatasetContract:
 
     def test_its_prior_draws_images_of_its_shape(self) -> None:
         shape = data.load(self.name, self.root).shape
-        assert priors.for_dataset(priors.AUTO, data.slug(self.name)).draw(2, shape, torch.Generator()).shape == (
-            2,
-            *shape,
-        )
+        prior = priors.for_dataset(priors.AUTO, data.slug(self.name))
+        assert prior.draw(2, shape, torch.Generator()).shape == (2, *shape)
 
 
 class NetworkContract:

@@ -83,6 +83,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("spectral-dp", {"batch": 20, "ratio": 1.0, "block": 1}),
     ("topagg", {"batch": 20}),
     ("topagg", {"batch": 20, "clip": 1e9, "aggregate": "mean", "kept": 0.2}),
+    ("geddp", {"batch": 20}),
+    ("geddp", {"batch": 20, "clip": 1e-3, "block": 8, "denoise": "blocks"}),
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
@@ -141,7 +143,7 @@ SEARCHES: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; the ledger has Gaussians above what is no Gaussian."""
 
-PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing"}
+PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing", "dpgen"}
 """They train on private records and have no account."""
 
 

@@ -1,0 +1,185 @@
+"""GEDDP: DP-SGD on gradients that are replaced by code vectors, whose noisy mean is denoised; reconstructed.
+
+Reference: Nasr, Shokri, Houmansadr, "Improving Deep Learning with Differential Privacy using Gradient Encoding and
+Denoising", arXiv 2007.11524. Reconstructed from its abstract and from the options that the authors' code names; the
+codebook file of that code is not to be had, and constants and the order of things are ours. The p parameters lie in
+m = p / b blocks of b. Every step:
+
+1. g_i, the gradient of record i of a Poisson sample, clipped to C over all parameters.
+2. Encoding: in each block j the direction u of M random ones on the sphere with the largest |<g_ij, u>|, and the whole
+   multiple of Delta = C / (quant sqrt(m)) that is next to <g_ij, u> towards zero:
+   c_ij = Delta trunc(<g_ij, u> / Delta) u. There are finitely many c_i, and |c_i| <= |g_i| <= C.
+3. c = (sum_i c_i + N(0, sigma^2 C^2)) / (qN), on every coordinate.
+4. Denoising: tau = sigma C / (qN) is the deviation of a coordinate's noise, so that a part v of d coordinates has
+   d tau^2 of noise in |v|^2; v <- v max(0, 1 - d tau^2 / |v|^2), for every layer's weight and bias, or every block.
+5. A step of SGD with momentum along c.
+
+Privacy. For one added or removed record. The codebook is drawn without data; c_i is a function of record i and of
+released weights, no longer than C. So a step is a sampled Gaussian of multiplier sigma, as of `dp-sgd`, and 4 is
+post-processing, as tau is public. Claim and account are the same number. The number of records is public, and choosing
+hyper-parameters is in no epsilon.
+
+A code jumps where two directions are equally near, and a network's kernels round a record's gradient by its place among
+the others that are computed with it. A record that leaves a batch would move the others' codes by whole directions, so
+every gradient is computed alone: the codes of the others do not move at all.
+
+Differs from the paper:
+- The steps above are ours. The authors' options name Student-t noise of 9 degrees of freedom and scale 1, whose
+  privacy they compute numerically over pairs of codes. Independent Student-t coordinates are not the same in all
+  directions, so that this needs the worst pair of a codebook that is not to be had; noise here is Gaussian, and
+  `multiplier` is the deviation of theirs, (9 / 7)^(1/2). Their epsilon cannot be evaluated, and none is claimed.
+- Published are 96 % on MNIST at 2.5 (their code) or 96.1 % at 3.2 (abstract), and 55 % on CIFAR-10 at 3.6.
+- Their error correction carries what a code leaves out to a record's next code. A step would then depend on records
+  outside of its sample, which no sampled Gaussian covers: there is none here.
+- Their `distance multiplier` and `distance threshold`, of denoising, are explained nowhere. 4 is the positive-part
+  estimator of James and Stein.
+- The networks are those of `dp-sgd`; batches are Poisson samples, accounted by privacy loss distributions. Clipping
+  norm, batches, passes (100 over 60,000 records) and `quant` have the authors' values; the others are ours, chosen
+  without a search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench import validate
+from bench.api import Context, Release, Teacher
+from bench.config import Departure, Size
+from bench.dp_training.clipping import ROOM, ClippingGroup
+from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.records import private_records
+from bench.privacy import Budget
+from bench.privacy.mechanisms import clip_rows
+
+
+@dataclass(frozen=True)
+class Geddp(PrivateTraining):
+    """DP-SGD on encoded gradients, whose noisy mean is denoised; the trained network is released."""
+
+    version: ClassVar[int] = 1
+    reference: ClassVar[str] = "Nasr, Shokri and Houmansadr, arXiv 2007.11524; reconstructed from its abstract"
+    source: ClassVar[str] = "GEDDP (Nasr et al. 2020, reconstructed)"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE,
+        "quick": {"batch": 128, "steps": 150, "network": "relu-cnn"},
+    }
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="nothing is denoised",
+            why="a step's mean is mostly noise, so that next to nothing of it is left where each step is shrunk alone; "
+            "momentum would have averaged the noise away. Tried with gradients that were not encoded, on 438 training "
+            "images of digits that were held out, one run each: 11 % against 84 % (150 steps, epsilon 10)",
+            sets={"denoise": "off"},
+        ),
+    )
+
+    batch: Size[int] = 256
+    """B = qN, records expected in a batch."""
+    steps: Size[int] = 23_437
+    """T; 23,437 are 100 passes over 60,000 records. Solved from the budget with --solve steps."""
+    multiplier: float = 1.134
+    """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
+    clip: float = 1.0
+    """C, the clipping norm of one record's gradient, before it is encoded."""
+    rate: float = 0.1
+    """eta, learning rate of SGD."""
+    block: int = 4
+    """b, numbers that are encoded together."""
+    codes: int = 64
+    """M, directions in the codebook; each stands for its opposite too."""
+    quant: float = 4.0
+    """A code's lengths are multiples of C / (quant sqrt(m))."""
+    denoise: Literal["layers", "blocks", "off"] = "layers"
+    """What is shrunk by its share of noise: the weights and biases of layers, blocks of b, or nothing."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.at_least(self, 1, "block", "codes")
+        validate.positive(self, "quant")
+
+    def settings(self, dataset: str) -> DpSgdSettings:
+        """As of `dp-sgd`, one record's gradient at a time."""
+        return replace(super().settings(dataset), chunk=1)
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""
+        private, name = private_records(teacher), self._name(teacher.shape, student)
+        network, settings = self._network(name, teacher), self.settings(teacher.dataset)
+        parameters = self._calibrate(settings, len(private[0]), budget)
+        noise = parameters.multiplier * self.clip / (parameters.sampling * len(private[0]))
+        codebook = directions(self.codes, self.block, ctx.generator("codebook"))
+        coding = Codes(self, network, codebook, noise)
+        train(network, name, private, settings, parameters, ctx, "private training", lambda *_: coding)
+        claim = self._claim(parameters, budget.delta)
+        return Release(network, name, parameters.ledger(), claim, solved=parameters.solved())
+
+
+def directions(codes: int, block: int, rng: torch.Generator) -> Tensor:
+    """(M, b) float32 of norm 1, even on the sphere."""
+    drawn = torch.randn(codes, block, generator=rng, device=rng.device)
+    return drawn / drawn.norm(dim=1, keepdim=True)
+
+
+class Codes:
+    """A `Coding` into code vectors: steps 1, 2 and 4.
+
+    Args:
+        codebook: (M, b), rows of norm 1; public.
+        noise: tau, deviation of the noise on each coordinate of the mean.
+    """
+
+    def __init__(self, by: Geddp, model: nn.Module, codebook: Tensor, noise: float) -> None:
+        self.by, self.codebook, self.noise = by, codebook, noise
+        self.shapes = {name: w.shape for name, w in model.named_parameters()}
+        self.sizes = [shape.numel() for shape in self.shapes.values()]
+        self.blocks = -(-sum(self.sizes) // by.block)
+        self.step = by.clip / (by.quant * math.sqrt(self.blocks))
+
+    def begin(self, step: int) -> None:
+        """Nothing changes."""
+
+    def groups(self) -> list[ClippingGroup]:
+        """3: sigma C on all of a code."""
+        return [ClippingGroup(("code",), self.by.clip, 1.0)]
+
+    def zeros(self) -> dict[str, Tensor]:
+        """m b numbers."""
+        return {"code": torch.zeros(self.blocks * self.by.block, dtype=torch.float64, device=self.codebook.device)}
+
+    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """1, 2: a row's code depends on nothing else, to the last bit, if it is the only row."""
+        rows = torch.cat([gradients[name].flatten(1) for name in self.shapes], 1)
+        rows = clip_rows(rows, ROOM * self.by.clip)  # 1; rows with NaN become zero
+        padded = F.pad(rows, (0, self.blocks * self.by.block - rows.shape[1]))
+        return {"code": self.code(padded.view(-1, self.by.block)).view_as(padded).double()}
+
+    def code(self, parts: Tensor) -> Tensor:
+        """2: (blocks, b) to the code of each block."""
+        along = parts @ self.codebook.T
+        nearest = along.abs().argmax(1)
+        lengths = self.step * (along.gather(1, nearest[:, None]) / self.step).trunc()
+        return lengths * self.codebook[nearest]
+
+    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """4, in the shapes of the parameters."""
+        flat = mean["code"]
+        if self.by.denoise == "blocks":
+            flat = shrunk(flat.view(self.blocks, self.by.block), self.noise).flatten()
+        parts = list(flat[: sum(self.sizes)].split(self.sizes))
+        if self.by.denoise == "layers":
+            parts = [shrunk(part[None], self.noise)[0] for part in parts]
+        return {name: part.view(self.shapes[name]) for name, part in zip(self.shapes, parts, strict=True)}
+
+
+def shrunk(rows: Tensor, noise: float) -> Tensor:
+    """(n, d): v max(0, 1 - d noise^2 / |v|^2) of each row v; without noise, the rows."""
+    energy = rows.square().sum(1, keepdim=True)
+    share = rows.shape[1] * noise**2 / energy.clamp_min(torch.finfo(rows.dtype).tiny)
+    return rows * (1 - share).clamp_min(0)

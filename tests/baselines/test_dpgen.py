@@ -1,0 +1,257 @@
+"""DPGEN: pairs and levels by hand, the response's probabilities, and the ways in which private records get out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting import NonPrivateDpEvent
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines.dpgen.dpgen import Dpgen, Pairs, respond, responses, score_loss, wide_enough
+from baselines.dpgen.score_network import DenseScore, InstanceNormPlus, RefineScore, langevin, noise_levels
+from bench.api import Teacher
+from bench.config import configure
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.audit import audit
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+FREE = Budget(None, solve="none")
+
+
+class Quarters(nn.Module):
+    """An unprotected classifier of the toy records: the brightest quarter is the class."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.avg_pool2d(x, 8).flatten(1)
+
+
+def toy(n: int = 80, seed: int = 0) -> Teacher:
+    return Teacher(Quarters(), "datalens", SHAPE, CLASSES, "toy", toy_private(seed, n))
+
+
+def smoke(**given: Any) -> Dpgen:
+    return configure(Dpgen, "smoke", {name: str(value) for name, value in given.items()}, "method")
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pairs(images: Tensor, epsilon: float, seed: int = 0, **given: Any) -> Pairs:
+    made = smoke(**given)
+    return made.pairs(images, epsilon, made.noise_levels(images.device), rng(seed), rng(seed + 1))
+
+
+# The algorithm by hand
+
+
+def test_levels_by_hand() -> None:
+    torch.testing.assert_close(noise_levels(8.0, 1.0, 4), torch.tensor([8.0, 4.0, 2.0, 1.0]))
+    assert noise_levels(8.0, 1.0, 1).tolist() == [1.0]
+    published = noise_levels(50.0, 0.01, 232)
+    assert published[0] == 50 and float(published[-1]) == pytest.approx(0.01)
+
+
+def test_an_answer_that_is_far_away_gets_a_larger_level() -> None:
+    """Levels 8, 4, 2, 1 reach 40, 20, 10, 5: at 5 the level drawn stays, at 6 it is 2 or more, at 99 the largest."""
+    levels = torch.tensor([8.0, 4.0, 2.0, 1.0])
+    drawn, distance = torch.tensor([3, 3, 3, 0, 1, 3, 2]), torch.tensor([5.0, 6.0, 21.0, 0.1, 6.0, 99.0, 11.0])
+    assert wide_enough(levels, drawn, distance).tolist() == [3, 2, 0, 0, 1, 0, 1]
+
+
+def test_the_loss_by_hand() -> None:
+    """sigma = 2, x~ = 1, x_r = 5, s = 3: (2 * 3 - 4 / 2)^2 / 2 = 8; at s = 4 / 4 it is 0."""
+    noisy, answers, sigma = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 5.0), torch.tensor([2.0])
+    assert float(score_loss(torch.full((1, 1, 1, 1), 3.0), noisy, answers, sigma)) == 8
+    assert float(score_loss(torch.ones(1, 1, 1, 1), noisy, answers, sigma)) == 0
+
+
+def test_langevin_dynamics_by_hand_and_in_distribution() -> None:
+    """Of N(2, 1/4) the score is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        return (2 - x) / (0.25 + sigma[:, None, None, None].square())
+
+    one = langevin(lambda x, sigma: 2 - x, torch.zeros(1, 1, 1, 1), torch.tensor([0.5]), 1, 1e-12, rng())
+    assert float(one) == pytest.approx(0.25 * 2, abs=1e-4), "the last step goes sigma^2 s(x) from 0"
+    levels = noise_levels(10.0, 0.05, 16)
+    found = langevin(score, torch.zeros(4000, 1, 1, 1), levels, 60, 0.0004, rng()).flatten()
+    assert float(found.mean()) == pytest.approx(2, abs=0.05) and 0.44 < float(found.std()) < 0.56
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.2, -0.2])
+def test_responses_have_the_probabilities_that_are_claimed(wrong: float) -> None:
+    """e^epsilon / (e^epsilon + k - 1) for the true one and the rest evenly; 0.2 more or less is found."""
+    n, k, epsilon = 40_000, 8, 1.5
+    answer = respond(torch.full((n,), 5), k, epsilon, rng())
+    kept = math.exp(epsilon + wrong) / (math.exp(epsilon + wrong) + k - 1)
+    expected = [(kept if i == 5 else (1 - kept) / (k - 1)) * n for i in range(k)]
+    fits = float(stats.chisquare(answer.bincount(minlength=k).numpy(), expected).pvalue) > 0.005
+    assert fits == (wrong == 0)
+
+
+def test_pairs_are_what_the_algorithm_says() -> None:
+    x, levels = torch.rand(40, 1, 4, 4, generator=rng(7)), torch.tensor([2.0, 0.5])
+    made = responses(x, 20, math.inf, levels, rng(), rng(1))
+    assert made.chosen.tolist() == list(range(20)) and torch.equal(made.answers, x[:20])
+    z = ((made.noisy - x[:20]) / made.sigma[:, None, None, None]).flatten()
+    assert (
+        float(stats.kstest(z.numpy(), "norm").pvalue) > 0.005
+        and float(stats.kstest((2 * z).numpy(), "norm").pvalue) < 1e-3
+    )
+    assert set(made.sigma.tolist()) == {2.0, 0.5}
+    without = responses(x, 20, 0.0, levels, rng(), rng(1))
+    assert (without.chosen == torch.arange(20)).sum() < 5, "epsilon 0 answers with any of the forty"
+
+
+def test_the_buffer_is_full_and_images_are_mirrored_if_asked() -> None:
+    images, _ = toy_private(n=30)
+    made = pairs(images, math.inf, buffer=64, mirrored=False)
+    assert len(made.sigma) == 64 and made.noisy.shape == (64, *SHAPE)
+    assert torch.equal(made.answers, images[made.chosen].float() / 255)
+    mirrored = pairs(images, math.inf, buffer=64, mirrored=True)
+    own = images[mirrored.chosen].float() / 255
+    turned = [torch.equal(a, b.flip(2)) and not torch.equal(a, b) for a, b in zip(mirrored.answers, own, strict=True)]
+    assert 15 < sum(turned) < 50
+
+
+@pytest.mark.parametrize("network", [RefineScore, DenseScore])
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 7, 10)])
+def test_networks_make_scores(network: Any, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    made, x = network(shape, 8), torch.rand(3, *shape)
+    found = made(x, torch.tensor([0.1, 1.0, 10.0]))
+    assert found.shape == x.shape and bool(found.isfinite().all())
+    torch.testing.assert_close(made(x[1:2], torch.tensor([1.0])), found[1:2], msg="images do not mix")
+
+
+def test_instance_norm_plus_by_hand() -> None:
+    """Channel means 1 and 3 lie -1 and 1 deviations from their mean; that is added to the normalised -1 and 1."""
+    x = torch.tensor([[[[0.0, 2.0]], [[2.0, 4.0]]]])
+    expected = torch.tensor([[[[-2.0, 0.0]], [[0.0, 2.0]]]])
+    torch.testing.assert_close(InstanceNormPlus(2)(x), expected, atol=1e-3, rtol=0)
+
+
+# What is wrong with it
+
+
+def test_records_themselves_are_in_the_buffer_and_without_one_it_is_not() -> None:
+    """The alphabet of the response is the private records: a neighbour has probability 0 of this answer."""
+    images, _ = toy_private(n=30)
+    record = images[4].float() / 255
+    seen = (pairs(given, 1.0, buffer=400, mirrored=False).answers for given in (images, images[torch.arange(30) != 4]))
+    with_it, without_it = (int((found == record).flatten(1).all(1).sum()) for found in seen)
+    assert with_it > 0 and without_it == 0
+
+
+def test_what_is_asked_about_is_trained_on_nearly_as_it_is() -> None:
+    """At epsilon 0 an answer says nothing of the record; x~ at a level of 0.01 is it, to a hundredth."""
+    images, _ = toy_private(n=30)
+    x = images.float() / 255
+    made = responses(x, 20, 0.0, torch.tensor([0.01]), rng(), rng(1))
+    assert float((made.noisy - x[:20]).abs().max()) < 0.06
+    nearest = torch.cdist(made.noisy.flatten(1), x.flatten(1)).argmin(1)
+    assert nearest.tolist() == list(range(20))
+
+
+def test_a_record_is_asked_about_many_times_and_the_claim_is_the_same() -> None:
+    images, _ = toy_private(n=30)
+    many = pairs(images, 3.0, buffer=900)
+    assert int(many.chosen.bincount(minlength=30).min()) > 10
+    for buffer in (16, 900):
+        claim = smoke(buffer=buffer).synthesise(*toy_private(n=30), toy(), Budget(3.0), context()).claim
+        assert claim.epsilon == 3.0 and claim.disputed == "answers-are-the-records"
+
+
+def test_nothing_is_proved() -> None:
+    release = smoke().convert(toy(), "datalens", Budget(1.0), context())
+    entries = release.ledger.entries(Unit.EXAMPLE)
+    assert [entry.event for entry in entries] == [NonPrivateDpEvent()] * 2
+    assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 5.0])
+def test_the_audit_refutes_the_claim(epsilon: float) -> None:
+    found = audit(Dpgen(candidates=16, queries=8).game(Budget(epsilon), "digits", 10), plays=20_000)
+    assert found.verdict == "refuted" and found.lower_bound > epsilon + 1
+
+
+def test_the_labels_are_the_unprotected_classifiers() -> None:
+    made = smoke().synthesise(*toy_private(n=30), toy(), Budget(1.0), context())
+    images, labels = made.draw(40, rng())
+    assert torch.equal(labels, Quarters()(images).argmax(1)) and float(images.min()) >= 0 and float(images.max()) <= 1
+
+
+# What is learnt, and what is refused
+
+
+def nearest(method: Dpgen, n: int = 60) -> float:
+    """Mean distance per pixel of drawn images to the nearest private one."""
+    torch.manual_seed(0)
+    private = toy(n)
+    assert private.private is not None
+    made = method.synthesise(*private.private, private, Budget(math.inf), context())
+    drawn, _ = made.draw(50, rng())
+    real = private.private[0].float().flatten(1) / 255
+    return float(torch.cdist(drawn.flatten(1), real).amin(1).mean()) / math.sqrt(real.shape[1])
+
+
+def test_images_like_the_private_ones_are_learnt_without_noise_on_answers() -> None:
+    trained = smoke(steps=400, width=128, levels=10, batch=64, buffer=1000, average=0.98)
+    assert nearest(trained) < 0.12 < 0.2 < nearest(replace(trained, steps=1))
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (Budget(1.0, solve="steps"), "--solve sigma"),
+        (Budget(1.0, unit=Unit.LABEL), "example"),
+        (Budget(1.0, account="accounted"), "--account claimed"),
+        (Budget(40.0), "once in 2"),
+    ],
+)
+def test_budgets_that_mean_nothing_here_are_refused_in_one_line(budget: Budget, says: str) -> None:
+    with pytest.raises(BenchError, match=says) as caught:
+        Dpgen().check(budget, "digits", 10)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_budget_is_the_epsilon_of_a_response() -> None:
+    assert Dpgen().epsilon(Budget(2.0)) == 2.0 and Dpgen(response=3.0).epsilon(FREE) == 3.0
+    assert Dpgen(response=3.0).epsilon(Budget(2.0, solve="none")) == 3.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"candidates": 1},
+        {"queries": 0},
+        {"queries": 300},
+        {"response": -1.0},
+        {"buffer": 0},
+        {"levels": 0},
+        {"most": 0.001},
+        {"least": 0.0},
+        {"average": 1.0},
+        {"rate": 0.0},
+        {"step": 0.0},
+        {"each": 0},
+        {"samples": 0},
+    ],
+)
+def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Dpgen(**wrong)
+
+
+def test_the_released_codes_settings() -> None:
+    made = configure(Dpgen, "paper", {}, "method", "printed")
+    assert (made.levels, made.most, made.least, made.each, made.step) == (232, 50.0, 0.01, 5, 6.2e-6)
+    assert (made.candidates, made.queries, made.buffer, made.batch, made.average) == (256, 128, 60_000, 128, 0.999)
