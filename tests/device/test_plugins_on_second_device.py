@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     reason="this release of torch has no devices in Python",
 )
 FEW = 100
-"""Waits at one line that are too few to look for a loop: weights are written tensor by tensor, a model is asked once."""
+"""Waits at one line that are too few for a loop: weights are written tensor by tensor, every model is asked once."""
 LOOPS = {
     "bench/nets/generators.py": "attacks/dafl.py averages the statistics of batch normalisation, once, before it draws",
     "attacks/rmia.py": "one number is chosen by the areas under curves of the references, once",
