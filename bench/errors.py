@@ -1,8 +1,9 @@
-"""The two kinds of trouble: what the user can mend, and what a run could not do. Imports nothing."""
+"""The two kinds of trouble: what the user can mend, and what a run could not do. Imports no library."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -12,6 +13,13 @@ class BenchError(Exception):
 
 class RunFailed(Exception):
     """A run could not be completed; its record says why. The command exits with status 1."""
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether something could not be written since there was no room; safetensors says so in words alone."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return type(error).__name__ == "SafetensorError" and f"os error {errno.ENOSPC}" in str(error)
 
 
 def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> BenchError:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from bench import __version__
 from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, sweep, verify
-from bench.errors import BenchError, RunFailed
+from bench.errors import BenchError, RunFailed, disk_is_full
 
 COMMANDS: dict[str, Any] = {
     "run": run,
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Any] = {
     "verify": verify,
     "doctor": doctor,
 }
+FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
 
 
@@ -69,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("bench: error", error, debug, 2)
     except RunFailed as error:
         return _complain("bench: failed", error, debug, 1)
+    except Exception as error:
+        if not disk_is_full(error):
+            raise
+        return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
     except KeyboardInterrupt:
         print("\nbench: interrupted; finished steps are kept, run the same command to go on", file=sys.stderr)
         return 130

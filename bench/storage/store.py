@@ -23,7 +23,7 @@ from typing import Any
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from safetensors.torch import load_file, save_file
 
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_is_full
 from bench.storage.atomic_write import write_through
 from bench.storage.specs import canonical, digest
 
@@ -69,6 +69,8 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
+            if disk_is_full(error):
+                raise
             raise BenchError(
                 f"--out {root}: cannot write there ({error.strerror}); give a directory you may write to"
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -122,3 +123,21 @@ def test_a_folder_without_images(
     assert main([*RUN, "--dataset", "imagefolder:set"]) == 2
     said = capsys.readouterr().err
     assert len(said.strip().splitlines()) == 1, said
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_line_and_keeps_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, "no room")
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("bench.pipeline.release_step.save_network", full)
+        status, said = main(RUN), capsys.readouterr().err.strip().splitlines()
+    assert status == 1 and "the disk is full" in said[-1] and "Traceback" not in "".join(said)
+    assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob(".making-*"))
+    (kept,) = tmp_path.glob("runs/steps/teacher/*/step.json")
+    written = kept.stat().st_mtime_ns
+    assert main(RUN) == 0 and kept.stat().st_mtime_ns == written
