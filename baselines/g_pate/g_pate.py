@@ -57,7 +57,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from baselines.g_pate.aggregation import Aggregator, Reading, projections
+from baselines.g_pate.aggregation import ORDERS, Aggregator, Reading, projections
 from baselines.g_pate.discriminators import Discriminators
 from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher
@@ -65,7 +65,7 @@ from bench.config import Departure, Size
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
 from bench.distillation.pate import DIAGNOSTIC
-from bench.distillation.vote_bounds import gaussian_claim
+from bench.distillation.vote_bounds import epsilon_of
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,
@@ -85,20 +85,18 @@ from bench.privacy.audit import DistinguishingGame
 SOURCE = "G-PATE (Long et al. 2021), Renyi account of Confident GNMax, data-independent"
 BETA = 0.5
 """beta_1 of every Adam."""
-MOST_TEACHERS, RECORDS = 2000, 5
-"""Of `teachers 0`: at most so many, and records of each."""
 
 
 @dataclass(frozen=True)
 class GPate(PrivateGenerator):
     """Noisy votes on projected gradients; the defaults are the released code's for MNIST at epsilon 10."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "width": 4, "critic_width": 4, "latent": 8},
         "quick": QUICK
-        | {"teachers": 0, "steps": 120, "teacher_steps": 2, "batch": 16, "latent": 16, "critic_width": 8},
+        | {"teachers": 40, "steps": 250, "teacher_steps": 2, "batch": 20, "latent": 16, "critic_width": 32},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
@@ -128,7 +126,7 @@ class GPate(PrivateGenerator):
     )
 
     teachers: Size[int] = 2000
-    """N, discriminators on disjoint parts; 0 = one for every 5 private records, at most 2000."""
+    """N, discriminators on disjoint parts of the private records; public, and so never a function of how many are."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 1
@@ -173,9 +171,9 @@ class GPate(PrivateGenerator):
         validate.one_of(self, "target_estimator", "argmax", "mean")
         validate.one_of(self, "network", "dcgan", "mlp")
         validate.one_of(self, "start", "own", "shared")
-        validate.at_least(self, 1, "steps", "teacher_steps", "batch", "projected", "latent")
+        validate.at_least(self, 1, "teachers", "steps", "teacher_steps", "batch", "projected", "latent")
         validate.at_least(self, 2, "bins", "width", "critic_width")
-        validate.at_least(self, 0, "teachers", "threshold", "scale", "answers")
+        validate.at_least(self, 0, "threshold", "scale", "answers")
         validate.positive(self, "clip", "threshold_noise", "teacher_rate", "rate", "answers")
         validate.between(self, 0, 1, "answers")
         for name in ("width", "critic_width"):
@@ -189,7 +187,7 @@ class GPate(PrivateGenerator):
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise and no number of steps meets, before anything is trained."""
         super().check(budget, dataset, classes)
-        self.calibrate(budget, self.teachers or MOST_TEACHERS)
+        self.calibrate(budget, self.teachers)
 
     def calibrate(self, budget: Budget, teachers: int) -> VotePlan:
         """All votes of a run, whole steps of them, and their noise, within the budget."""
@@ -216,31 +214,30 @@ class GPate(PrivateGenerator):
         return account(plan.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
     def formula(self, plan: VotePlan, delta: float) -> float:
-        """alpha / sigma_2^2 an answer and alpha / (2 sigma_1^2) a threshold, at the best alpha, whatever the votes."""
+        """alpha / sigma_2^2 an answer and alpha / (2 sigma_1^2) a threshold, at the code's best alpha, by no votes."""
         at = plan.aggregation
         if at.scale == 0:
             return math.inf
-        threshold = plan.candidates / at.threshold_scale**2 if at.threshold > 0 else 0.0
-        return gaussian_claim(plan.queries * 2 / at.scale**2 + threshold, delta)
+        threshold = plan.candidates / (2 * at.threshold_scale**2) if at.threshold > 0 else 0.0
+        return epsilon_of((plan.queries / at.scale**2 + threshold) * ORDERS, ORDERS, delta)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one coordinate, with and without one teacher's change of mind: what an audit plays."""
-        plan = self.calibrate(budget, self.teachers or MOST_TEACHERS)
+        plan = self.calibrate(budget, self.teachers)
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 6."""
-        count = self.teachers or min(MOST_TEACHERS, max(1, len(images) // RECORDS))
-        if count > len(images):
-            raise BenchError(f"{count} teachers for {len(images)} private records; lower --method.teachers")
-        plan = self.calibrate(budget, count)
+        if self.teachers > len(images):
+            raise BenchError(f"{self.teachers} teachers for {len(images)} private records; lower --method.teachers")
+        plan = self.calibrate(budget, self.teachers)
         # 1: disjoint parts of the private records
         salt = ctx.generator("parts").initial_seed() % 2**32
-        batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), count, salt))
+        batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), self.teachers, salt))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ctx.generator("networks").initial_seed())
             source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
-            critics = [self.critic(teacher.shape, teacher.classes) for _ in range(count)]
+            critics = self.critics(teacher.shape, teacher.classes, self.teachers)
         training = Training(self, plan, batches, ctx.prepared(source.generator), source.latents, critics, ctx)
         steps = plan.candidates // (self.projected * self.batch)
         with ctx.track("G-PATE", steps) as advance:
@@ -272,6 +269,12 @@ class GPate(PrivateGenerator):
         """One fresh teacher."""
         return (DcganCritic if self.network == "dcgan" else MlpCritic)(shape, classes, self.critic_width)
 
+    def critics(self, shape: tuple[int, int, int], classes: int, count: int) -> list[nn.Module]:
+        """What the teachers begin as: fresh ones, or one and the same for all of them."""
+        if self.start == "shared":
+            return [self.critic(shape, classes)] * count
+        return [self.critic(shape, classes) for _ in range(count)]
+
 
 class Training:
     """Generator and teachers in training.
@@ -280,7 +283,7 @@ class Training:
         plan: the votes of the whole run.
         batches: the private records by teacher.
         latents: z of G.
-        critics: fresh teachers, as many as the plan has.
+        critics: what the teachers begin as, as many as the plan has; left as they are.
     """
 
     def __init__(
@@ -295,8 +298,7 @@ class Training:
     ) -> None:
         self.by, self.batches, self.generator, self.latents = by, batches, generator, latents
         self.rng, self.minibatches = ctx.generator("training"), ctx.privacy_noise("minibatches")
-        chosen = critics if by.start == "own" else critics[:1] * len(critics)
-        self.teachers = Discriminators([ctx.prepared(critic) for critic in chosen], by.teacher_rate, BETA)
+        self.teachers = Discriminators([ctx.prepared(critic) for critic in critics], by.teacher_rate, BETA)
         self.of_generator = torch.optim.Adam(generator.parameters(), lr=by.rate, betas=(BETA, 0.999))
         noisy = by.diagnostic and plan.aggregation.scale > 0
         self.aggregate = Aggregator(
