@@ -29,7 +29,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "fedavg": {"local_epochs": 40, "local_limit": 300},
     "feddf": {"local_epochs": 40, "local_limit": 300, "unlabelled": 10000, "steps": 1000},
     "g-pate": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 40,
-               "steps": 250, "teacher_steps": 2, "batch": 20, "projected": 100, "clip": 0.01, "threshold": 0.0,
+               "steps": 250, "teacher_steps": 2, "batch": 32, "projected": 100, "clip": 0.01, "threshold": 0.0,
                "target_estimator": "mean", "network": "mlp", "start": "shared", "teacher_rate": 0.003, "rate": 0.004,
                "latent": 16},
     "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
