@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bench.distillation.noisy_votes import VotePlan, ask
 from bench.distillation.vote_bounds import (
-    ORDERS,
     Values,
     epsilon_of,
     gaussian_renyi_of_events,
@@ -26,6 +26,9 @@ from bench.distillation.vote_bounds import (
 from bench.privacy.noise import Source
 
 Reading = Literal["argmax", "mean"]
+
+ORDERS: Values = np.array([1.1, *range(2, 200)])
+"""The Renyi orders of the released code."""
 
 
 def projections(count: int, pixels: int, k: int, rng: torch.Generator) -> Tensor:
@@ -56,7 +59,8 @@ def votes(directions: Iterable[Tensor], projection: Tensor, clip: float, bins: i
     first = bins * torch.arange(k * n, device=projection.device)
     for block in directions:
         v = torch.einsum("tnd,ndk->tkn", block.flatten(2), projection).flatten(1)
-        counts += torch.bincount((binned(v, clip, bins) + first).flatten(), minlength=len(counts))
+        cast = (binned(v, clip, bins) + first).flatten()
+        counts.scatter_add_(0, cast, counts.new_ones(1).expand(len(cast)))
     return counts.view(k * n, bins)
 
 

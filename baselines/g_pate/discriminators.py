@@ -32,13 +32,16 @@ class Discriminators:
         """One step of every teacher on mean BCE(D_i(x), 1) + mean BCE(D_i(u), 0).
 
         Args:
-            chosen: (N, m) the real records of each teacher, from `TeacherBatches.draw`; those of empty parts count 0.
+            chosen: (N, m) the real records of each teacher, from `TeacherBatches.draw`; those of empty parts are not
+                looked at.
             u: (n, c, h, w) generated images, the same for all.
             y: (n, classes) their labels.
         """
         for at, rows in self._rows():
             x, labels = batches.records(chosen[rows])
-            real = F.softplus(-self._ask(at, x, labels, 0)).mean(1) * (batches.sizes[rows] > 0)
+            held = batches.sizes[rows] > 0
+            x, labels = (torch.where(held.view(-1, *[1] * (seen.ndim - 1)), seen, 0.0) for seen in (x, labels))
+            real = torch.where(held, F.softplus(-self._ask(at, x, labels, 0)).mean(1), 0.0)
             fake = F.softplus(self._ask(at, u, y, None)).mean(1)
             self.optimisers[at].zero_grad(set_to_none=True)
             (real + fake).sum().backward()

@@ -88,6 +88,9 @@ SAMPLED: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
+QUICK_TEACHERS = configure(registry.load("method", "g-pate"), "quick", {}, "method").teachers
+"""A number that has to be the same with and without a record."""
+
 LEFT_OUT: list[tuple[str, Options]] = [
     ("dp-merf", {}),
     ("gs-wgan", {"critics": 4, "steps": 12, "warm": 2, "generator": "resnet"}),
@@ -101,6 +104,7 @@ LEFT_OUT: list[tuple[str, Options]] = [
     ("g-pate", {"teachers": 4, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "network": "dcgan"}),
     ("g-pate", {"teachers": 40, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "network": "mlp"}),
     ("g-pate", {"teachers": 4, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "threshold": 0.4, "scale": 1.0}),
+    ("g-pate", {"teachers": QUICK_TEACHERS, "steps": 6, "teacher_steps": 3, "teacher_rate": 0.1, "critic_width": 32}),
 ]
 """A record is left out of everything."""
 
