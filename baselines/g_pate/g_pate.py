@@ -91,7 +91,7 @@ BETA = 0.5
 class GPate(PrivateGenerator):
     """Noisy votes on projected gradients; the defaults are the released code's for MNIST at epsilon 10."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 1
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "width": 4, "critic_width": 4, "latent": 8},
