@@ -149,7 +149,7 @@ class Gep(PrivateTraining):
     def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
         return {**parameters.solved(), "sigma": parameters.multiplier * self._together()}
 
-    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+    def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         rng = ctx.generator("anchors")
         images = self._anchors(teacher, rng)
         labels = torch.randint(teacher.classes, (len(images),), generator=rng, device=rng.device)

@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
+from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
@@ -98,7 +99,7 @@ class Rgp(PrivateTraining):
         falls = () if self.decay else FALLS
         return replace(super().settings(dataset), falls=falls, weight_decay=self.weight_decay)
 
-    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+    def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         return lambda model, gradients: Carriers(self, model, ctx.generator("carriers"))
 
 

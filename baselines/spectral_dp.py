@@ -50,6 +50,7 @@ from torch import Tensor, nn
 from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
+from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup, clipping_groups
 from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
@@ -99,7 +100,7 @@ class SpectralDp(PrivateTraining):
         """As of `dp-sgd`, with Nesterov momentum where there is any."""
         return replace(super().settings(dataset), nesterov=self.momentum > 0)
 
-    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding:
+    def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         return lambda model, gradients: Spectrum(self, model, teacher.shape)
 
 

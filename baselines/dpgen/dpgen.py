@@ -15,8 +15,8 @@ it; no epsilon of it can be proved.
 6. Images are drawn by annealed Langevin dynamics, without labels, and labelled by a classifier of the private records:
    the bench's teacher. The student is trained on these (`bench/dp_training/synthetic_data.py`).
 
-Privacy. None, and the ledger says so. The claim is epsilon, of one response, whatever is done with it; it is disputed
-for `answers-are-the-records`:
+Privacy. None, and the ledger says so. The claim is epsilon at delta 0, of one response, whatever is done with it; it is
+disputed for `answers-are-the-records`:
 - What a response may answer is the private records themselves. Without record x no answer is x; with it one is, with
   probability e^epsilon / (e^epsilon + k - 1). No finite epsilon allows for that. `bench audit mechanism --method dpgen`
   plays this game.
@@ -30,7 +30,8 @@ The authors' notebooks measure accuracy element by element of the one-hot target
 
 Differs from the paper:
 - The buffer is filled before the training, in the code beside it; minibatches are drawn without replacement each.
-- The network `refine` is smaller than the code's RefineNet: five blocks with InstanceNorm++ and ELU.
+- The network `refine` is smaller than the code's RefineNet: five blocks with InstanceNorm++, whose factors begin at
+  1 and not around it, and ELU.
 - The classifier of step 6 is the bench's teacher, the code's a small network of its own.
 - Adam's rate, batches, averaging, levels and dynamics are the code's. With k above the number of records all are used.
 """
@@ -81,7 +82,7 @@ class Pairs:
 class Dpgen(PrivateGenerator):
     """Score network, samples, labels of an unprotected classifier, student; the defaults are the released code's."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen, Yu, Kao, Pang and Lu, DPGEN, CVPR 2022"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data", "teacher"})
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -144,8 +145,8 @@ class Dpgen(PrivateGenerator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.at_least(self, 1, "queries", "buffer", "width", "levels", "steps", "batch", "each")
-        validate.at_least(self, 2, "candidates")
+        validate.at_least(self, 1, "queries", "buffer", "levels", "steps", "batch", "each")
+        validate.at_least(self, 2, "candidates", "width")
         validate.at_least(self, 0, "response", "average")
         validate.below(self, 1, "average")
         validate.positive(self, "most", "least", "rate", "step")
@@ -174,7 +175,7 @@ class Dpgen(PrivateGenerator):
         pairs = self.pairs(images, epsilon, levels, ctx.generator("pairs"), ctx.privacy_noise("responses"))
         network = ctx.prepared(self._network(teacher.shape))
         self._fit(network, pairs, ctx)
-        claim = Claim(epsilon, budget.delta, Unit.EXAMPLE, SOURCE, disputed=DISPUTED)
+        claim = Claim(epsilon, 0.0, Unit.EXAMPLE, SOURCE, disputed=DISPUTED)
         return Synthesis(self._draw(network, levels, teacher), no_promise(), claim, {"response_epsilon": epsilon})
 
     def noise_levels(self, device: torch.device) -> Tensor:
@@ -239,7 +240,7 @@ class Dpgen(PrivateGenerator):
             return torch.cat([x[respond(part, len(x), epsilon, generator)].flatten(1) for part in parts])
 
         describe = f"the answer about one of {self.candidates} images, white or black; all others are black"
-        return DistinguishingGame(play, epsilon, math.inf, budget.delta, describe)
+        return DistinguishingGame(play, epsilon, math.inf, 0.0, describe)
 
 
 def no_promise() -> Ledger:

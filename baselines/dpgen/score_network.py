@@ -21,7 +21,7 @@ class InstanceNormPlus(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, c, h, w) to the same."""
         means = x.mean((2, 3))
-        spread = (means.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+        spread = (means.var(1, keepdim=True) + 1e-5).sqrt()
         shifted = self.weight * (means - means.mean(1, keepdim=True)) / spread
         normal = F.instance_norm(x) + shifted[..., None, None]
         return self.scale[:, None, None] * normal + self.offset[:, None, None]

@@ -85,7 +85,8 @@ class PrivateTraining:
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
-        train(network, name, private, settings, parameters, ctx, "private training", self._coding(teacher, ctx))
+        coding = self._coding(teacher, parameters, ctx)
+        train(network, name, private, settings, parameters, ctx, "private training", coding)
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
@@ -100,8 +101,8 @@ class PrivateTraining:
     def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
         return parameters.solved()
 
-    def _coding(self, teacher: Teacher, ctx: Context) -> MakeCoding | None:
-        """What is clipped and noised; None = gradients."""
+    def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding | None:
+        """What is clipped and noised, by the noise that `parameters` have; None = gradients."""
         return None
 
     def _finish(self, network: Classifier) -> None:

@@ -93,11 +93,12 @@ class PrivateGenerator(ABC):
         Args:
             images: (n, c, h, w) uint8 on the context's device; n is public.
             labels: (n,) int64.
-            teacher: for its shape, classes and dataset; its model is not asked.
+            teacher: for its shape, classes and dataset; only a baseline whose `needs` have "teacher" may ask its
+                model, which was trained on the private records.
         """
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make the source, then train the student; `teacher.model` is used for nothing."""
+        """Make the source, then train the student; only `synthesise` may ask `teacher.model`, where `needs` say so."""
         images, labels = private_records(teacher, ctx.device)
         made = self.synthesise(images, labels, teacher, budget, ctx)
         x, y = sample(made.draw, self.samples, ctx.generator("synthetic set"))

@@ -36,7 +36,8 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
         of_columns: (d,) places t_j in [0, 1), float64.
 
     Returns:
-        (n, d) of -1, 0 and 1 in the rows' dtype: k of them not 0 in each row, none in a row that is not finite.
+        (n, d) of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the rows'
+        wider dtype, so that sums of fewer than 2^24 rows are exact.
     """
     finite = rows.isfinite().all(1, keepdim=True)
     clean = torch.where(finite, rows, 0.0)
@@ -44,8 +45,9 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
     bound = found.values.amax(1, keepdim=True).double().clamp(max=cap)
     share = 0.5 + clean.gather(1, found.indices).double() / (2 * bound.clamp_min(torch.finfo(torch.float64).tiny))
     at = (of_rows[:, None] + of_columns[found.indices]) % 1.0
-    signs = torch.where(at < share, 1.0, -1.0).to(rows.dtype)
-    return torch.zeros_like(rows).scatter(1, found.indices, signs * finite)
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    signs = torch.where(at < share, 1.0, -1.0).to(dtype) * finite
+    return torch.zeros_like(rows, dtype=dtype).scatter(1, found.indices, signs)
 
 
 def agreed(mean: Tensor, beta: float) -> Tensor:

@@ -21,7 +21,6 @@ from baselines.datalens.accounting import DataLensParameters, published_epsilon
 from baselines.datalens.datalens import DataLens, Training, sum_of_votes
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench.config import configure
-from bench.data.partition import by_hash
 from bench.errors import BenchError
 from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Unit
@@ -147,11 +146,20 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 # Who holds which record, and how far it reaches
 
 
-def test_no_record_lies_in_two_parts_where_classes_are_unequal() -> None:
+def test_no_record_lies_in_two_parts_where_classes_are_unequal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The released code begins a class anew when it is used up, so that 1,138 of MNIST's places repeat a record."""
-    images, _ = toy_private(n=83)
-    parts = by_hash(images, 7, 1)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(83))
+    given: list[list[np.ndarray]] = []
+
+    def spy(images: Tensor, labels: Tensor, classes: int, parts: list[np.ndarray]) -> TeacherBatches:
+        given.append(parts)
+        return TeacherBatches(images, labels, classes, parts)
+
+    monkeypatch.setattr(datalens, "TeacherBatches", spy)
+    images, labels = toy_private(n=83)
+    labels[:30] = 0
+    smoke(teachers=7, steps=1).synthesise(images, labels, toy_teacher(), FREE, context())
+    (parts,) = given
+    assert len(parts) == 7 and sorted(np.concatenate(parts).tolist()) == list(range(83))
 
 
 @pytest.mark.parametrize("teacher", ["convolutions", "perceptron"])

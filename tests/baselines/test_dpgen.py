@@ -133,9 +133,10 @@ def test_networks_make_scores(network: Any, shape: tuple[int, int, int]) -> None
 
 
 def test_instance_norm_plus_by_hand() -> None:
-    """Channel means 1 and 3 lie -1 and 1 deviations from their mean; that is added to the normalised -1 and 1."""
+    """Channel means 1 and 3 have variance 2: -1 / 2^(1/2) and its opposite are added to the normalised -1 and 1."""
     x = torch.tensor([[[[0.0, 2.0]], [[2.0, 4.0]]]])
-    expected = torch.tensor([[[[-2.0, 0.0]], [[0.0, 2.0]]]])
+    h = math.sqrt(0.5)
+    expected = torch.tensor([[[[-1 - h, 1 - h]], [[h - 1, h + 1]]]])
     torch.testing.assert_close(InstanceNormPlus(2)(x), expected, atol=1e-3, rtol=0)
 
 
@@ -167,7 +168,7 @@ def test_a_record_is_asked_about_many_times_and_the_claim_is_the_same() -> None:
     assert int(many.chosen.bincount(minlength=30).min()) > 10
     for buffer in (16, 900):
         claim = smoke(buffer=buffer).synthesise(*toy_private(n=30), toy(), Budget(3.0), context()).claim
-        assert claim.epsilon == 3.0 and claim.disputed == "answers-are-the-records"
+        assert (claim.epsilon, claim.delta) == (3.0, 0.0) and claim.disputed == "answers-are-the-records"
 
 
 def test_nothing_is_proved() -> None:
@@ -179,7 +180,9 @@ def test_nothing_is_proved() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 5.0])
 def test_the_audit_refutes_the_claim(epsilon: float) -> None:
-    found = audit(Dpgen(candidates=16, queries=8).game(Budget(epsilon), "digits", 10), plays=20_000)
+    game = Dpgen(candidates=16, queries=8).game(Budget(epsilon), "digits", 10)
+    found = audit(game, plays=20_000)
+    assert game.delta == 0 and game.claimed == epsilon
     assert found.verdict == "refuted" and found.lower_bound > epsilon + 1
 
 
@@ -237,6 +240,7 @@ def test_the_budget_is_the_epsilon_of_a_response() -> None:
         {"response": -1.0},
         {"buffer": 0},
         {"levels": 0},
+        {"width": 1},
         {"most": 0.001},
         {"least": 0.0},
         {"average": 1.0},
