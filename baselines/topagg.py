@@ -60,7 +60,7 @@ from bench.privacy.noise import Noise
 class TopAgg(PrivateTraining):
     """Private training by noisy votes of top-k sign vectors; the trained network is released."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 1
     reference: ClassVar[str] = "Wang et al., DataLens, ACM CCS 2021, TopAgg in private training"
     source: ClassVar[str] = "TopAgg (Wang et al. 2021) on Poisson samples"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

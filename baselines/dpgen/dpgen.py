@@ -82,7 +82,7 @@ class Pairs:
 class Dpgen(PrivateGenerator):
     """Score network, samples, labels of an unprotected classifier, student; the defaults are the released code's."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen, Yu, Kao, Pang and Lu, DPGEN, CVPR 2022"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data", "teacher"})
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
