@@ -34,21 +34,21 @@ checks: lint
 	$(BIN)/python docs/tables.py --check
 
 fast: .venv/.dev
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --ignore=tests/device
 
-# Every method and attack on a device that is no CPU, made of CPU tensors.
+# Every method and attack on a device that is no CPU, made of CPU tensors; alone, as torch knows of it from then on.
 device: .venv/.dev
 	$(PYTEST) tests/device
 
 # The slow tests too: whole trainings, many seeds of statistical tests, real data.
-test-all: lint
-	$(PYTEST)
+test-all: lint device
+	$(PYTEST) --ignore=tests/device
 
 # The fast tests with the lowest versions that pyproject.toml allows.
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint tests/lowest.txt --editable '.[dev]'
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --dist loadfile -m "not slow"
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --dist loadfile -m "not slow" --ignore=tests/device
 
 clean:
 	rm -rf .venv .venv-lowest build *.egg-info

@@ -94,6 +94,7 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
 
             return DistinguishingGame(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
 
+    monkeypatch.setattr(registry, "find", lambda kind, name: None)
     monkeypatch.setattr(registry, "settle", lambda kind, name, variant: "printed")
     monkeypatch.setattr(registry, "load", lambda kind, name, variant: Made)
     monkeypatch.setattr(sys.modules["bench.config"], "configure", lambda *given: Made())

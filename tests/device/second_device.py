@@ -253,3 +253,7 @@ def _wrapped(each: Any) -> Any:
     if not isinstance(each, Tensor) or isinstance(each, DeviceTensor):
         return each
     return DeviceTensor(each.resolve_conj().resolve_neg())  # the wrapper does not say that they are pending
+
+
+if hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+    register()  # on import, before anything is trained: torch counts devices when it first goes backward
