@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("bench: error", error, debug, 2)
     except RunFailed as error:
         return _complain("bench: failed", error, debug, 1)
-    except Exception as error:
+    except Exception as error:  # libraries have exceptions of their own for it; all others go on
         if not disk_is_full(error):
             raise
         return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
