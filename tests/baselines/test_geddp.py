@@ -201,6 +201,7 @@ def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.slow
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much() -> None:
     settings = {"steps": 25, "batch": 40, "clip": 1.0, "rate": 0.3, "momentum": 0.5}
     assert accuracy(convert(Geddp, NO_NOISE, toy(80), **settings)) > 0.9

@@ -174,6 +174,7 @@ def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("aggregate", "rate"), [("sign", 0.003), ("mean", 0.03)])
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(aggregate: str, rate: float) -> None:
     given = {"steps": 25, "batch": 40, "rate": rate, "aggregate": aggregate}
