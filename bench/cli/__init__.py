@@ -70,16 +70,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("bench: error", error, debug, 2)
     except RunFailed as error:
         return _complain("bench: failed", error, debug, 1)
-    except Exception as error:  # libraries have exceptions of their own for it; all others go on
-        if not disk_is_full(error):
-            raise
-        return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
     except KeyboardInterrupt:
         print("\nbench: interrupted; finished steps are kept, run the same command to go on", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except Exception as error:  # libraries have exceptions of their own for it; all others go on
+        if not disk_is_full(error):
+            raise
+        return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
 
 
 def _execute(arguments: list[str]) -> int:

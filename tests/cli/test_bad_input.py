@@ -141,3 +141,24 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(
     (kept,) = tmp_path.glob("runs/steps/teacher/*/step.json")
     written = kept.stat().st_mtime_ns
     assert main(RUN) == 0 and kept.stat().st_mtime_ns == written
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(arguments: list[str]) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("bench.cli._execute", closed)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    monkeypatch.setattr("sys.stdout", open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115 - it is closed with us
+    assert main(["list"]) == 141 and capsys.readouterr().err == ""
+
+
+def test_another_error_of_the_system_is_not_called_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(arguments: list[str]) -> int:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr("bench.cli._execute", broken)
+    with pytest.raises(OSError, match="input/output"):
+        main(["list"])
