@@ -14,6 +14,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from bench.ranks import Ranks
+
 settings.register_profile("any", suppress_health_check=[HealthCheck.too_slow])  # that is said of the machine
 settings.load_profile("any")
 settings.register_profile("ci", settings.get_profile("any"), derandomize=True)
@@ -31,6 +33,13 @@ def data_root() -> Path:
         if place and (Path(place) / "MNIST" / "raw").is_dir():
             return Path(place)
     pytest.skip("no real data: set BENCH_DATA or put them at ../shared/data")
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Two ranks: processes on the CPU that talk through gloo; begun by the first training over them."""
+    with Ranks((torch.device("cpu"), torch.device("cpu"))) as two:
+        yield two
 
 
 @pytest.fixture

@@ -19,31 +19,23 @@ post-processing.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context
-from bench.data import to_float
 from bench.data.affine import draw_affine
 from bench.dp_training.accounting import DpSgdParameters
-from bench.dp_training.clipping import (
-    LARGEST_CLIP,
-    LEAST_CLIP,
-    MOST_CHUNK,
-    Clipping,
-    ClippingGroup,
-    add_clipped,
-    clipping_groups,
-    noisy_mean,
-    poisson_sample,
-)
-from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
+from bench.dp_training.clipped_sums import ClippedSums, SharedClippedSums, Sums
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, Clipping, noisy_mean, poisson_sample
+from bench.dp_training.coding import MakeCoding, Uncoded
+from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -104,76 +96,6 @@ class DpSgdSettings:
         """The learning rate of a step, from 0, of so many."""
         fallen = math.prod(factor for share, factor in self.falls if step >= share * steps)
         return self.rate * fallen * (1 - step / steps if self.decay else 1.0)
-
-
-class Coding(Protocol):
-    """What is clipped and noised instead of gradients: rows that a public map makes of one record's gradient each.
-
-    The map may depend on the weights, which are releases, and on public data; a row depends on one record alone.
-    """
-
-    def begin(self, step: int) -> None:
-        """Before a step."""
-        ...
-
-    def groups(self) -> list[ClippingGroup]:
-        """Of the rows' parts, by name."""
-        ...
-
-    def zeros(self) -> dict[str, Tensor]:
-        """Part of a row by name: float64, one record's shape."""
-        ...
-
-    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """{parameter: (n, *shape)} to {part: (n, *shape)}, row by row."""
-        ...
-
-    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """{part: noisy mean} to {parameter: the gradient to step along}; post-processing."""
-        ...
-
-
-@runtime_checkable
-class DrawsByRecord(Protocol):
-    """A `Coding` that draws at random for each record: it is told which records the rows are that it gets next.
-
-    What it draws must belong to the record, not to the record's place in the batch.
-    """
-
-    def of(self, records: Tensor) -> None:
-        """(n,) int64: the records' numbers."""
-        ...
-
-
-class Uncoded:
-    """Gradients as they are."""
-
-    def __init__(self, weights: dict[str, nn.Parameter], settings: DpSgdSettings) -> None:
-        self.weights = weights
-        self.clipped = clipping_groups(list(weights), settings.clip, settings.clipping)
-
-    def begin(self, step: int) -> None:
-        """Nothing changes."""
-
-    def groups(self) -> list[ClippingGroup]:
-        """All parameters, or layers."""
-        return self.clipped
-
-    def zeros(self) -> dict[str, Tensor]:
-        """As the parameters."""
-        return {name: torch.zeros_like(w, dtype=torch.float64) for name, w in self.weights.items()}
-
-    def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients."""
-        return gradients
-
-    def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients."""
-        return mean
-
-
-MakeCoding = Callable[[Classifier, PerSampleGradients], Coding]
-"""The coding for a network, and what gives its per-sample gradients (of public images, if it needs them)."""
 
 
 def train(
@@ -252,8 +174,15 @@ class NoisyGradients:
         self.sampling, self.noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
         self.augment = ctx.generator(f"{stage}/views")
         self.weights = dict(model.named_parameters())
+        # A coding may draw, or look at public images: what is made of it on another device need not be the same
+        ranks = ctx.ranks if coding is None else None
+        plain = copy.deepcopy(model) if ranks else None
         self.gradients = GRADIENTS[settings.gradients](model, settings.views)
-        self.coding = coding(model, self.gradients) if coding else Uncoded(self.weights, settings)
+        self.coding = (
+            coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
+        )
+        alone = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
+        self.sums: Sums = SharedClippedSums(ranks, alone, model, plain, settings) if ranks and plain else alone
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
         """Parameter name to its noisy mean gradient: one sampled Gaussian of multiplier z at rate q."""
@@ -264,29 +193,20 @@ class NoisyGradients:
         views_each = self.settings.views
         drawn = draw_affine(len(self.images) * views_each, self.augment) if views_each > 1 else None
         # 2, 3: each record's gradient, clipped
-        total = self.coding.zeros()
-        for part in chosen.split(self.settings.chunk):
-            rows = self.gradients(views(as_seen(self.images[part]), views_each, part, drawn), self.labels[part])
-            if isinstance(self.coding, DrawsByRecord):
-                self.coding.of(part)
-            add_clipped(total, self.coding.encode(rows), self.coding.groups(), len(chosen))
+        total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
         # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
         mean = noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
         return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
 
     def close(self, stage: str) -> None:
         """Leave the network in eval mode. Raises RuntimeError if its weights became NaN or infinite."""
+        self.sums.close()
         self.gradients.close()
         for weight in self.weights.values():
             weight.grad = None
         self.model.eval()
         if not all(bool(w.isfinite().all()) for w in self.weights.values()):
             raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
-
-
-def as_seen(images: Tensor) -> Tensor:
-    """Images as the network takes them."""
-    return to_float(images) if images.dtype == torch.uint8 else images.float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

@@ -87,10 +87,14 @@ class FeatureTraining:
         """Refuse another unit and a budget that no noise meets, before anything is trained."""
         self.spending(self.whitening, budget)
 
-    def spending(self, kind: str, budget: Budget) -> Spending:
-        """What is taken from the private data within `budget`, where rows are whitened in that way."""
-        share = self.share if kind in ("auto", "private") else 0.0
-        return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours), budget)
+    def spending(self, kind: str, budget: Budget, images: float = 0.0) -> Spending:
+        """What is taken from the private data within `budget`, where rows are whitened in that way.
+
+        Args:
+            images: the share of mu^2 that is left to class moments, in [0, 1).
+        """
+        share = self.share * (1 - images) if kind in ("auto", "private") else 0.0
+        return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours, images), budget)
 
     def head(self, records: int, mu: float) -> HeadSettings:
         """How the head is trained whose T steps are together one Gaussian of that mu; infinite without noise.
@@ -104,29 +108,31 @@ class FeatureTraining:
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4; `teacher.model` is used for nothing."""
+        return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx)
+
+    def train(self, teacher: Teacher, spending: Spending, delta: float, ctx: Context) -> Release:
+        """Steps 1 to 4 with that noise; class moments that are in `spending` are left to the caller to take."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
         network = nets.build(name, teacher.shape, teacher.classes)
-        kind = self._kind(teacher.shape)
-        spending = self.spending(kind, budget)
         rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
-        white = self._whitening(kind, rows, network, teacher, spending, ctx)  # 2
+        white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
             rows = white(rows)
-        settings = self.head(len(rows), spending.mu * math.sqrt(1 - spending.share))
+        settings = self.head(len(rows), spending.mu * math.sqrt(spending.of_steps))
         noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
         weight = noisy_descent(
             rows, labels.to(ctx.device), teacher.classes, settings, std, noise, ctx, "private head"
         )  # 3
         assign_head(network, weight, white)  # 4
         solved = spending.solved() | {"rate": settings.rate * self.clip}
-        return Release(network.eval(), name, spending.ledger(), spending.claim(budget.delta), solved=solved)
+        return Release(network.eval(), name, spending.ledger(), spending.claim(delta), solved=solved)
 
     def _mirrors(self, shape: tuple[int, int, int]) -> bool:
         return shape[0] == 3 if self.mirrored == "auto" else self.mirrored == "yes"
 
-    def _kind(self, shape: tuple[int, int, int]) -> str:
-        """Of whitening."""
+    def kind(self, shape: tuple[int, int, int]) -> str:
+        """Of whitening, for images of that (c, h, w)."""
         if self.whitening != "auto":
             return self.whitening
         return "public" if shape[0] == 3 else "private"

@@ -1,10 +1,12 @@
-"""What a private head and its whitening take from the private data: two kinds of Gaussians, one mu.
+"""What a private head, its whitening and images to be asked about take from the private data: Gaussians, one mu.
 
-T steps of multiplier z and one second moment of multiplier m are together one Gaussian mechanism of
+T steps of multiplier z, one second moment of multiplier m and class moments of multiplier k are together one Gaussian
+mechanism of
 
-    mu^2 = T / z^2 + 1 / m^2,
+    mu^2 = T / z^2 + 1 / m^2 + 1 / k^2,
 
-of which the second moment has a share: m = z sqrt((1 - share) / (share T)).
+of which the second moment and the class moments have a share each: m = z sqrt((1 - share - images) / (share T)), and k
+the same of its own share.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Spending:
         steps: T.
         multiplier: z, noise of a step over what a record moves the sum of gradients by; 0 = none.
         share: of mu^2 that the second moment has, in [0, 1); 0 = none is released.
+        images: of mu^2 that class moments have, from which images are drawn, in [0, 1 - share); 0 = none are released.
         neighbours: whether a record comes or goes, or is replaced by another one: what the multipliers are for.
     """
 
@@ -36,16 +39,30 @@ class Spending:
     multiplier: float
     share: float
     neighbours: Neighbours
+    images: float = 0.0
 
     @property
     def moment_multiplier(self) -> float:
         """m, noise of the second moment over what a record moves it by; 0 = none."""
-        return self.multiplier * math.sqrt((1 - self.share) / (self.share * self.steps)) if self.share else 0.0
+        return self._multiplier_of(self.share)
+
+    @property
+    def images_multiplier(self) -> float:
+        """k, noise of the class moments over what a record moves them by; 0 = none."""
+        return self._multiplier_of(self.images)
+
+    def _multiplier_of(self, share: float) -> float:
+        return self.multiplier * math.sqrt(self.of_steps / (share * self.steps)) if share else 0.0
+
+    @property
+    def of_steps(self) -> float:
+        """The share of mu^2 that the steps have."""
+        return 1 - self.share - self.images
 
     @property
     def mu(self) -> float:
         """Of all releases together, for `neighbours`; infinite without noise."""
-        return math.sqrt(self.steps / (1 - self.share)) / self.multiplier if self.multiplier else math.inf
+        return math.sqrt(self.steps / self.of_steps) / self.multiplier if self.multiplier else math.inf
 
     def gradient_noise(self, clip: float) -> float:
         """Standard deviation on a sum of gradients clipped to C; a replaced record moves that by 2 C."""
@@ -56,12 +73,20 @@ class Spending:
         """Standard deviation on the second moment's diagonal; a replaced record moves it by sqrt(2)."""
         return self.moment_multiplier * (REPLACED if self.neighbours == "replace" else 1)
 
+    @property
+    def images_noise(self) -> float:
+        """Standard deviation on the class moments; a replaced record moves them by sqrt(2)."""
+        return self.images_multiplier * (REPLACED if self.neighbours == "replace" else 1)
+
     def ledger(self) -> Ledger:
         """For a record that comes or goes, whatever the noise was made for."""
-        return self._written(self.gradient_noise(1.0), self.moment_noise)
+        return self._written(self.gradient_noise(1.0), self.moment_noise, self.images_noise)
 
-    def _written(self, gradient: float, moment: float) -> Ledger:
+    def _written(self, gradient: float, moment: float, images: float) -> Ledger:
         ledger = Ledger()
+        if self.images:
+            why = "class moments of the private images, from which synthetic ones are drawn"
+            ledger.spend(gaussian_event(images), why=why)
         if self.share:
             why = "second moments of the private records' features, by which they are whitened"
             ledger.spend(gaussian_event(moment), why=why)
@@ -71,7 +96,10 @@ class Spending:
 
     def epsilon(self, delta: float) -> float:
         """What the accountant proves for `neighbours`, to whom the multipliers belong."""
-        return account(self._written(self.multiplier, self.moment_multiplier), Unit.EXAMPLE, delta).epsilon
+        return account(self._as_for_neighbours(), Unit.EXAMPLE, delta).epsilon
+
+    def _as_for_neighbours(self) -> Ledger:
+        return self._written(self.multiplier, self.moment_multiplier, self.images_multiplier)
 
     def claim(self, delta: float) -> Claim:
         """The same number as the account; where a record is replaced, which no ledger speaks of, all there is of it."""
@@ -81,7 +109,8 @@ class Spending:
     def solved(self) -> dict[str, float]:
         """For the record."""
         moment = {"moment_multiplier": self.moment_multiplier} if self.share else {}
-        return {"sigma": self.multiplier, "steps": self.steps, **moment}
+        images = {"moments_multiplier": self.images_multiplier} if self.images else {}
+        return {"sigma": self.multiplier, "steps": self.steps, **moment, **images}
 
 
 def calibrated(fields: Spending, budget: Budget) -> Spending:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bench.metrics.inversion import check_classes, knn_distance
+from bench.metrics.inversion import all_finite, check_classes, knn_distance
 from bench.seeds import derive
 
 _CHUNK = 512
@@ -76,13 +76,14 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
                 f"features {tuple(features.shape)} and private {tuple(private_features.shape)}: "
                 "expected (n, f) and (m, f), n and m at least 2"
             )
-        if not rows.isfinite().all():
+        if not all_finite(rows):
             raise ValueError("a feature is NaN or infinite")
     # It keeps sums of squares, from which a large common mean would take the digits: only differences matter.
     centre = private_features.double().mean(0)
-    metric = FrechetInceptionDistance(_Given(features.shape[1])).to(features.device)
+    # By itself it waits for every other process of a run on several devices (bench.ranks), which know nothing of it.
+    metric = FrechetInceptionDistance(_Given(features.shape[1]), sync_on_compute=False).to(features.device)
     for rows, real in ((features, False), (private_features, True)):
-        metric.update(rows.double() - centre, real=real)
+        metric.update(rows - centre, real=real)
     return max(0.0, float(metric.compute()))
 
 
@@ -156,7 +157,7 @@ def _radii(x: Tensor, k: int) -> Tensor:
     for start, gaps in _squared(x, x):
         rows = torch.arange(len(gaps), device=x.device)
         gaps[rows, start + rows] = torch.inf
-        radii.append(gaps.kthvalue(k, dim=1).values)
+        radii.append(gaps.topk(k, dim=1, largest=False, sorted=False).values.amax(1))  # kthvalue: 8 times slower
     return torch.cat(radii)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import torch
 
 from bench import data, nets, progress, registry, teachers
 from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
-from bench.config import Variant, configure
+from bench.config import Variant, configure, plain
 from bench.errors import BenchError
+from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.settings import Settings
+from bench.ranks import Ranks
+from bench.storage.specs import Shared
 from bench.storage.store import Store
 
 
@@ -34,11 +38,31 @@ class Job:
     evaluator_recipe: teachers.Recipe
     weights_sha256: str | None
     material: Material
+    ranks: Ranks | None = None
+
+    def close(self) -> None:
+        """End what was begun on further devices."""
+        if self.ranks is not None:
+            self.ranks.close()
+
+    @cached_property
+    def shared(self) -> dict[str, Shared]:
+        """What the specs of all seeds have in common, as plain data."""
+        shards = self.shards()
+        return {
+            "method": Shared(plain(self.method)),
+            "attack": Shared({} if self.attack is None else plain(self.attack)),
+            "recipe": Shared(self.recipe.settings()),
+            "evaluator": Shared(self.evaluator_recipe.settings()),
+            "budget": Shared(self.settings.budget.to_json()),
+            "shards": Shared({} if shards is None else asdict(shards)),
+        }
 
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
         s = self.settings
-        return Context(self.device, seed, progress.track, self.store, s.noise, s.precision == "bf16", s.compile)
+        how = (s.noise, s.precision == "bf16", s.compile, self.ranks)
+        return Context(self.device, seed, progress.track, self.store, *how)
 
     def shards(self) -> Shards | None:
         """The ensemble that the method asks for at its settings, if any. Raises TypeError for a method without one."""
@@ -51,31 +75,83 @@ class Job:
         return self.method.shards(self.settings.teacher, self.material.data.name)
 
 
-Loader = Callable[[Wanted], Material]
+Given = tuple[tuple[str, str], ...]
+"""Option and value as typed, of a plug-in."""
 
 
-def load_job(settings: Settings, load: Loader = load_material) -> Job:
+def find_plugin(kind: str, name: str, variant: str | None) -> tuple[type[Any], Variant]:
+    """The class of a method or an attack, and the variant that is meant. Raises BenchError."""
+    settled = registry.settle(kind, name, variant)
+    return registry.load(kind, name, settled), settled
+
+
+def find_recipe(tier: str, given: Given) -> teachers.Recipe:
+    """How the teacher is trained. Raises BenchError."""
+    return teachers.make_recipe(tier, dict(given))
+
+
+def open_store(out: Path, fresh: bool) -> Store:
+    """Where a run's steps are kept. Raises BenchError if nothing can be written there."""
+    return Store(out, fresh, progress.say)
+
+
+def weights_sha256(path: Path | None) -> str | None:
+    """Of a user's own weights, if there are any. Raises BenchError if the file is not there."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Where the parts of jobs come from; `remembering` looks each up once, for the many jobs of a plan."""
+
+    check_data: Callable[[str], None] = data.check
+    check_net: Callable[[str], None] = nets.check
+    plugin: Callable[[str, str, str | None], tuple[type[Any], Variant]] = find_plugin
+    recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
+    evaluator_recipe: Callable[[str], teachers.Recipe] = teachers.recipe_for
+    weights_sha256: Callable[[Path | None], str | None] = weights_sha256
+    devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
+    store: Callable[[Path, bool], Store] = open_store
+    material: Callable[[Wanted], Material] = load_material
+
+    @classmethod
+    def remembering(cls) -> Lookup:
+        """One that keeps what it has found, and of images the last two data sets."""
+        sizes = {field.name: 2 if field.name == "material" else None for field in fields(cls)}
+        return cls(**{name: lru_cache(maxsize=size)(getattr(cls, name)) for name, size in sizes.items()})
+
+
+def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
     """Check all that a user can get wrong, then load the data.
 
     Args:
-        load: `load_material`, or one that remembers what it has loaded.
+        lookup: where its parts come from.
 
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
     """
-    s = settings
-    data.check(s.dataset)
+    s, look = settings, lookup or Lookup()
+    look.check_data(s.dataset)
     for arch in (s.teacher, s.student):
-        nets.check(arch)
-    method, variant = _plugin("method", s.method, s.variant, s.tier, s.method_options)
-    attack, attack_variant = _attack(s)
-    recipe = teachers.make_recipe(s.tier, dict(s.teacher_options))
-    sha, device = _weights_sha256(s.teacher_weights), pick_device(s.device)
-    store, evaluator_recipe = Store(s.out, s.fresh, progress.say), teachers.recipe_for(s.tier)
+        look.check_net(arch)
+    method, variant = _configured(look, "method", s.method, s.variant, s.tier, s.method_options)
+    attack, attack_variant = _attack(look, s)
+    recipe = look.recipe(s.tier, s.teacher_options)
+    sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
+    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier)
     public = "public_data" in method.needs
-    material = load(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
+    material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
     method.check(s.budget, material.data.name, material.data.classes)
-    job = Job(s, device, store, method, variant, attack, attack_variant, recipe, evaluator_recipe, sha, material)
+    ranks = Ranks(devices) if len(devices) > 1 else None
+    job = Job(
+        *(s, devices[0], store, method, variant, attack, attack_variant),
+        *(recipe, evaluator_recipe, sha, material, ranks),
+    )
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
     return job
@@ -103,41 +179,18 @@ def _check_public(job: Job) -> None:
         )
 
 
-def _plugin(
-    kind: str, name: str, variant: str | None, tier: str, given: tuple[tuple[str, str], ...]
+def _configured(
+    look: Lookup, kind: str, name: str, variant: str | None, tier: str, given: Given
 ) -> tuple[Any, Variant]:
-    settled = registry.settle(kind, name, variant)
-    return configure(registry.load(kind, name, settled), tier, dict(given), kind, settled), settled
+    found, settled = look.plugin(kind, name, variant)
+    return configure(found, tier, dict(given), kind, settled), settled
 
 
-def _attack(settings: Settings) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
+def _attack(look: Lookup, settings: Settings) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
     if settings.attack is None:
         if settings.attack_options:
             raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
         if settings.attack_variant is not None:
             raise BenchError("--attack-variant was given without --attack; name the attack")
         return None, "printed"
-    return _plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
-
-
-def _weights_sha256(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    if not path.is_file():
-        raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device called `name`: auto, cpu, cuda or cuda:N. Raises BenchError if it is not there."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
-        raise BenchError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise BenchError(
-            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu or auto"
-        )
-    return torch.device(name)
+    return _configured(look, "attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)

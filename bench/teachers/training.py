@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from bench.data import at_once
 from bench.errors import RunFailed
 from bench.nets import Classifier
+from bench.ranks import Ranks
 from bench.seeds import derive
+from bench.teachers.asking import Alone, Asked, Shared
 from bench.teachers.recipes.standard import Recipe
 
 
@@ -24,6 +26,7 @@ def fit(
     seed: int,
     advance: Callable[[int], object] = lambda _steps: None,
     autocast: bool = False,
+    ranks: Ranks | None = None,
 ) -> None:
     """Train `model` in place on the recipe's loss; it ends on `device`, in eval mode.
 
@@ -36,20 +39,19 @@ def fit(
         seed: any int.
         advance: called with 1 after each of the `recipe.steps(n)` steps.
         autocast: compute in bfloat16 where torch considers it safe.
+        ranks: share every batch out over these, the first of them `device`; same result but for rounding, and dropout
+            draws.
 
     Raises:
-        RunFailed: the loss became NaN or infinite, or there are fewer than two images.
+        BenchError: over ranks, a network or a recipe that cannot be shared out.
+        RunFailed: the loss became NaN or infinite, there are fewer than two images, or a rank was lost.
     """
     total = recipe.steps(len(images))
     if total == 0:
         raise RunFailed(f"cannot train a classifier on {len(images)} image(s): at least two are needed")
     model.to(device).train()
     optimizer = _optimizer(model, recipe)
-
-    def ask(x: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-            return model(x).float()
-
+    ask: Asked = Alone(model, device, autocast) if ranks is None else Shared(model, ranks, seed, autocast)
     augment = torch.Generator().manual_seed(derive(seed, "augmentation"))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(seed, "model"))
@@ -65,9 +67,10 @@ def fit(
                     f"training diverged at step {step + 1} of {total}, loss {loss.item()}; lower lr={recipe.lr}"
                 )
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            ask.backward(loss)
             optimizer.step()
             advance(1)
+    ask.close()
     model.eval()
 
 

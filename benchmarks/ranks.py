@@ -1,0 +1,120 @@
+"""How fast training over several devices is, against one of them: `bench run --devices N`.
+
+    python benchmarks/ranks.py --device cpu --devices 2
+
+Trainings of a teacher (`bench.teachers.fit`) and by DP-SGD (`bench.dp_training.dp_sgd.train`) on random images, on one
+device and over all in turn, repeated; on a CPU set OMP_NUM_THREADS=1, so that a process is a core. Timed is from the
+end of the first step to the end of the last one: beginning the helpers is not in it. Printed are the median and, in
+brackets, least and largest; the ratio is one device's time over that of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from _timing import Clock, machine, positive, run, shape_of, spread, table
+from torch import Tensor
+
+from bench import nets
+from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.pipeline.devices import pick_devices
+from bench.ranks import Ranks
+from bench.teachers import Recipe, fit
+from bench.testing import context
+
+CLASSES = 10
+Training = Callable[[Ranks | None, int, Callable[[int], None]], None]
+"""Over these ranks, so many steps, telling each."""
+
+
+def records(count: int, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+    """Random images and labels."""
+    rng = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, *shape), generator=rng, dtype=torch.uint8), torch.arange(count) % CLASSES
+
+
+def teacher(net: str, batch: int, shape: tuple[int, int, int], device: torch.device) -> Training:
+    """A teacher by its standard recipe."""
+    images, labels = records(4 * batch, shape)
+
+    def begin(ranks: Ranks | None, steps: int, advance: Callable[[int], None]) -> None:
+        recipe = Recipe(epochs=steps, max_steps=steps, batch=batch)
+        fit(nets.build(net, shape, CLASSES), images, labels, recipe, device, 0, advance, ranks=ranks)
+
+    return begin
+
+
+def private(net: str, batch: int, shape: tuple[int, int, int], device: torch.device) -> Training:
+    """DP-SGD, the sampling rate 1/4."""
+    made = records(4 * batch, shape)
+
+    def begin(ranks: Ranks | None, steps: int, advance: Callable[[int], None]) -> None:
+        @contextmanager
+        def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+            yield advance
+
+        settings = DpSgdSettings(batch, steps, 1.0, 1.0, "flat", 0.1, 0.9)
+        ctx = replace(context(0), device=device, ranks=ranks, track=track)
+        train(nets.build(net, shape, CLASSES), net, made, settings, settings.parameters(4 * batch), ctx, "training")
+
+    return begin
+
+
+def seconds_per_step(training: Training, ranks: Ranks | None, steps: int, clock: Clock) -> float:
+    """Of all steps but the first, which pays for what is set up."""
+    marks, done = list[float](), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if done in (1, steps + 1):
+            clock.wait()
+            marks.append(time.perf_counter())
+
+    training(ranks, steps + 1, advance)
+    return (marks[1] - marks[0]) / steps
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--devices", type=positive, default=2)
+    parser.add_argument("--teacher", default="small:resnet18", help="network of the teacher (default small:resnet18)")
+    parser.add_argument("--private", default="tanh-cnn", help="network trained by DP-SGD (default tanh-cnn)")
+    parser.add_argument("--batch", type=positive, default=128, help="images of a step (default 128)")
+    parser.add_argument("--shape", default="1x28x28", help="images, CxHxW (default 1x28x28)")
+    parser.add_argument("--steps", type=positive, default=5, help="of one measurement (default 5)")
+    parser.add_argument("--repeats", type=positive, default=5, help="measurements of each (default 5)")
+    args = parser.parse_args()
+    args.shape = shape_of(args.shape)
+    return args
+
+
+def main() -> None:
+    """Measure and print."""
+    args, rows = parse(), []
+    devices = pick_devices(args.device, args.devices)
+    clock = Clock(devices[0])
+    with Ranks(devices) as ranks:
+        for name, make, net in (("teacher", teacher, args.teacher), ("DP-SGD", private, args.private)):
+            training = make(net, args.batch, args.shape, devices[0])
+            for by in (None, ranks):
+                seconds_per_step(training, by, 1, clock)
+            alone, all_of_them = list[float](), list[float]()
+            for _ in range(args.repeats):
+                alone.append(seconds_per_step(training, None, args.steps, clock))
+                all_of_them.append(seconds_per_step(training, ranks, args.steps, clock))
+            ratio = [one / many for one, many in zip(alone, all_of_them, strict=True)]
+            rows.append([name, net, spread(alone, 3), spread(all_of_them, 3), spread(ratio)])
+    print(f"{machine(devices[0])}; {args.devices} devices, batch {args.batch}; median [least, largest]")
+    print(table(["training", "network", "seconds a step, one", "all", "ratio"], rows))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,77 @@
+"""What helpers must be able to import: networks, recipes and services of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.nets import Classifier
+from bench.ranks import Link
+from bench.teachers import Recipe
+
+CPU = torch.device("cpu")
+
+
+def records(n: int, shape: tuple[int, int, int] = (1, 12, 12), classes: int = 3) -> tuple[Tensor, Tensor]:
+    """Noise, in which every class has a bright row; the first pixel is the record's number."""
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 120, (n, *shape), generator=rng, dtype=torch.uint8)
+    labels = torch.arange(n) % classes
+    images[torch.arange(n), 0, labels * 4 + 1] += 100
+    images[:, 0, 0, 0] = torch.arange(n)
+    return images, labels
+
+
+def normalised() -> Classifier:
+    """A network with batch normalisation, one of a single place an image, and without dropout."""
+    torch.manual_seed(7)
+    first = nn.Conv2d(1, 6, 3, stride=2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+    body = nn.Sequential(*first, nn.Linear(24, 8, bias=False), nn.BatchNorm1d(8, momentum=0.3), nn.Linear(8, 3))
+    return Classifier(body, 0.5, 0.5)
+
+
+def careless() -> Classifier:
+    """The same with dropout."""
+    made = normalised()
+    made.body.insert(5, nn.Dropout(0.5))  # type: ignore[operator]
+    return made
+
+
+@dataclass(frozen=True)
+class Mixing(Recipe):
+    """Asks twice a step, for what no single share of the batch would give: mixed pairs, and the whole batch's mean."""
+
+    def loss(
+        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        partner = torch.randperm(len(images), generator=generator)
+        mixed = ask(0.6 * images + 0.4 * images[partner])
+        plain = ask(images)
+        mean = plain.softmax(1).mean(0)
+        return F.cross_entropy(mixed, labels) + F.cross_entropy(plain, labels[partner]) + (mean * mean.log()).sum()
+
+
+@dataclass(frozen=True)
+class Adversarial(Recipe):
+    """Wants gradients of the images."""
+
+    def loss(
+        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        return F.cross_entropy(ask(images.requires_grad_()), labels)
+
+
+def failing(link: Link) -> None:
+    """A service that cannot do what it is asked."""
+    for _ in link.orders():
+        raise ValueError("no such thing\nand more")
+
+
+def stuck(link: Link) -> None:
+    """A service that takes an order and never answers."""
+    for _ in link.orders():
+        torch.multiprocessing.get_context("spawn").Event().wait(600)

@@ -1,0 +1,162 @@
+"""DP-SGD over two processes: the same ledger, sample, noise and weights as in one, and noise that is added once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from shared_parts import records
+from torch import Tensor, nn
+
+from baselines.dp_sgd import DpSgd
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.dp_training import clipped_sums, dp_sgd
+from bench.dp_training.clipping import poisson_sample
+from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients, train
+from bench.nets import Classifier
+from bench.privacy import Budget
+from bench.ranks import Ranks, owned
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+N = 90
+PLAIN = DpSgdSettings(
+    batch=30, steps=4, multiplier=0.0, clip=0.3, clipping="flat", rate=0.5, momentum=0.9, chunk=7, average=0.5
+)
+
+
+def network() -> Classifier:
+    torch.manual_seed(0)
+    return nets.build("tanh-cnn", (1, 12, 12), 3)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([weight.detach().double().flatten() for weight in model.parameters()])
+
+
+def trained(settings: DpSgdSettings, ranks: Ranks | None, **changes: Any) -> Tensor:
+    model = network()
+    ctx = replace(context(0), ranks=ranks, **changes)
+    train(model, "tanh-cnn", records(N), settings, settings.parameters(N), ctx, "training")
+    return flat(model)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"clipping": "layer"}, {"views": 2, "gradients": "func"}, {"batch": N}, {"batch": 1}],
+    ids=["flat", "layer", "views", "all records", "hardly any"],
+)
+def test_without_noise_the_weights_are_those_of_one_process(ranks: Ranks, changes: dict[str, Any]) -> None:
+    settings = replace(PLAIN, **changes)
+    alone, shared = trained(settings, None), trained(settings, ranks)
+    assert (alone - flat(network())).norm() > 1e-2, "they have learnt something"
+    torch.testing.assert_close(shared, alone, rtol=0, atol=1e-6)
+
+
+def assert_same(shared: Tensor, alone: Tensor, settings: DpSgdSettings) -> None:
+    """But for a few sums that were rounded to the next step of the noise's grid, 2^-10 of its scale."""
+    step = 2.0**-10 * settings.multiplier * settings.clip / settings.batch * settings.rate / (1 - settings.momentum)
+    off = (shared - alone).abs()
+    assert float((off > 1e-6).double().mean()) < 1e-3 and float(off.max()) < settings.steps * step
+
+
+def test_with_noise_the_draws_are_those_of_one_process(ranks: Ranks) -> None:
+    settings = replace(PLAIN, multiplier=0.7)
+    alone, shared = trained(settings, None), trained(settings, ranks)
+    assert_same(shared, alone, settings)
+    assert (alone - trained(PLAIN, None)).norm() > 1, "noise is what moved them"
+
+
+FREE = Budget(None, solve="none")
+
+
+def convert(ranks: Ranks | None, **given: str) -> Release:
+    torch.manual_seed(0)
+    method = configure(DpSgd, "smoke", {"steps": "3", "batch": "20", **given}, "method")
+    teacher = Teacher(nn.Identity(), "datalens", SHAPE, CLASSES, "toy", toy_private(n=64))
+    made: Release = method.convert(teacher, "datalens", FREE, replace(context(0), ranks=ranks))
+    return made
+
+
+def test_the_release_has_the_ledger_the_claim_and_the_weights_of_one_process(ranks: Ranks) -> None:
+    alone, shared = convert(None), convert(ranks)
+    assert shared.ledger.to_json() == alone.ledger.to_json() and len(alone.ledger.entries()) == 1
+    assert shared.claim == alone.claim and shared.solved == alone.solved
+    assert_same(flat(shared.student), flat(alone.student), DpSgd(steps=3, batch=20).settings("mnist"))
+
+
+@pytest.mark.parametrize("noise", ["seeded", "os"])
+def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, noise: Any) -> None:
+    """No record is ever sampled, so that what moves the weights is noise alone: z C / (q n), not a share of it."""
+    monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    settings = replace(PLAIN, steps=1, multiplier=2.0, rate=1.0, momentum=0.0, average=0.0)
+    moved = (trained(settings, ranks, noise=noise) - flat(network())) / (2.0 * settings.clip / settings.batch)
+    assert stats.kstest(moved.numpy(), "norm").pvalue > 1e-3
+    assert float(moved.square().sum()) == pytest.approx(len(moved), rel=6 * math.sqrt(2 / len(moved)))
+
+
+def test_every_sampled_record_is_processed_by_exactly_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed over and what is kept, told apart by the first pixel, is one draw over all records."""
+    given, kept, drawn = list[list[int]](), list[list[int]](), list[list[int]]()
+    own, give = clipped_sums.ClippedSums.__call__, Ranks.give
+
+    def watched_give(self: Ranks, rank: int, tensors: Any) -> None:
+        given.append(tensors[0][:, 0, 0, 0].tolist())
+        give(self, rank, tensors)
+
+    def watched_own(self: Any, private: Any, chosen: Tensor, *rest: Any) -> Any:
+        kept.append(private[0][chosen][:, 0, 0, 0].tolist())
+        return own(self, private, chosen, *rest)
+
+    def watched_sample(n: int, q: float, source: Any) -> Tensor:
+        drawn.append((found := poisson_sample(n, q, source)).tolist())
+        return found
+
+    monkeypatch.setattr(Ranks, "give", watched_give)
+    monkeypatch.setattr(clipped_sums.ClippedSums, "__call__", watched_own)
+    monkeypatch.setattr(dp_sgd, "poisson_sample", watched_sample)
+    trained(replace(PLAIN, steps=12), ranks)
+    assert len(drawn) == len(given) == len(kept) == 12
+    for theirs, ours, all_of_them in zip(given, kept, drawn, strict=True):
+        assert sorted(theirs + ours) == all_of_them and not set(theirs) & set(ours)
+    source = context(0).privacy_noise("training/sampling")
+    assert drawn == [poisson_sample(N, 30 / N, source).tolist() for _ in range(12)], "the draws of one process"
+
+
+def test_shares_of_poisson_samples_are_poisson_samples() -> None:
+    """Each record is in its rank's share with probability q, independently of the other ranks' shares."""
+    source, n, q, draws, count = torch.Generator().manual_seed(1), 60, 0.2, 3000, 3
+    seen, sizes = torch.zeros(n), torch.zeros(draws, count)
+    for draw in range(draws):
+        chosen = poisson_sample(n, q, source)
+        for rank in range(count):
+            share = owned(chosen, rank, count)
+            assert (share % count == rank).all()
+            seen[share] += 1
+            sizes[draw, rank] = len(share)
+    assert stats.chisquare(seen.numpy(), [q * draws] * n, sum_check=False).pvalue > 1e-3  # variance q, not q (1 - q)
+    for rank in range(count):
+        assert stats.ttest_1samp(sizes[:, rank].numpy(), q * n / count).pvalue > 1e-3
+        assert float(sizes[:, rank].var()) == pytest.approx(q * (1 - q) * n / count, rel=0.15)
+        assert stats.pearsonr(sizes[:, rank].numpy(), sizes[:, (rank + 1) % count].numpy()).pvalue > 1e-3
+
+
+def test_gradients_may_be_asked_for_one_at_a_time(ranks: Ranks) -> None:
+    """As the line search does, which moves the weights as it likes in between."""
+    found = []
+    for by in (None, ranks):
+        model = network()
+        noisy = NoisyGradients(model, "tanh-cnn", records(N), PLAIN, replace(context(0), ranks=by), "search")
+        first = noisy(0, 1.0, 0.3)
+        with torch.no_grad():
+            for name, weight in noisy.weights.items():
+                weight.sub_(0.1 * first[name])
+        found.append(noisy(1, 1.0, 0.3))
+        noisy.close("search")
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=0, atol=1e-6)

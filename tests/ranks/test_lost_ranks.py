@@ -1,0 +1,197 @@
+"""A rank that is lost ends the run with one line and without a wait; none outlives its leader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import BENCH, ROOT
+from shared_parts import CPU, failing, normalised, records, stuck
+
+from bench.cli import main
+from bench.errors import BenchError, RunFailed
+from bench.metrics.distribution import frechet_distance
+from bench.pipeline import devices
+from bench.pipeline.devices import pick_devices
+from bench.ranks import Ranks
+from bench.storage.provenance import device_name
+from bench.teachers import Recipe, fit
+
+
+def pids(ranks: Ranks) -> list[int]:
+    return [helper.process.pid or 0 for helper in ranks._helpers]
+
+
+def ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_new_one(ranks: Ranks) -> None:
+    recipe, killed = Recipe(epochs=50, batch=16, optimizer="sgd", lr=0.01), list[int]()
+
+    def kill(_: int) -> None:
+        if not killed:
+            killed.extend(pids(ranks))
+            os.kill(killed[0], signal.SIGKILL)
+
+    start = time.monotonic()
+    with pytest.raises(RunFailed) as told:
+        fit(normalised(), *records(64), recipe, CPU, 0, kill, ranks=ranks)
+    assert str(told.value) == "rank 1 of 2, on cpu, was lost: killed by signal 9"
+    assert time.monotonic() - start < 60
+    fit(normalised(), *records(64), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
+    assert pids(ranks) and pids(ranks) != killed
+
+
+def test_what_goes_wrong_in_a_helper_is_told(ranks: Ranks) -> None:
+    ranks.serve(failing)
+    with pytest.raises(RunFailed, match=r"^rank 1 of 2, on cpu, was lost: ValueError: no such thing$"):
+        ranks.order("anything")
+        ranks.take(1)
+
+
+def test_a_helper_that_dies_while_it_is_waited_for_is_no_hang(ranks: Ranks) -> None:
+    ranks.serve(stuck)
+    ranks.order("anything")
+    process = pids(ranks)[0]
+    threading.Timer(1.0, os.kill, (process, signal.SIGKILL)).start()
+    with pytest.raises(RunFailed, match="killed by signal 9"):
+        ranks.gather_sum(torch.ones(3))
+
+
+def test_closed_there_is_no_helper_left() -> None:
+    ranks, before = Ranks((CPU, CPU)), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        ranks.serve(stuck)
+        assert torch.get_num_threads() == 2, "while both compute, each has half of the threads"
+        left = pids(ranks)
+        ranks.close()
+        assert left and all(map(ended, left)) and not pids(ranks)
+        ranks.close()
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_there_is_a_process_group_only_while_helpers_serve(ranks: Ranks) -> None:
+    """Else whatever looks for one in this process, torchmetrics for instance, waits for helpers that know nothing."""
+    for _ in range(2):
+        fit(normalised(), *records(32), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
+        assert pids(ranks) and not dist.is_initialized()
+    ranks.serve(stuck)
+    assert dist.is_initialized()
+    features = torch.eye(4)
+    assert frechet_distance(features, features) < 1e-6, "though a training that failed left one"
+    ranks.close()
+    assert not dist.is_initialized()
+
+
+LEADER = """
+import sys, time
+import torch
+sys.path.insert(0, sys.argv[1])
+from shared_parts import stuck
+from bench.ranks import Ranks
+
+if __name__ == "__main__":
+    cpu = torch.device("cpu")
+    ranks = Ranks((cpu, cpu))
+    ranks.serve(stuck)
+    print(ranks._helpers[0].process.pid, flush=True)
+    ranks.order("anything")
+    ranks.gather_sum(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+def test_a_leader_that_is_killed_leaves_no_helper(tmp_path: Path) -> None:
+    (tmp_path / "leader.py").write_text(LEADER, encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "leader.py"), str(Path(__file__).parent)]
+    leader = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
+    assert leader.stdout is not None
+    helper = int(leader.stdout.readline())
+    assert not ended(helper)
+    leader.kill()
+    leader.wait()
+    until = time.monotonic() + 20
+    while not ended(helper) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ended(helper)
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "said"),
+    [
+        ("cpu", 3, "--devices 3: there are 2 CPU cores here; use --devices 2, or fewer"),
+        ("cuda", 5, "--devices 5: there are 4 CUDA devices here; use --devices 4, or fewer"),
+        ("cuda:1", 2, "--device cuda:1 --devices 2: one device is named"),
+        ("cpu", 0, "--devices 0: expected a number of at least 1"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, device: str, count: int, said: str
+) -> None:
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(BenchError, match=said.replace("(", r"\(")):
+        pick_devices(device, count)
+
+
+def test_gpus_are_taken_from_the_first_on_and_named_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    found = pick_devices("cuda", 3)
+    assert [str(device) for device in found] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert device_name(found[0], 3) == "3 x Some GPU" and device_name(found[0]) == "Some GPU"
+
+
+def test_as_typed_too_many_devices_are_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["run", "--method", "dp-sgd", "--device", "cpu", "--tier", "smoke", "--devices"]
+    for count, said in (("100000", "CPU cores here"), ("two", "--devices: invalid int value: 'two'")):
+        assert main([*given, count]) == 2
+        told = capsys.readouterr().err
+        assert said in told and len(told.strip().splitlines()) == 1
+
+
+HOURS = ["--teacher.epochs", "100000", "--teacher.max_steps", "0"]
+
+
+def helpers(process: int) -> list[int]:
+    """The processes that one has begun, but for multiprocessing's own."""
+    listed = Path(f"/proc/{process}/task/{process}/children")
+    found = [int(word) for word in listed.read_text().split()] if listed.exists() else []
+    return [each for each in found if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+@pytest.mark.skipif(devices.cores() < 2, reason="two processes need two cores")
+def test_as_typed_a_run_whose_rank_is_killed_says_so_and_ends(tmp_path: Path) -> None:
+    where = ["--device", "cpu", "--devices", "2", "--tier", "smoke", "--teacher", "datalens", *HOURS]
+    started = subprocess.Popen(
+        [*BENCH, "run", "--method", "dp-sgd", *where],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 200
+    while not (found := helpers(started.pid)) and time.monotonic() < until:
+        time.sleep(0.2)
+    time.sleep(2)
+    os.kill(found[0], signal.SIGKILL)
+    _, said = started.communicate(timeout=100)
+    assert started.returncode == 1
+    assert "rank 1 of 2, on cpu, was lost: killed by signal 9" in said and "Traceback" not in said
+    assert not list((tmp_path / "runs").glob("steps/teacher/[0-9a-f]*"))
