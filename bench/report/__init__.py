@@ -1,9 +1,10 @@
-"""`bench report`: records, audits and pictures -> one static page that needs no network."""
+"""`bench report`: records, audits and pictures -> a static site that needs neither network nor server."""
 
 from __future__ import annotations
 
 from bench.report.command import command
-from bench.report.page import render
+from bench.report.files import write
+from bench.report.site import render
 from bench.report.sources import Sources, gather
 
-__all__ = ["Sources", "command", "gather", "render"]
+__all__ = ["Sources", "command", "gather", "render", "write"]

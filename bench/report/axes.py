@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 BAND = 58.0
@@ -12,7 +12,12 @@ BAND = 58.0
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale from `low` to `high`, drawn from `start` to `end`; with `band`, infinity has a strip beyond `end`."""
+    """A scale from `low` to `high`, drawn from `start` to `end`; with `band`, infinity has a strip beyond `end`.
+
+    Attributes:
+        names: of the places 0, 1, ...; () for a scale of numbers.
+        percent: whether labels are shares in percent.
+    """
 
     low: float
     high: float
@@ -20,6 +25,8 @@ class Scale:
     end: float
     log: bool = False
     band: bool = False
+    names: tuple[str, ...] = ()
+    percent: bool = True
 
     @property
     def edge(self) -> float:
@@ -33,8 +40,10 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """Values to be labelled: powers of ten, or 1, 2, 5 times them where these are few; or round steps."""
+        if self.names:
+            return [float(place) for place in range(len(self.names))]
         if not self.log:
-            step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if (self.high - self.low) / s <= 6 or s == 0.2)
+            step = _step(self.high - self.low)
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             return [round(step * n, 10) for n in range(first, last + 1)]
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
@@ -43,6 +52,12 @@ class Scale:
         if len(inside) > 1:
             return inside
         return [v for power in powers for v in (power, 2 * power, 5 * power) if self.low <= v <= self.high]
+
+
+def _step(length: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that divides a length into at most six."""
+    power = 10.0 ** math.floor(math.log10(length / 6))
+    return next(power * times for times in (1, 2, 5, 10, 20) if length / (power * times) <= 6 + 1e-9)
 
 
 def logarithmic(values: Iterable[float], start: float, end: float) -> Scale:
@@ -63,3 +78,17 @@ def share(values: Iterable[float], start: float, end: float) -> Scale:
     if high - low < 0.2:
         low, high = (max(0.0, high - 0.2), high) if high > 0.5 else (low, low + 0.2)
     return Scale(low, high, start, end)
+
+
+def linear(values: Iterable[float], start: float, end: float) -> Scale:
+    """A scale of plain numbers that holds all values with some air."""
+    values = list(values)
+    low, high = min(values), max(values)
+    air = 0.08 * (high - low) or max(1.0, 0.1 * abs(high))
+    least = 0.0 if 0 <= low < air else low - air  # nothing here is below zero
+    return Scale(least, high + air, start, end, percent=False)
+
+
+def named(names: Sequence[str], start: float, end: float) -> Scale:
+    """A scale of names, side by side."""
+    return Scale(-0.5, len(names) - 0.5, start, end, names=tuple(names), percent=False)

@@ -15,6 +15,8 @@ WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
 COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
 SHAPES = ("circle", "square", "triangle", "diamond", "cross")
+NAME_HEIGHT = 4.0
+"""What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
 Place = tuple[float, float]
 Box = tuple[float, float, float, float]
 Styles = Mapping[str, tuple[int, str]]
@@ -43,7 +45,7 @@ def _text(value: object) -> str:
 def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
     """A figure of accuracy against epsilon on a logarithmic scale; with `lines`, points of a series are joined."""
     x = logarithmic([point.x for point in panel.points], LEFT, RIGHT)
-    marks = _joined(panel.points, x, _height(panel), look) if lines else ""
+    marks = joined(panel.points, x, _height(panel), look) if lines else ""
     kind = {"claimed": "claimed by the paper", "accounted": "accounted: what can be proved", "reported": "as printed"}
     label = f"ε {panel.what}, per {panel.unit}"
     meaning = "in the paper's own words" if panel.what == "reported" else UNITS[panel.unit]
@@ -89,9 +91,9 @@ def _promise(unit: str) -> str:
 
 def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meaning: str, marks: str) -> str:
     y = _height(panel)
-    places = _places(panel.points, x, y)
-    content = _grid(x, y, label) + _levels(panel, x, y) + marks
-    content += "".join(_mark(point, place, y, look) for point, place in zip(panel.points, places, strict=True))
+    places = placed(panel.points, x, y)
+    content = grid(x, y, label) + _levels(panel, x, y) + marks
+    content += "".join(mark(point, place, x, y, look) for point, place in zip(panel.points, places, strict=True))
     content += _names(panel.points, places, x.edge)
     drawn = tag(
         "svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=f"{title}: accuracy against {label}"
@@ -105,28 +107,35 @@ def _height(panel: Panel) -> Scale:
     return share([*(point.y for point in panel.points), *levels], BOTTOM, TOP)
 
 
-def _grid(x: Scale, y: Scale, label: str) -> str:
+def grid(x: Scale, y: Scale, label: str, side: str = "accuracy", height: int = HEIGHT) -> str:
     """Rules, tick labels and the names of the axes."""
     parts = []
     for value in y.ticks():
         place = y.at(value)
         parts.append(tag("path", d=f"M{LEFT} {place:.1f}H{x.edge}", class_="rule"))
-        parts.append(tag("text", f"{value:.0%}".replace("%", " %"), x=LEFT - 6, y=place + 4, text_anchor="end"))
+        parts.append(tag("text", _tick(y, value), x=LEFT - 6, y=place + 4, text_anchor="end"))
     for value in x.ticks():
         place = x.at(value)
         parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="rule"))
-        shown = (
-            _power(value) if x.log else f"{value:.2f}" if label.startswith("AUC") else f"{value:.0%}".replace("%", " %")
-        )
+        if x.names:
+            turned = f"translate({place + 4:.1f} {BOTTOM + 14}) rotate(-35)"
+            parts.append(tag("text", escape(x.names[int(value)]), transform=turned, text_anchor="end"))
+            continue
+        shown = f"{value:.2f}" if label.startswith("AUC") else _tick(x, value)
         parts.append(tag("text", shown, x=place, y=BOTTOM + 18, text_anchor="middle"))
     if x.band:
         parts.append(tag("rect", x=x.edge - BAND + 8, y=TOP, width=BAND - 8, height=BOTTOM - TOP, class_="band"))
         parts.append(tag("text", "∞", x=x.edge - (BAND - 8) / 2, y=BOTTOM + 18, text_anchor="middle"))
-    parts.append(tag("text", escape(label), x=(LEFT + x.edge) / 2, y=HEIGHT - 8, text_anchor="middle", class_="axis"))
-    parts.append(
-        tag("text", "accuracy", transform=f"translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)", text_anchor="middle")
-    )
+    parts.append(tag("text", escape(label), x=(LEFT + x.edge) / 2, y=height - 8, text_anchor="middle", class_="axis"))
+    turned = f"translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)"
+    parts.append(tag("text", escape(side), transform=turned, text_anchor="middle"))
     return "".join(parts)
+
+
+def _tick(scale: Scale, value: float) -> str:
+    if scale.log:
+        return _power(value)
+    return f"{value:.0%}".replace("%", " %") if scale.percent else f"{value:g}"
 
 
 def _power(value: float) -> str:
@@ -157,7 +166,7 @@ def _levels(panel: Panel, x: Scale, y: Scale) -> str:
     return "".join(parts)
 
 
-def _places(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
+def placed(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
     """Where points go; those at infinity are spread over the strip, which has no scale."""
     endless = sum(math.isinf(point.x) for point in points)
     seen, places = 0, []
@@ -171,10 +180,12 @@ def _places(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
     return places
 
 
-def _mark(point: Point, place: Place, y: Scale, look: Styles) -> str:
+def mark(point: Point, place: Place, x: Scale, y: Scale, look: Styles) -> str:
+    """A point's mark, with a bar for its spread; a link to its run where it has one."""
     colour, shape = look[point.method]
     across, height = place
-    body = tag("title", escape(_told(point)))
+    told = _told(point, x, y)
+    body = tag("title", escape(told))
     if point.spread:
         low, high = (y.at(min(y.high, max(y.low, point.y + way * point.spread))) for way in (-1, 1))
         body += tag("path", d=f"M{across:.1f} {low:.1f}V{high:.1f}", class_="spread")
@@ -183,17 +194,23 @@ def _mark(point: Point, place: Place, y: Scale, look: Styles) -> str:
     kind = {"class_": f"point c{colour}", "data_method": point.method}
     if not point.run:
         return tag("g", body, **kind)
-    return tag("a", body, href=f"#run-{point.run}", aria_label=_told(point), **kind)
+    return tag("a", body, href=f"#run-{point.run}", aria_label=told, **kind)
 
 
-def _told(point: Point) -> str:
-    where = "∞" if math.isinf(point.x) else f"{point.x:.4g}"
-    spread = "" if point.spread is None else f" ± {100 * point.spread:.1f}"
+def _told(point: Point, x: Scale, y: Scale) -> str:
+    """A mark in words, for whoever points at it or hears it."""
+    where = "∞" if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
     seeds = "" if not point.run else ", 1 seed" if point.seeds == 1 else f", {point.seeds} seeds"
     power = "" if point.proven else ", the attack did not prove its power"
     unit = f", {_promise(point.unit)}" if point.unit else ""
     name = f"{point.method}, {point.setting}" if point.setting else point.method
-    return f"{name}: {100 * point.y:.1f}{spread} % at {where}{seeds}{unit}{power}"
+    return f"{name}: {_reached(point, y)} at {where}{seeds}{unit}{power}"
+
+
+def _reached(point: Point, y: Scale) -> str:
+    if not y.percent or y.log:
+        return f"{point.y:,.4g}" + ("" if point.spread is None else f" ± {point.spread:,.3g}")
+    return f"{100 * point.y:.1f}" + ("" if point.spread is None else f" ± {100 * point.spread:.1f}") + " %"
 
 
 def _shape(name: str, x: float, y: float) -> str:
@@ -217,7 +234,8 @@ def _steps(places: Sequence[Place], unit: str, end: float) -> str:
     return tag("path", d=f"{path}H{end}", class_=f"front {unit}")
 
 
-def _joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
+def joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
+    """A line through the finite points of each series."""
     series: dict[str, list[Point]] = defaultdict(list)
     for point in points:
         if math.isfinite(point.x):

@@ -82,8 +82,14 @@ def _unless(flag: str, value: str, usual: str) -> list[str]:
 
 
 def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
-    usual = registry.variants(kind, name)[-1] if name in installed(kind) else "printed"
+    usual = variants_of(kind, name)[-1] if name in installed(kind) else "printed"
     return _unless(flag, variant, usual)
+
+
+@cache
+def variants_of(kind: str, name: str) -> tuple[Variant, ...]:
+    """The variants of an installed plug-in, the one that is run by default last; looked up once."""
+    return registry.variants(kind, name)
 
 
 @cache
@@ -146,6 +152,6 @@ def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, An
         from bench.teachers import make_recipe
 
         return plain(make_recipe(tier, {"recipe": name})) if name in plugins.entries("teacher recipe") else {}
-    if name not in installed(kind) or variant not in registry.variants(kind, name):
+    if name not in installed(kind) or variant not in variants_of(kind, name):
         return {}
     return plain(configure(registry.load(kind, name, variant), tier, {}, kind, variant))

@@ -53,7 +53,7 @@ class Panel:
     """Label to a level: of accuracy in a panel of epsilon, of the attack's success in a panel of an attack."""
 
 
-def _grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
+def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     """Finished records that differ in seeds alone, one per seed; without `attacks`, all attacks on a release as one."""
     groups: dict[str, dict[int, Record]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.hash):
@@ -67,15 +67,15 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
     """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit."""
     records = list(records)
     found: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for group in _grouped(records, attacks=False):
+    for group in grouped(records, attacks=False):
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
-            found["claimed", claims[0]["unit"]].append(_release(group, [_x(claim) for claim in claims]))
+            found["claimed", claims[0]["unit"]].append(release(group, [_x(claim) for claim in claims]))
         for unit in group[0].privacy["accounted_units"]:
             parts = [record.privacy["accounted_units"].get(unit) for record in group]
             if all(part is not None for part in parts):
-                found["accounted", unit].append(_release(group, [_x(part) for part in parts if part is not None]))
-    teacher = _mean([record.metrics.get("teacher_accuracy") for record in records])
+                found["accounted", unit].append(release(group, [_x(part) for part in parts if part is not None]))
+    teacher = mean_of([record.metrics.get("teacher_accuracy") for record in records])
     lines = {} if teacher is None else {"mean of the teachers": teacher}
     order = [(what, unit) for what in ("claimed", "accounted") for unit in UNITS]
     return [Panel(*key, _sorted(found[key]), lines=lines) for key in order if key in found]
@@ -102,12 +102,12 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
     """
     found: dict[str, list[Point]] = defaultdict(list)
     levels: dict[str, list[Record]] = defaultdict(list)
-    for group in _grouped([r for r in records if _success(r, "") is not None], attacks=True):
+    for group in grouped([r for r in records if _success(r, "") is not None], attacks=True):
         attack = group[0].spec["attack"]["attack"]
-        success = _mean([_success(record, "") for record in group])
+        success = mean_of([_success(record, "") for record in group])
         if success is not None:
             proven = all(record.status == "ok" for record in group)
-            found[attack].append(replace(_release(group, [success]), proven=proven, unit=promised(group[0])))
+            found[attack].append(replace(release(group, [success]), proven=proven, unit=promised(group[0])))
             levels[attack] += group
     return [
         Panel(_measure(levels[attack][0]), "", _sorted(points), attack, _levels(levels[attack]))
@@ -118,7 +118,7 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
 def _levels(records: list[Record]) -> dict[str, float]:
     """The success of an attack where nothing is defended, and where there is nothing to find."""
     named = {"on the teacher": "teacher_", "on a random net": "random_"}
-    means = {label: _mean([_success(record, prefix) for record in records]) for label, prefix in named.items()}
+    means = {label: mean_of([_success(record, prefix) for record in records]) for label, prefix in named.items()}
     return {label: mean for label, mean in means.items() if mean is not None}
 
 
@@ -160,7 +160,7 @@ def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Pan
     return [Panel("reported", unit, _sorted(list(points))) for unit, points in sorted(found.items())]
 
 
-def _release(group: list[Record], xs: list[float]) -> Point:
+def release(group: list[Record], xs: list[float]) -> Point:
     first, accuracies = group[0], [float(record.metrics["accuracy"] or 0) for record in group]
     mean = math.fsum(accuracies) / len(accuracies)
     spread = None
@@ -192,7 +192,7 @@ def _success(record: Record, prefix: str) -> float | None:
     return record.metrics.get(f"{prefix}attack_accuracy") if value is None else value
 
 
-def _mean(values: list[float | None]) -> float | None:
+def mean_of(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 

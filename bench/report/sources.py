@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from bench import leaderboard
+from bench import leaderboard, registry
 from bench.errors import BenchError, unknown
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
@@ -18,14 +19,24 @@ Kept = TypeVar("Kept", Record, Audit)
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What is shown of a recipe: its file's name and its title."""
+
+    file: str
+    title: str
+
+
+@dataclass(frozen=True)
 class Sources:
-    """All that a page shows.
+    """All that a report shows.
 
     Attributes:
         records, audits: one per hash, sorted by hash.
         pictures: hash of a record to name to the bytes of a PNG file.
         reported: rows of the papers' own numbers, as in leaderboards/reported.csv.
         remarks: a line each about what was left out.
+        recipes: paper and table, or figure, to the recipe that runs it.
+        dataset: the only data set that is shown; None for all.
     """
 
     records: list[Record]
@@ -33,6 +44,8 @@ class Sources:
     pictures: dict[str, dict[str, bytes]] = field(default_factory=dict)
     reported: list[dict[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
+    dataset: str | None = None
 
 
 def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None) -> Sources:
@@ -61,7 +74,18 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
     known = sorted({leaderboard.dataset(record) for record in records})
     if dataset is not None and dataset not in known:
         raise unknown("data set with records", dataset, known)
-    return Sources(_of(dataset, records), _of(dataset, audits), pictures, _reported(boards, dataset), remarks)
+    reported = _reported(boards, dataset)
+    return Sources(_of(dataset, records), _of(dataset, audits), pictures, reported, remarks, recipes(), dataset)
+
+
+def recipes(folder: Path = registry.ROOT / "recipes") -> dict[tuple[str, str], Recipe]:
+    """Paper and table to the recipe of it; recipes of no paper's table are left out."""
+    found = {}
+    for path in sorted(folder.glob("*.toml")):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        if content.get("paper"):
+            found[content["paper"], content["table"]] = Recipe(f"recipes/{path.name}", content["title"])
+    return found
 
 
 def _of(dataset: str | None, kept: list[Kept]) -> list[Kept]:

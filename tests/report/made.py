@@ -20,7 +20,8 @@ def epsilon(value: float | None, unit: str, **more: Any) -> dict[str, Any]:
 def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes: Any) -> Record:
     """A record of a run on digits.
 
-    Changes: tier, status, options, dataset, budget (epsilon), claim and claim_unit, accounted, query, attack, success.
+    Changes: tier, status, options, dataset, variant, budget (epsilon), claim and claim_unit, accounted, query, attack,
+    success.
     """
     data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
@@ -31,7 +32,7 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
         "version": 1,
         "options": {},
         "student": "datalens",
-        "variant": "printed",
+        "variant": changes.get("variant", "printed"),
     }
     release |= {"budget": budget | {"unit": "example"}, "noise": "os", "seed": seed}
     attack, name = None, changes.get("attack")

@@ -8,10 +8,10 @@ import math
 import random
 import re
 import shlex
-import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import write_toy
@@ -28,8 +28,10 @@ from bench.pipeline.run_spec import changed_options, run_spec
 from bench.report import Sources, boards, charts, command, gather, glossary, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
-from bench.report.page import content, embedded
+from bench.report.files import script, slug
+from bench.report.files import write as save
 from bench.report.points import Point
+from bench.report.site import parts
 from bench.storage.records import Record
 
 SMOKE = "run --method dpsd --tier smoke --teacher datalens"
@@ -138,7 +140,7 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
     records += [record("a", 0, 0.7, accounted=3.0, attack="vmi", success=0.99, status="inconclusive")]
     records += [record("b", 0, 0.9, accounted=10.5, claim=0.1), record("c", 0, 0.95, accounted=None, claim=0.1)]
     records += [record(name, 0, accuracy, accounted=9.0) for name, accuracy in (("d", 0.6), ("e", 0.8), ("f", 0.1))]
-    (digits,) = content(Sources(sorted(records, key=lambda r: r.hash)))["datasets"]
+    (digits,) = parts(Sources(sorted(records, key=lambda r: r.hash)))[0]["index"]["datasets"]
     assert [(one["method"], one["unit"], one["accuracy"]) for one in digits["best"]] == [
         ("e", "example", 0.8),
         ("a", "example", 0.7),
@@ -159,7 +161,7 @@ def test_labels_of_fronts_are_apart_and_inside_the_figure() -> None:
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     made = leaderboard.table
     monkeypatch.setattr(leaderboard, "table", lambda *given: made(*given).assign(flags="reported-differs reported:x-1"))
-    found = content(Sources([record()]))
+    found = parts(Sources([record()]))[0]["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
 
 
@@ -334,18 +336,21 @@ def test_bad_sources_are_one_line(tmp_path: Path) -> None:
         gather(tmp_path, [], "mnist")
 
 
-def test_the_command_writes_one_file_of_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "runs", record(dataset="mnist"))
     write(tmp_path / "runs", record(), synthetic=png())
     parser = argparse.ArgumentParser()
     report_command.add_arguments(parser)
     line = ["--boards", str(tmp_path / "runs"), "--runs", str(tmp_path / "runs"), "--dataset", "digits", "--out"]
-    texts = []
+    sites = []
     for name in ("a", "b"):
         assert report_command.execute(parser.parse_args([*line, str(tmp_path / name)])) == 0
-        assert [path.name for path in (tmp_path / name).iterdir()] == ["index.html"]
-        texts.append((tmp_path / name / "index.html").read_bytes())
-    assert texts[0] == texts[1] and b"mnist" not in texts[0]
+        sites.append({p.relative_to(tmp_path / name): p.read_bytes() for p in (tmp_path / name).rglob("*.*")})
+    assert sites[0] == sites[1]
+    names = {path.as_posix() for path in sites[0]}
+    assert {"index.html", "web/routes.js", "data/index.js", "data/board-digits.js"} <= names
+    assert not [name for name in names if "mnist" in name], "the other data set is not there"
+    assert [name for name in names if name.startswith("pictures/")]
     assert "1 runs" in capsys.readouterr().out
 
 
@@ -368,54 +373,136 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
+def value_of(content: bytes) -> Any:
+    """What a part's script sets, as a browser reads it."""
+    found = re.fullmatch(r"REPORT\[(\".*?\")\] = JSON\.parse\('(.*)'\);\n", content.decode(), re.DOTALL)
+    assert found is not None
+    return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
+
+
 def test_text_from_records_cannot_become_markup() -> None:
     bad = [
         record(NASTY, attack=NASTY, options={"method": {NASTY: NASTY}}, dataset=NASTY),
         record(options={"attack": {'"><script>': "alert(1)</script>"}}),
     ]
-    bad[0].privacy["events"][0]["why"] = NASTY
-    reported = [{"paper": NASTY, "dataset": NASTY, "method": "dpsd", "kind": "", "unit_claimed": NASTY}]
+    reported = [dict.fromkeys(leaderboard_columns, "")]
+    reported[0] |= {"paper": NASTY, "method": NASTY, "dataset": "digits", "unit_claimed": NASTY, "kind": NASTY}
     reported[0] |= {"epsilon": "1", "metric": "accuracy", "value": "0.5", "note": NASTY}
-    text = render(Sources(bad, reported=reported))
-    names = [name for name, _ in Elements(text).found]
-    assert names.count("script") == 2 and "img" not in names
-    assert not [key for _, pairs in Elements(text).found for key in pairs if key.startswith("on") or key == "style"]
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert data is not None
-    assert json.loads(data[1])["runs"][bad[0].hash]["setting"] == f"{NASTY}={NASTY}"
+    found, _ = parts(Sources(bad, reported=reported))
+    drawn = [value for part in found.values() if isinstance(part, dict) for value in marked(part)]
+    assert "&lt;/script&gt;" in "".join(drawn), "it is shown, as text"
+    for markup in drawn:
+        names = [name for name, _ in Elements(markup).found]
+        assert "script" not in names and "img" not in names
+        assert not active(markup)
+    assert found[f"runs-{bad[0].hash[:2]}"][bad[0].hash]["setting"] == f"{NASTY}={NASTY}"
 
 
-def test_nothing_is_fetched() -> None:
-    text = render(Sources([record()]))
-    assert "default-src 'none'" in text
-    assert not re.search(r"https?://|//cdn|@import|url\(", text)
+leaderboard_columns = (
+    *("paper", "table", "dataset", "method", "kind", "unit_claimed", "epsilon", "delta", "metric", "value"),
+    *("setting", "note", "issue"),
+)
 
 
-def test_embedded_json_holds_no_tag() -> None:
-    assert "<" not in embedded({"a": "<!--<script>"}) and json.loads(embedded({"a": "<b"})) == {"a": "<b"}
+def active(markup: str) -> list[str]:
+    """Attributes that a page's policy would have to refuse."""
+    return [key for _, pairs in Elements(markup).found for key in pairs if key.startswith("on") or key == "style"]
+
+
+def marked(part: dict[str, Any]) -> list[str]:
+    """The markup in a part: what the page does not write as text."""
+    return [part[key] for key in ("markup", "chart") if part.get(key)]
+
+
+def test_the_page_loads_what_is_beside_it_and_nothing_else() -> None:
+    files = render(Sources([record()]))
+    page = files["index.html"].decode()
+    assert "default-src 'none'" in page
+    named = [
+        pairs.get("src") or pairs.get("href") for name, pairs in Elements(page).found if name in ("script", "link")
+    ]
+    assert named and all(name == "data:," or name in files for name in named)
+    for name, content in files.items():
+        if name.startswith("web/") or name == "index.html":
+            assert not re.search(rb"https?://|//cdn|@import|url\(|fetch\(|eval\(", content), name
+    assert not active(page)
+
+
+@pytest.mark.parametrize("text", [NASTY, "it's \\ 'quoted' \\'", "\u2028\n\x00", "');alert(1)//", "</script>"])
+def test_the_script_of_a_part_holds_any_text(text: str) -> None:
+    content = script("a", {"__proto__": text, text: [1, None]})
+    assert value_of(content) == {"__proto__": text, text: [1, None]}
+    assert content.count(b"\n") == 1, "one line: no text ends the string that it stands in"
+
+
+def test_a_part_holds_no_number_that_json_lacks() -> None:
     with pytest.raises(ValueError):
-        embedded(math.nan)
+        script("a", math.nan)
+
+
+def test_names_of_files_are_safe_and_differ() -> None:
+    names = ["digits", "npz-a:b/c d", "npz-a b c d", "../../etc", "", "Digits", NASTY]
+    slugs = [slug(name) for name in names]
+    assert slugs[0] == "digits" and len(set(slugs)) == len(slugs)
+    assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in slugs)
+
+
+def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
+    save(tmp_path, {"index.html": b"", "data/old.js": script("old", 1), f"pictures/{'a' * 16}.png": png()})
+    (tmp_path / "data" / "mine.js").write_text("my own")
+    (tmp_path / "pictures" / "holiday.png").write_bytes(png())
+    save(tmp_path, {"index.html": b"new", "data/new.js": script("new", 1)})
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert left == {"index.html", "data/new.js", "data/mine.js", "pictures/holiday.png"}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BenchError, match="cannot write there"):
+        save(tmp_path / "file", {"index.html": b""})
 
 
 def test_pictures_are_kept_once() -> None:
     records = sorted((record(seed=seed) for seed in (0, 1)), key=lambda r: r.hash)
-    found = content(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
-    assert len(found["pictures"]) == 1
-    assert all(uri.startswith("data:image/png;base64,") for uri in found["pictures"].values())
+    found, images = parts(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
+    assert list(images.values()) == [png()]
+    assert [(one["kind"], one["key"]) for one in found["images-digits"]] == [("synthetic", next(iter(images)))] * 2
 
 
-@pytest.mark.slow
-def test_a_thousand_records_take_seconds_and_three_hundred_ten_megabytes() -> None:
-    root = Path(__file__).resolve().parents[2] / "leaderboards" / "records"
-    known = leaderboard.read(root.glob("*.json"))
-    records = []
-    for number in range(1000):
-        model = known[number % len(known)]
-        spec = json.loads(json.dumps(model.spec))
-        for part in [spec["release"], *([spec["attack"]["target"]] if spec["attack"] else [])]:
-            part["seed"], part["budget"]["epsilon"] = number, 1.0 + number // (3 * len(known))
-        records.append(replace(model, spec=spec, hash=f"{number:016x}"))
-    assert len(render(Sources(records[:300])).encode()) < 10e6
-    start = time.perf_counter()
-    render(Sources(records))
-    assert time.perf_counter() - start < 20
+def test_a_run_is_in_one_part_with_the_seeds_of_its_row() -> None:
+    records = sorted((record(seed=seed) for seed in range(5)), key=lambda r: r.hash)
+    found, _ = parts(Sources(records))
+    shards = {name: part for name, part in found.items() if name.startswith("runs-")}
+    assert found["index"]["shards"] == sorted(shards)
+    assert sorted(name for part in shards.values() for name in part) == [r.hash for r in records]
+    for name, part in shards.items():
+        assert all(run.startswith(name.removeprefix("runs-")) for run in part)
+        for run in part.values():
+            assert [seed for seed, _ in run["seeds"]] == ["0", "1", "2", "3", "4"]
+
+
+def test_the_front_page_does_not_grow_with_the_runs() -> None:
+    one, many = ([record("dpsd", seed, options={"method": {"k": seed}}) for seed in range(n)] for n in (1, 60))
+    sizes = [len(script("index", parts(Sources(sorted(of, key=lambda r: r.hash)))[0]["index"])) for of in (one, many)]
+    assert sizes[1] < sizes[0] + 60 * 20, "the names of the parts, and no more of any run"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb, as WCAG 2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
+    css = render(Sources([record()]))["web/style.css"].decode()
+    pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
+    colours = {name: luminance((light, dark)[scheme]) for name, light, dark in pairs}
+
+    def contrast(front: str, back: str) -> float:
+        low, high = sorted((colours[front], colours[back]))
+        return (high + 0.05) / (low + 0.05)
+
+    text = [(name, back) for name in ("text", "quiet", "link") for back in ("back", "soft")]
+    text += [(name, f"{name}-back") for name in ("warn", "bad", "good", "ahead")]
+    assert all(contrast(*pair) >= 4.5 for pair in text), {pair: contrast(*pair) for pair in text}
+    marks = [f"c{number}" for number in range(charts.COLOURS)]
+    assert all(contrast(name, "back") >= 3 for name in marks), {name: contrast(name, "back") for name in marks}

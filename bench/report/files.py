@@ -1,0 +1,83 @@
+"""The report's files: scripts that each set one variable, which open from a disk as well as from a server.
+
+A page that was opened from a file may not fetch another file, but it may load a script. So every part of the data is a
+script `data/NAME.js` that puts one value into the variable `REPORT`, and the page loads the parts it needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+
+DATA, PICTURES, WEB = "data", "pictures", "web"
+START = b'REPORT["'
+PICTURE = re.compile(r"[0-9a-f]{16}\.png")
+Files = dict[str, bytes]
+"""Path below the report's directory, with slashes, to content."""
+
+
+def readable(name: str) -> str:
+    """The letters and digits of a name, for names that are known to differ in them.
+
+    >>> readable("dpsd Table IV")
+    'dpsd-table-iv'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def slug(name: str) -> str:
+    """A file name for any text: its letters and digits, and where that is not all of it a digest of the whole.
+
+    >>> slug("digits"), slug("npz-My/own")
+    ('digits', 'npz-my-own-07d6681c')
+    """
+    plain = readable(name)
+    return plain if plain and plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def script(name: str, value: Any) -> bytes:
+    """The script of a part: `value` as JSON, in a string that the browser parses.
+
+    Text in a JSON string cannot end it, whatever it holds, and a key such as "__proto__" is a key like any other.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
+
+
+def write(folder: Path, files: Files) -> None:
+    """Write a report's files and remove what an earlier report left in the same directory.
+
+    Removed are scripts of data and pictures alone, which are known by how they begin and what they are called.
+
+    Raises:
+        BenchError: the directory cannot be written to.
+    """
+    try:
+        for path in _earlier(folder):
+            if path.relative_to(folder).as_posix() not in files:
+                path.unlink()
+        for name, content in sorted(files.items()):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    except OSError as error:
+        raise BenchError(f"--out {folder}: cannot write there ({error.strerror}); give another directory") from None
+
+
+def _earlier(folder: Path) -> list[Path]:
+    scripts = [path for path in (folder / DATA).rglob("*.js") if _begins(path, START)]
+    return scripts + [path for path in (folder / PICTURES).glob("*.png") if PICTURE.fullmatch(path.name)]
+
+
+def _begins(path: Path, start: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(start)) == start

@@ -1,0 +1,392 @@
+"""The figures of the four papers: what each draws, of which runs, and which of its numbers are printed anywhere.
+
+The papers print few of their figures' points. What they do print, in a sentence or in a table of the same experiment,
+is drawn beside ours: a point, a level where they give no place on the axis, an upright line where they name a place
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Axis = Literal["log", "linear", "names"]
+CLAIMED = "epsilon"
+"""The claimed epsilon, as an axis; any other axis is an option of the method."""
+WHICH = "method"
+"""As an axis: which method it is, and which of `Sweep.series` it has."""
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Which rows of reported.csv are drawn, and where.
+
+    Attributes:
+        table: the beginning of the table's or the sentence's name.
+        method: in the papers' own names; "" for any.
+        metric: of the row.
+        at: "epsilon", a key of the row's setting, "value" (the number is a place on the axis) or "" (a level).
+        epsilon: the row's own, as a number; None for any.
+        unit: what the paper says is protected; "" for any.
+    """
+
+    table: str
+    method: str = ""
+    metric: str = "accuracy"
+    at: str = CLAIMED
+    epsilon: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One picture of a figure, drawn for every data set that has runs or printed numbers of it.
+
+    Attributes:
+        x: `CLAIMED`, `WHICH`, `TEACHER` or an option of the methods.
+        label: of that axis.
+        y: "accuracy", `CLAIMED`, or another number of a record.
+        series: options whose value tells lines apart.
+        where: options that a run must have, by their values.
+        attack: whose runs are meant, where the number is the attack's.
+        datasets: only these of the papers' data sets; () for all.
+    """
+
+    title: str
+    methods: tuple[str, ...]
+    x: str
+    label: str
+    axis: Axis = "linear"
+    y: str = "accuracy"
+    series: tuple[str, ...] = ()
+    where: Mapping[str, object] = field(default_factory=dict)
+    attack: str = ""
+    datasets: tuple[str, ...] = ()
+    printed: tuple[Printed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper; `pictures` names the kind of images of runs of `methods` that it shows besides."""
+
+    paper: str
+    name: str
+    sweeps: tuple[Sweep, ...] = ()
+    pictures: str = ""
+    methods: tuple[str, ...] = ()
+    note: str = ""
+
+
+SATURATION = "synthetic_samples_at_convergence"
+TOTALS = (Printed("text IV-C", "dgd", "epsilon_total", "queries"),)
+"""DGD's sentences on what 400 and 1000 queries cost in all."""
+
+FIGURES = (
+    Figure(
+        "dp-dfd",
+        "Fig. 2",
+        (
+            Sweep(
+                "accuracy over the number of synthetic images",
+                ("dp-dfd",),
+                "amount",
+                "synthetic images",
+                "log",
+                printed=(
+                    Printed("text III-C", "dp-dfd", SATURATION, "value"),
+                    Printed("Table I", "dp-dfd", at="", epsilon=1),
+                ),
+            ),
+        ),
+        note="At epsilon 1. The upright line is where the text says that accuracy saturates; the level is Table I's.",
+    ),
+    Figure(
+        "dp-dfd",
+        "Fig. 3",
+        (
+            Sweep(
+                "accuracy over the number of stages",
+                ("dp-dfd",),
+                "stages",
+                "stages",
+                "log",
+                printed=(Printed("Table I", "dp-dfd", at="", epsilon=10),),
+            ),
+        ),
+        note="At epsilon 10. The level is Table I's.",
+    ),
+    Figure(
+        "dpdfd",
+        "Fig. 2",
+        (
+            Sweep(
+                "accuracy over the norm bound",
+                ("dpdfd",),
+                "norm_bound",
+                "norm bound C",
+                "log",
+                series=("bound",),
+                printed=(Printed("text 5.3", metric="norm_bound_crossover", at="value"),),
+            ),
+        ),
+        note="At epsilon 0.6. The upright line is from where, by the text, clipping is ahead of normalising.",
+    ),
+    Figure(
+        "dpdfd",
+        "Table 5, over sigma",
+        (
+            Sweep(
+                "accuracy over the noise scale",
+                ("dpdfd",),
+                "sigma",
+                "sigma",
+                "log",
+                printed=(Printed("Table 5", "dpdfd", at="sigma"),),
+            ),
+        ),
+        note="Not a figure of the paper: its Table 5 drawn. The paper gives no epsilon for it.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 3",
+        (
+            Sweep(
+                "accuracy over the number of queries",
+                ("dgd",),
+                "queries",
+                "queries",
+                "log",
+                printed=(
+                    Printed("text IV-A", "dgd", at="queries"),
+                    Printed("text IV-B label query", "dgd", at="queries"),
+                ),
+            ),
+            Sweep(
+                "claimed epsilon over the number of queries",
+                ("dgd",),
+                "queries",
+                "queries",
+                "log",
+                y=CLAIMED,
+                printed=TOTALS,
+            ),
+        ),
+        note="The sentence with 95.2 % at 750 queries names no data set.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 4",
+        (
+            Sweep(
+                "students of private images and of generators",
+                ("dgd", "dgd-acgan", "dgd-wgan", "dgd-infogan"),
+                WHICH,
+                "where the images come from",
+                "names",
+                series=("images",),
+            ),
+        ),
+        note="No number of this figure is printed in the text.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 6",
+        (
+            Sweep(
+                "accuracy over the number of synthetic images",
+                ("dgd",),
+                "synthetic",
+                "synthetic images",
+                "log",
+                printed=(Printed("text IV-B generator learning", metric=SATURATION, at="value"),),
+            ),
+        ),
+        note="The upright line is from where accuracy is flat by the text.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 7",
+        (
+            Sweep(
+                "votes on private or public images, over epsilon",
+                ("pate", "pate-gnmax"),
+                CLAIMED,
+                "ε claimed",
+                "log",
+                datasets=("mnist", "svhn"),
+            ),
+            Sweep(
+                "the same of DGD without a generator",
+                ("dgd",),
+                CLAIMED,
+                "ε claimed",
+                "log",
+                series=("aggregation",),
+                where={"images": "private"},
+                datasets=("mnist", "svhn"),
+                printed=(Printed("text IV-B VAE", at=""),),
+            ),
+        ),
+        note="PATE, PATE+, and DGD and DGD+ on private images. The levels are DGD+'s and the teacher's; the text gives "
+        "no epsilon.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 8",
+        (
+            Sweep("accuracy over the number of teachers", ("dgd",), "teachers", "teachers", "log"),
+            Sweep(
+                "accuracy over epsilon",
+                ("dgd",),
+                CLAIMED,
+                "ε claimed",
+                "log",
+                series=("aggregation",),
+                printed=(Printed("Table I", "dgd"),),
+            ),
+            Sweep("claimed epsilon over the noise scale", ("dgd",), "scale", "noise scale", "log", y=CLAIMED),
+            Sweep(
+                "claimed epsilon over the number of queries",
+                ("dgd",),
+                "queries",
+                "queries",
+                "log",
+                y=CLAIMED,
+                printed=TOTALS,
+            ),
+        ),
+        note="The points at epsilon 1 and 10 are Table I's; the totals are those of section IV-C.",
+    ),
+    Figure(
+        "dpsd",
+        "Fig. 4",
+        (
+            Sweep(
+                "nine pretrained teachers on ImageNet",
+                ("no-defence", "dpsd", "dpdfd"),
+                TEACHER,
+                "teacher",
+                "names",
+                series=("mode",),
+                datasets=("imagenet",),
+                printed=(
+                    Printed("text IV-B", "dpsd", at="teacher"),
+                    Printed("text IV-B", "teacher", at="teacher"),
+                ),
+            ),
+        ),
+        note="The text prints the best student at epsilon 1, of ShuffleNet, and the best teacher, a ViT.",
+    ),
+    Figure(
+        "dpsd",
+        "Fig. 5",
+        (
+            Sweep(
+                "accuracy over the normalisation bound",
+                ("dpsd",),
+                "beta",
+                "normalisation bound beta",
+                "log",
+                series=("bound",),
+                where={"mode": "data"},
+            ),
+            Sweep("accuracy over the noise scale", ("dpsd",), "sigma", "sigma", "log", where={"mode": "data"}),
+            Sweep(
+                "accuracy over the iterations",
+                ("dpsd",),
+                "iterations",
+                "iterations T",
+                "log",
+                where={"mode": "label"},
+            ),
+            Sweep("accuracy over the candidates", ("dpsd",), "k", "candidates k", where={"mode": "label"}),
+            Sweep(
+                "accuracy over the number of images asked about",
+                ("dpsd",),
+                "questions",
+                "synthetic images",
+                "log",
+                where={"mode": "label"},
+                printed=(Printed("text IV-F.1", "dpsd", SATURATION, "value"),),
+            ),
+        ),
+        note="The upright lines are where the text says that accuracy saturates; no other point is printed.",
+    ),
+    Figure(
+        "dpsd",
+        "Fig. 6",
+        (
+            Sweep(
+                "classic and decoupled distillation",
+                ("dpsd",),
+                CLAIMED,
+                "ε claimed",
+                "log",
+                series=("loss",),
+                where={"mode": "data"},
+                datasets=("mnist", "fmnist"),
+                printed=(Printed("Table I", "dpsd", unit="data"),),
+            ),
+        ),
+        note="The figure's epsilons are not printed; those of Table I are drawn.",
+    ),
+    Figure("dpsd", "Fig. 7", pictures="synthetic", methods=("dpsd",), note="Images that the students learnt from."),
+    Figure(
+        "dpsd",
+        "Fig. 8",
+        (
+            Sweep(
+                "(IS-1) 10⁶ of what GMI brings back",
+                ("datalens", "alibi", "dpsd"),
+                WHICH,
+                "student",
+                "names",
+                y="inception_e6",
+                series=("mode",),
+                attack="gmi",
+                datasets=("mnist",),
+            ),
+        ),
+        pictures="reconstructions",
+        methods=("datalens", "alibi", "dpsd"),
+        note="By (IS-1) 10⁶, more is a better reconstruction. The figure's numbers are not printed in the text.",
+    ),
+    Figure(
+        "dpsd",
+        "Fig. 9",
+        (
+            Sweep(
+                "accuracy over epsilon, data mode",
+                ("dpsd",),
+                CLAIMED,
+                "ε claimed",
+                "log",
+                where={"mode": "data"},
+                printed=(
+                    Printed("text IV-H.3", "dpsd"),
+                    Printed("Table I", "dpsd", unit="data"),
+                    Printed("Table III", "dpsd", unit="data"),
+                ),
+            ),
+        ),
+        note="Printed: 0.1 in the text, 1 and 10 in Table I, others in Table III.",
+    ),
+    Figure(
+        "dpsd",
+        "Table V, over alpha",
+        (
+            Sweep(
+                "federated students over the clients' likeness",
+                ("fed-dpsd", "fedavg", "feddf"),
+                "alpha",
+                "alpha of the Dirichlet shares",
+                "log",
+                series=("mode",),
+                printed=(Printed("Table V", "feddpsd", at="partition"),),
+            ),
+        ),
+        note="Not a figure of the paper: it prints one alpha, 0.5, in Table V. A small one gives clients few classes.",
+    ),
+)

@@ -1,0 +1,110 @@
+"""The papers' tables, number by number beside ours, as plain data and as one chart of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench import data
+from bench.leaderboard import printed_information, reported
+from bench.leaderboard.reasons import CLOSE, reason
+from bench.leaderboard.reported import Line, Reported
+from bench.leaderboard.selection import number
+from bench.report.command import installed, variants_of
+from bench.report.files import readable
+from bench.report.releases import plain, text
+from bench.report.sources import Recipe
+
+Row = Mapping[str, Any]
+
+
+def tables(
+    rows: Iterable[Row], recipes: Mapping[tuple[str, str], Recipe], dataset: str | None = None
+) -> list[dict[str, Any]]:
+    """Every table and every group of sentences of the papers that prints accuracies, in the file's order.
+
+    Args:
+        rows: of boards, with "dataset" in each; those of the largest tier of a method and data set are compared.
+        dataset: of the papers' numbers, those of this data set alone.
+    """
+    kept = reported.of_tier(rows)
+    datasets = set(data.names())
+    found = []
+    for paper, names in reported.papers().items():
+        for name in names:
+            entries = [entry for entry in reported.table(paper, name) if dataset in (None, entry.dataset)]
+            if entries:
+                compared = reported.compare(entries, kept, lambda m, d: m in installed("method") and d in datasets)
+                found.append(_table(entries, compared, recipes.get((paper, name))))
+    return found
+
+
+def _table(entries: Sequence[Reported], compared: Sequence[Line], recipe: Recipe | None) -> dict[str, Any]:
+    first = entries[0]
+    return {
+        "slug": readable(first.source),
+        "paper": first.paper,
+        "table": first.table,
+        "title": first.source if recipe is None else recipe.title,
+        "recipe": None if recipe is None else recipe.file,
+        **counted(compared),
+        "lines": [_line(line, entries.index(line.entry)) for line in compared],
+    }
+
+
+def counted(compared: Sequence[Line]) -> dict[str, int]:
+    """How many numbers the table prints, how many have one of ours, and how many of these are within two points.
+
+    A number counts as within by the variant that is run by default, or by the only one that was run.
+    """
+    ours: dict[Reported, Line] = {}
+    for line in compared:
+        if line.row is not None and (line.entry not in ours or _is_usual(line)):
+            ours[line.entry] = line
+    within = [line for line in ours.values() if line.difference is not None and line.difference >= -CLOSE]
+    return {"cells": len({line.entry for line in compared}), "ours": len(ours), "within": len(within)}
+
+
+def _is_usual(line: Line) -> bool:
+    method = str((line.row or {})["method"])
+    return method in installed("method") and (line.row or {})["variant"] == variants_of("method", method)[-1]
+
+
+def _line(line: Line, number_of_entry: int) -> dict[str, Any]:
+    """A printed number, and ours of one variant. `entry` is the same for all lines of one printed number."""
+    entry = line.entry
+    return {
+        "entry": number_of_entry,
+        "dataset": entry.dataset,
+        "method": entry.method,
+        "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
+        "unit": entry.unit,
+        "epsilon": entry.epsilon,
+        "printed": entry.value,
+        "issues": list(entry.issues),
+        "note": entry.note,
+        "allows": printed_information.allowed(entry),
+        "state": line.state,
+        "ours": None if line.row is None else _ours(line, line.row),
+    }
+
+
+def _ours(line: Line, row: Row) -> dict[str, Any]:
+    why = reason(line)
+    return {
+        "usual": _is_usual(line),
+        "variant": row["variant"],
+        "accuracy": number(row["accuracy_mean"]),
+        "std": number(row["accuracy_std"]),
+        "seeds": len(str(row["seeds"]).split()),
+        "tier": row["tier"],
+        "dataset": row["dataset"],
+        "setting": text(row["setting"]),
+        "difference": line.difference,
+        "epsilon": plain(number(row["epsilon_accounted"])),
+        "unit": row["unit"],
+        "information": plain(number(row["information"])),
+        "flags": line.flags.split(),
+        "run": str(row["runs"]).split()[0],
+        "reason": None if why is None else [why.code, why.experiment],
+    }

@@ -1,0 +1,79 @@
+"""Releases of the boards as plain data: what each promises, costs, risks, and what nobody measured of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bench.leaderboard.selection import Candidate, attacked, candidates, number
+from bench.privacy.budget import INFINITE
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line per release of the rows of boards, in their order; an infinite number is "inf".
+
+    Args:
+        rows: with "dataset" in each.
+    """
+    return [line(candidate) for candidate in candidates(rows)]
+
+
+def line(candidate: Candidate) -> dict[str, Any]:
+    """One release: who it is, its numbers, and what is known of attacks on it."""
+    row, strongest = candidate.row, candidate.strongest
+    texts = ("dataset", "tier", "split", "method", "variant", "device")
+    numbers = {
+        "std": "accuracy_std",
+        "delta": "delta",
+        "claimed": "epsilon_claimed",
+        "audited": "epsilon_audited",
+        "information": "information",
+        "seconds": "seconds",
+    }
+    return {
+        **{key: text(row[key]) for key in texts},
+        **{key: plain(number(row[column])) for key, column in numbers.items()},
+        "name": candidate.name,
+        "setting": candidate.name.partition(") ")[2],
+        "accuracy": candidate.accuracy,
+        "epsilon": plain(candidate.epsilon),
+        "unit": text(row["unit"]),
+        "claim_unit": text(row["claim_unit"]),
+        "relation": text(row["relation"]),
+        "seeds": len(str(row["seeds"]).split()),
+        "runs": str(row["runs"]).split(),
+        "attacks": [[attacked(each), str(each["runs"]).split()[0]] for each in candidate.attacked],
+        "strongest": None if strongest is None else f"{strongest['attack']} {strongest['attack_accuracy']:.1%}",
+        "flags": sorted(candidate.flags),
+        "lacking": lacking(candidate),
+    }
+
+
+def lacking(candidate: Candidate) -> list[str]:
+    """What was not measured of a release, a phrase each."""
+    row, found = candidate.row, []
+    inversion = [each for each in candidate.attacked if number(each["attack_accuracy"]) is not None]
+    membership = [each for each in candidate.attacked if number(each["auc"]) is not None]
+    for name, rows in (("reconstructs records", inversion), ("guesses members", membership)):
+        if not rows:
+            found.append(f"no attack that {name}")
+        elif all(each["power"] != "pass" for each in rows):
+            found.append(f"no attack with proved power that {name}")
+    if number(row["epsilon_audited"]) is None:
+        found.append("no audit")
+    if len(str(row["seeds"]).split()) < 2:
+        found.append("no second seed")
+    if row["tier"] != "paper":
+        found.append("nothing at the papers' size")
+    return found
+
+
+def plain(value: float | None) -> float | str | None:
+    """A number for JSON."""
+    return INFINITE if value == math.inf else value
+
+
+def text(value: Any) -> str:
+    """A cell of a board as text, "" where it is empty."""
+    return "" if value is None or value != value else str(value)

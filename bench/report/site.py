@@ -1,0 +1,290 @@
+"""The report as files: a page, its style and scripts, and a script of data for each thing that it shows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from bench import __version__, leaderboard
+from bench.leaderboard import reasons
+from bench.leaderboard.columns import ALL
+from bench.report import boards, charts, figures, glossary, method_pages, paper_tables, points, releases, runs
+from bench.report.charts import tag
+from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
+from bench.report.highlights import EPSILON, highlights
+from bench.report.paper_figures import FIGURES, Figure
+from bench.report.sources import Sources
+from bench.report.sweep_charts import agreement, sweep_figure
+from bench.report.sweep_points import pictures
+from bench.storage.records import Audit, Record
+
+SHARD = 2
+"""Runs whose hashes begin with the same so many letters are in one script: at most 256 of them."""
+Parts = dict[str, Any]
+"""Name of a part of the data to its value."""
+
+
+def render(sources: Sources) -> Files:
+    """All files of the report; the same sources give the same bytes.
+
+    Whatever comes from records is escaped or travels as JSON, and the scripts write it as text. The page's policy
+    allows no script, style or picture but those beside it.
+    """
+    found = {name: files("bench.report").joinpath(WEB, name).read_bytes() for name in _web()}
+    page = found.pop("page.html")
+    held, images = parts(sources)
+    return (
+        {"index.html": page}
+        | {f"{WEB}/{name}": content for name, content in found.items()}
+        | {f"{DATA}/{name}.js": script(name, value) for name, value in held.items()}
+        | {f"{PICTURES}/{name}.png": content for name, content in images.items()}
+    )
+
+
+def _web() -> list[str]:
+    return sorted(each.name for each in files("bench.report").joinpath(WEB).iterdir() if each.is_file())
+
+
+def parts(sources: Sources) -> tuple[Parts, dict[str, bytes]]:
+    """Every part of the data, and pictures by the name of their file: one, however many runs show it."""
+    images: dict[str, bytes] = {}
+    shown = {name: [[kind, _kept(images, png)] for kind, png in sorted(of.items())] for name, of in _pngs(sources)}
+    tables = {name: _table(name, sources) for name in _names(sources)}
+    lines = [line for name, table in tables.items() for line in releases.lines(_named(name, table))]
+    rows = [row for name, table in tables.items() for row in _named(name, table)]
+    papers = paper_tables.tables(rows, sources.recipes, sources.dataset)
+    drawn = _figures(sources, shown)
+    methods = method_pages.pages(sources.records, sources.audits, lines, papers)
+    pages = _runs(sources, shown, rows)
+    datasets = {name: _dataset(name, table, sources) for name, table in tables.items()}
+    found: Parts = {}
+    for name in tables:
+        found[f"board-{slug(name)}"] = datasets[name]
+        found[f"charts-{slug(name)}"] = {"markup": _charts(name, sources)}
+        found[f"images-{slug(name)}"] = _gallery(name, sources.records, shown)
+    found |= {f"table-{table['slug']}": table | {"chart": agreement(table["lines"])} for table in papers}
+    found |= {f"figure-{figure['slug']}": figure for figure in drawn}
+    found |= {f"method-{slug(page['name'])}": page for page in methods}
+    found |= _shards(pages)
+    found |= {"choose": lines, "names": sorted(map(_label, sources.records), key=_order), "reported": sources.reported}
+    flags = {flag for page in pages.values() for flag in page["flags"]}
+    flags |= {flag for of in datasets.values() for row in of["rows"] for flag in row["flags"]}
+    flags |= {flag for table in papers for line in table["lines"] if line["ours"] for flag in line["ours"]["flags"]}
+    index = _index(sources, datasets, papers, drawn, methods, flags, shown)
+    found["index"] = index | {"shards": sorted(name for name in found if name.startswith("runs-"))}
+    return found, images
+
+
+def _index(
+    sources: Sources,
+    datasets: Mapping[str, Mapping[str, Any]],
+    papers: Sequence[Mapping[str, Any]],
+    drawn: Sequence[Mapping[str, Any]],
+    methods: Sequence[Mapping[str, Any]],
+    flags: Iterable[str],
+    shown: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What every page needs, and no more of any run than the front page shows."""
+    pictured = {leaderboard.dataset(record) for record in sources.records if record.hash in shown}
+    return {
+        "version": __version__,
+        "columns": [asdict(column) for column in ALL],
+        "runs": len(sources.records),
+        "shard": SHARD,
+        "datasets": [
+            {
+                "name": name,
+                "file": slug(name),
+                "runs": of["runs"],
+                "rows": len(of["rows"]),
+                "methods": len({row["method"] for row in of["rows"] if row.get("kind") != "reference"}),
+                "attacks": sorted({row["attack"] for row in of["rows"] if row.get("attack")}),
+                "best": of["best"],
+                "pictures": name in pictured,
+            }
+            for name, of in datasets.items()
+        ],
+        "tables": [_without(table, "lines") for table in papers],
+        "figures": [_without(figure, "markup", "gallery") for figure in drawn],
+        "methods": [
+            {"file": slug(page["name"])} | {key: page[key] for key in ("name", "folder", "summary", "runs")}
+            for page in methods
+        ],
+        "printed": len(sources.reported),
+        "flags": {flag: glossary.flag(flag) for flag in sorted(flags)},
+        "reasons": reasons.CODES,
+        "close": reasons.CLOSE,
+        "units": glossary.UNITS,
+        "proved": EPSILON,
+        "variants": glossary.VARIANTS,
+        "statuses": glossary.STATUSES,
+        "tiers": glossary.TIERS,
+    }
+
+
+def _without(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key not in keys}
+
+
+def _names(sources: Sources) -> list[str]:
+    return sorted({leaderboard.dataset(record) for record in sources.records})
+
+
+def _pngs(sources: Sources) -> list[tuple[str, dict[str, bytes]]]:
+    known = {record.hash for record in sources.records}
+    return [(name, of) for name, of in sources.pictures.items() if name in known]
+
+
+def _kept(known: dict[str, bytes], png: bytes) -> str:
+    """The name of a picture."""
+    name = hashlib.sha256(png).hexdigest()[:16]
+    known[name] = png
+    return name
+
+
+def _table(name: str, sources: Sources) -> list[dict[Any, Any]]:
+    """The rows of a data set's board; an empty cell is "", as in its CSV file."""
+    records = [record for record in sources.records if leaderboard.dataset(record) == name]
+    audits = [audit for audit in sources.audits if leaderboard.dataset(audit) == name]
+    rows = leaderboard.table(records, audits).to_dict("records")
+    return [{key: "" if value is None or value != value else value for key, value in row.items()} for row in rows]
+
+
+def _named(dataset: str, table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
+    return [{**{str(key): value for key, value in row.items()}, "dataset": dataset} for row in table]
+
+
+def _dataset(name: str, table: Sequence[Mapping[Any, Any]], sources: Sources) -> dict[str, Any]:
+    audits = [audit for audit in sources.audits if leaderboard.dataset(audit) == name]
+    rows = boards.rows(table)
+    return {
+        "name": name,
+        "rows": rows,
+        "best": highlights(name, table),
+        "columns": boards.columns(rows),
+        "runs": sum(leaderboard.dataset(record) == name for record in sources.records),
+        "audits": [runs.audit_line(audit) for audit in audits],
+    }
+
+
+def _runs(
+    sources: Sources, shown: Mapping[str, list[list[str]]], rows: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The page of every run; `seeds` are the runs of its row, by seed."""
+    seeds: dict[str, list[list[str]]] = {}
+    for row in rows:
+        names = releases.text(row["runs"]).split()
+        pairs = [list(each) for each in zip(releases.text(row["seeds"]).split(), names, strict=True)]
+        seeds |= dict.fromkeys(names, pairs)
+    audits: dict[str, list[Audit]] = defaultdict(list)
+    for audit in sources.audits:
+        audits[leaderboard.audited_release(audit.spec)].append(audit)
+    found = {}
+    for record in sources.records:
+        of = audits[leaderboard.audited_release(record.spec)] if audits else []
+        pictured = {"pictures": shown[record.hash]} if record.hash in shown else {}
+        found[record.hash] = runs.page(record, of) | pictured | {"seeds": seeds[record.hash]}
+    return found
+
+
+def _shards(pages: Mapping[str, dict[str, Any]]) -> Parts:
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name, page in pages.items():
+        found[f"runs-{name[:SHARD]}"][name] = page
+    return dict(found)
+
+
+def _label(record: Record) -> list[Any]:
+    """A run in a list to choose from."""
+    release, attack = record.spec["release"], record.spec["attack"]
+    return [
+        record.hash,
+        leaderboard.dataset(record),
+        f"{release['method']} ({release.get('variant', 'printed')})",
+        record.setting,
+        record.spec["tier"],
+        release["seed"],
+        "" if attack is None else attack["attack"],
+        record.metrics.get("accuracy"),
+    ]
+
+
+def _order(label: list[Any]) -> list[str | int]:
+    """Of the list to choose from: data set, method, setting, attack, seed."""
+    name, dataset, method, setting, tier, seed, attack, _ = label
+    return [dataset, tier, method, setting, attack, seed, name]
+
+
+def _gallery(name: str, records: Iterable[Record], shown: Mapping[str, list[list[str]]]) -> list[dict[str, Any]]:
+    """The pictures of a data set's runs, by kind, method and setting."""
+    mine = [record for record in records if leaderboard.dataset(record) == name and record.hash in shown]
+    found = [_picture(record, kind, key) for record in mine for kind, key in shown[record.hash]]
+    return sorted(found, key=lambda each: (each["kind"], each["label"], each["run"]))
+
+
+def _picture(record: Record, kind: str, key: str) -> dict[str, Any]:
+    release, attack = record.spec["release"], record.spec["attack"]
+    words = [f"{release['method']} ({release.get('variant', 'printed')})", record.setting, f"seed {release['seed']}"]
+    words += ["" if attack is None else attack["attack"], "smoke" if record.spec["tier"] == "smoke" else ""]
+    label = ", ".join(word for word in words if word)
+    return {"run": record.hash, "kind": kind, "key": key, "label": label}
+
+
+def _figures(sources: Sources, shown: Mapping[str, list[list[str]]]) -> list[dict[str, Any]]:
+    """The papers' figures, those without a number or a picture left out; smoke runs mean nothing and are no points."""
+    records = [record for record in sources.records if record.spec["tier"] != "smoke"]
+    groups = {
+        True: points.grouped([record for record in records if record.spec["attack"]], attacks=True),
+        False: points.grouped(records, attacks=False),
+    }
+    return [
+        found for figure in FIGURES if (found := _figure(figure, sources, groups, shown))["markup"] or found["gallery"]
+    ]
+
+
+def _figure(
+    figure: Figure,
+    sources: Sources,
+    groups: Mapping[bool, list[list[Record]]],
+    shown: Mapping[str, list[list[str]]],
+) -> dict[str, Any]:
+    found = [
+        picture
+        for sweep in figure.sweeps
+        for picture in pictures(sweep, figure.paper, groups[bool(sweep.attack)], sources.reported)
+        if picture.ours or picture.printed
+    ]
+    mine = [record for record in sources.records if record.spec["release"]["method"] in figure.methods]
+    gallery = [
+        _picture(record, f"{leaderboard.dataset(record)}: {kind}", key)
+        for record in mine
+        for kind, key in shown.get(record.hash, [])
+        if kind == figure.pictures
+    ]
+    recipe = sources.recipes.get((figure.paper, figure.name))
+    name = f"{figure.paper} {figure.name}"
+    return {
+        "slug": readable(name),
+        "paper": figure.paper,
+        "figure": figure.name,
+        "title": name if recipe is None else recipe.title,
+        "recipe": None if recipe is None else recipe.file,
+        "note": figure.note,
+        "markup": tag("div", "".join(map(sweep_figure, found)), class_="panels") if found else "",
+        "gallery": sorted(gallery, key=lambda each: (each["kind"], each["label"], each["run"])),
+        "ours": sum(picture.ours for picture in found),
+        "printed": sum(picture.printed for picture in found),
+    }
+
+
+def _charts(name: str, sources: Sources) -> str:
+    look = charts.styles(record.spec["release"]["method"] for record in sources.records)
+    records = [record for record in sources.records if leaderboard.dataset(record) == name]
+    reported = [row for row in sources.reported if row.get("dataset") == name]
+    heading = tag("h1", escape(f"{name}: charts"), tabindex="-1")
+    return heading + figures.section(records, reported, look)

@@ -1,0 +1,105 @@
+"use strict";
+/* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
+const EXACT = 1e-9;
+const LEAST = 0.05;
+const MOST = 100;
+const LIMITS = { unit: "example", epsilon: 8, accuracy: 0.9, dataset: "" };
+
+/* Why a release does not meet the limits; "" if it does. A claimed epsilon is told and never decides. */
+function objection(line, limits) {
+  const infinite = (epsilon) => (epsilon === Infinity ? "infinite" : number(epsilon));
+  const claimed = line.claimed === null ? "nothing claimed" : `claimed ${infinite(size(line.claimed))} per ${line.claim_unit}`;
+  if (line.tier === "smoke") return "tier smoke, whose numbers mean nothing";
+  if (line.accuracy === null || line.epsilon === null) return "no run of it was finished";
+  if (line.unit !== limits.unit) return `${claimed}, accounted per ${line.unit}, not per ${limits.unit}`;
+  if (line.flags.includes("refuted")) return `${claimed}, refuted by an audit`;
+  if (size(line.epsilon) > limits.epsilon * (1 + EXACT)) return `${claimed}, accounted ${infinite(size(line.epsilon))}`;
+  if (line.accuracy < limits.accuracy) return `accounted ${number(line.epsilon)}, accuracy ${percent(line.accuracy)} below ${percent(limits.accuracy)}`;
+  return "";
+}
+/* Releases that meet the limits by data set, tier and split, best first; the others with the reason against them. */
+function chosen(lines, limits) {
+  const taken = new Map();
+  const excluded = [];
+  for (const line of lines) {
+    if (limits.dataset && line.dataset !== limits.dataset) continue;
+    const reason = objection(line, limits);
+    if (reason) { excluded.push([line, reason]); continue; }
+    const place = JSON.stringify([line.dataset, line.tier, line.split]);
+    taken.set(place, [...(taken.get(place) || []), line]);
+  }
+  const order = (a, b) => b.accuracy - a.accuracy || size(a.epsilon) - size(b.epsilon) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+  const places = [...taken.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
+  return { taken: places.map(([place, found]) => [JSON.parse(place), [...found].sort(order)]), excluded };
+}
+/* What comes nearest on either side where nothing meets the limits. */
+function nearest(excluded, limits) {
+  const sound = excluded.map(([line]) => line).filter((line) => !objection(line, { ...limits, epsilon: Number.MAX_VALUE, accuracy: 0 }));
+  const within = sound.filter((line) => size(line.epsilon) <= limits.epsilon * (1 + EXACT));
+  const good = sound.filter((line) => line.accuracy >= limits.accuracy);
+  const first = (lines, by) => lines.reduce((best, line) => (best === null || by(line) < by(best) ? line : best), null);
+  return [[`most accurate within ε ${number(limits.epsilon)}`, first(within, (line) => -line.accuracy)],
+    [`least ε with an accuracy of ${percent(limits.accuracy, 0)}`, first(good, (line) => size(line.epsilon))]].filter(([, line]) => line);
+}
+async function choose() {
+  const lines = await part("choose");
+  const view = element("div", {});
+  const count = element("p", { class: "note", role: "status" });
+  const redraw = () => {
+    const found = chosen(lines, LIMITS);
+    const many = found.taken.reduce((sum, [, line]) => sum + line.length, 0);
+    count.textContent = `${many} ${many === 1 ? "release qualifies" : "releases qualify"}. The promise is for ${DATA.units[LIMITS.unit]}.`;
+    view.replaceChildren(...answers(found).flat(2).filter(Boolean));
+  };
+  redraw();
+  const units = ["example", "label", "query", "client"];
+  return [heading("What should I release?"),
+    element("p", {}, "Set what you must promise and what the student must be able to do. What counts is the epsilon that can be proved from every use of the private data. What a paper claims plays no part."),
+    element("div", { class: "controls sliders" },
+      slider("ε proved, at most", LIMITS.epsilon, (x) => LEAST * (MOST / LEAST) ** x, (value) => Math.log(value / LEAST) / Math.log(MOST / LEAST), number, (value) => { LIMITS.epsilon = value; redraw(); }),
+      slider("accuracy, at least", LIMITS.accuracy, (x) => x, (value) => value, (value) => percent(value, 0), (value) => { LIMITS.accuracy = value; redraw(); }),
+      picker("protects one", units, LIMITS.unit, (value) => { LIMITS.unit = value; redraw(); }, null),
+      picker("data set", DATA.datasets.map((one) => one.name), LIMITS.dataset, (value) => { LIMITS.dataset = value; redraw(); })),
+    count, view];
+}
+function slider(label, value, at, place, shown, act) {
+  const told = element("output", {}, shown(value));
+  const id = label.replace(/\W+/g, "-");
+  const range = element("input", { type: "range", id, min: "0", max: "1", step: "0.01", value: String(place(value)), "aria-valuetext": shown(value), on: { input: (event) => {
+    const now = Number(at(Number(event.target.value)).toPrecision(2));
+    told.textContent = shown(now);
+    event.target.setAttribute("aria-valuetext", shown(now));
+    act(now);
+  } } });
+  return element("div", { class: "slider" }, element("div", {}, element("label", { for: id }, `${label}: `), told), range);
+}
+function answers({ taken, excluded }) {
+  const limits = LIMITS;
+  const asked = `a proved ε of at most ${number(limits.epsilon)} per ${limits.unit} and an accuracy of at least ${percent(limits.accuracy, 0)}`;
+  const parts = [];
+  if (!taken.length) {
+    const near = nearest(excluded, limits);
+    parts.push(element("p", { class: "warning" }, `Nothing on the boards has ${asked}.`), near.length ? element("ul", { class: "plain" }, near.map(([label, line]) =>
+      element("li", {}, `${label}: `, runLink(line.runs[0], line.name), ` on ${line.dataset}, ${percent(line.accuracy)} at ε ${number(line.epsilon)}`))) : note(`No release has a finite proved ε per ${limits.unit}.`));
+  }
+  for (const [[dataset, tier, split], found] of taken) parts.push(place(dataset, tier, split, found));
+  const rows = excluded.map(([line, reason]) => [element("span", { class: "list" }, line.runs.length ? runLink(line.runs[0], line.name) : line.name), line.dataset, element("span", { class: "list" }, reason)]);
+  if (rows.length) parts.push(element("details", {}, element("summary", {}, `${rows.length} others, and the reason against each`), grid("excluded", ["release", "data set", "reason"], rows)));
+  return parts;
+}
+function place(dataset, tier, split, found) {
+  const best = found[0];
+  const why = found.length > 1 ? `the most accurate of ${found.length} that qualify` : "the only one that qualifies";
+  const others = found.slice(1).map((line) => [element("span", { class: "words" }, runLink(line.runs[0], line.name)), [percent(line.accuracy), spreadOf(line)], number(line.epsilon), line.strongest || "–", timeOf(line), flagFold(line.flags)]);
+  return section(`${dataset}, tier ${tier}, split ${split}`,
+    element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], best.name)), `: ${why}.`),
+      facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}`],
+        ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
+        ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
+        ["audited", best.audited === null ? "no" : `at least ${number(best.audited)}`],
+        ["risks", best.flags.length ? element("ul", { class: "bare" }, best.flags.map((flag) => element("li", {}, flagChip(flag), " ", DATA.flags[flag]))) : "no flag"],
+        ["not measured", best.lacking.join("; ") || "nothing is missing"]])),
+    others.length ? [element("h3", {}, "The others that qualify"), grid(`others on ${dataset}`, ["release", "accuracy", "ε proved", "strongest attack", "time", "flags"], others, [1, 2])] : null);
+}
+const spreadOf = (line) => element("span", { class: "spreads" }, line.std === null ? " (one seed)" : ` ± ${(100 * line.std).toFixed(1)}, ${line.seeds} seeds`);
+const timeOf = (line) => (line.seconds === null ? "not recorded" : seconds(line.seconds));

@@ -1,0 +1,38 @@
+"use strict";
+/* The front page. */
+function overview() {
+  const rows = DATA.datasets.map((dataset) => [link("board", dataset.name), number(dataset.runs), number(dataset.rows), String(dataset.methods),
+    [link("charts", dataset.name, "charts"), " ", dataset.pictures ? link("images", dataset.name, "images") : ""],
+    element("span", { class: "list" }, dataset.attacks.join(", "))]);
+  const count = (key) => DATA.tables.reduce((sum, table) => sum + table[key], 0);
+  return [heading("Private students: accuracy, epsilon, attacks"),
+    element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),
+    element("ul", { class: "doors" },
+      door("#choose", "What should I release?", "By a proved epsilon, a unit and an accuracy."),
+      door("#papers", "Papers", `${DATA.tables.length} tables and groups of sentences, ${count("cells")} numbers: ours beside ${count("ours")}, within two points or better ${count("within")}. ${DATA.figures.length} figures.`),
+      door("#methods", "Methods", `${DATA.methods.length}: what each is, promises, costs and withstands.`),
+      door("#compare", "Compare two runs", `Any two of ${number(DATA.runs)}.`)),
+    section("Boards", grid("data sets", ["data set", "runs", "rows", "methods", "", "attacks"], rows, [1, 2, 3])),
+    DATA.datasets.map(recommended),
+    section("How to read it", element("ul", { class: "plain" },
+      element("li", {}, element("strong", {}, "Three epsilons. "), "Claimed is what the method's paper says at these settings. Accounted is what can be proved from every use of the private data. Audited is a lower bound that an attack measured."),
+      element("li", {}, element("strong", {}, "Information. "), "At most so many nats all answers together can carry about the private data. It protects no one; it says what accuracy is possible at all."),
+      element("li", {}, element("strong", {}, "Units. "), "An epsilon protects one of something, and epsilons of different units are never ranked together."),
+      element("li", {}, element("strong", {}, "Power. "), "An attack must succeed on the undefended teacher and must not on a network with random weights. Otherwise its row is inconclusive, never protected."),
+      element("li", {}, element("strong", {}, "Tiers. "), Object.entries(DATA.tiers).map(([name, line]) => `${name}: ${line}`).join("; "), "."))),
+    section("Units", facts(Object.entries(DATA.units).filter(([name]) => name !== "none"))), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
+}
+const door = (href, name, told) => element("li", {}, element("a", { href }, name), element("span", { class: "note" }, told));
+function recommended(dataset) {
+  if (!dataset.best.length) return null;
+  const seen = new Set();
+  const rows = dataset.best.flatMap((one) => {
+    const place = [`per ${one.unit}`, one.tier, one.split === "iid" ? "" : one.split].filter(Boolean).join(", ");
+    const first = !seen.has(place) && seen.add(place);
+    const row = [element("span", { class: "words" }, runLink(one.run, one.name)), percent(one.accuracy), number(one.epsilon),
+      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, ` (teacher ${percent(one.on_teacher)})`)] : "not attacked", String(one.seeds)];
+    return first ? [element("span", { title: DATA.units[one.unit] }, place), row] : [row];
+  });
+  return section(`${dataset.name}: most accurate with a proved epsilon of at most ${DATA.proved}`,
+    grid(`best of ${dataset.name}`, ["release", "accuracy", "ε proved", "strongest attack", "seeds"], rows, [1, 2, 4]));
+}

@@ -1,0 +1,121 @@
+"use strict";
+/* The papers' tables and figures, and all numbers that they print. */
+const PAPERS = { "dp-dfd": "DP-DFD", dpdfd: "DPDFD", dgd: "DGD", dpsd: "DPSD" };
+function papers() {
+  const sections = Object.entries(PAPERS).map(([paper, name]) => {
+    const tables = DATA.tables.filter((one) => one.paper === paper).map((one) => [link("table", one.slug, one.table), element("span", { class: "list" }, one.title === `${paper} ${one.table}` ? "" : one.title.replace(/^[^:]*: /, "")), String(one.cells), String(one.ours), String(one.within)]);
+    const figures = DATA.figures.filter((one) => one.paper === paper).map((one) => [link("figure", one.slug, one.figure), element("span", { class: "list" }, one.title.replace(/^[^:]*: /, "")), String(one.ours), String(one.printed)]);
+    return section(name, tables.length ? grid(`tables of ${name}`, ["table", "", "numbers", "ours", "within 2 points"], tables, [2, 3, 4]) : null,
+      figures.length ? [element("h3", {}, "Figures"), grid(`figures of ${name}`, ["figure", "", "our points", "printed"], figures, [2, 3])] : null);
+  });
+  return [heading("The papers' tables and figures"), note("Ours beside what is printed. Within: two points of accuracy behind at most, or better, by the variant that is run by default."),
+    DATA.printed ? element("p", {}, element("a", { href: "#reported" }, `All ${DATA.printed} numbers that the papers print`)) : null, ...sections];
+}
+
+/* How far ours is from print: the colour and the word. */
+function closeness(difference) {
+  if (difference > DATA.close) return ["ahead", "ahead"];
+  if (difference >= -DATA.close) return ["near", "within 2 points"];
+  return difference >= -0.1 ? ["behind", "behind"] : ["far", "more than 10 points behind"];
+}
+async function table(slug) {
+  const found = await part(`table-${slug}`);
+  const measured = found.lines.filter((line) => line.ours);
+  return [heading(`${PAPERS[found.paper] || found.paper}, ${found.table}`),
+    found.title === `${found.paper} ${found.table}` ? null : note(found.title),
+    element("p", {}, `${found.cells} numbers; ours beside ${found.ours}, of which ${found.within} are within two points or better. Another tier is another size, and the variant working is not what the paper prints.`),
+    section("As printed, with ours below", matrix(found), keys()),
+    found.chart ? drawn(found.chart, "panels") : null,
+    measured.length ? section("Ours, number by number", oursTable(measured)) : null,
+    reasonList(measured),
+    section("Do it again", found.recipe ? command(`bench sweep ${found.recipe}`) : null, command(`bench compare --paper ${found.paper} --table "${found.table}"`)),
+    issues(found.lines)];
+}
+/* Rows are methods, columns data sets and budgets, as most of the tables have them. */
+function matrix(found) {
+  const columns = new Map();
+  const rows = new Map();
+  for (const line of found.lines) {
+    const column = `${line.dataset} ${line.epsilon === null ? "" : `ε ${line.epsilon}`}`;
+    const name = [line.method, line.ablation, line.unit === "label" ? "(labels)" : ""].filter(Boolean).join(" ");
+    if (!columns.has(column)) columns.set(column, [line.dataset, line.epsilon]);
+    if (!rows.has(name)) rows.set(name, { method: line.method, cells: new Map() });
+    const cells = rows.get(name).cells;
+    if (!cells.has(column) || (line.ours && line.ours.usual)) cells.set(column, line);
+  }
+  const order = [...columns.entries()].sort(([, a], [, b]) => compared(a[0], b[0]) || (a[1] === null ? 0 : a[1]) - (b[1] === null ? 0 : b[1])).map(([key]) => key);
+  const heads = order.map((key) => { const [dataset, epsilon] = columns.get(key); return [dataset, element("br"), epsilon === null ? "no ε" : `ε ${epsilon}`]; });
+  const known = new Set(DATA.methods.map((one) => one.name));
+  const lines = [...rows.entries()].map(([name, row]) => [known.has(row.method) ? methodLink(row.method, name) : name, ...order.map((key) => printedCell(row.cells.get(key)))]);
+  return grid(`${found.table} with ours`, ["method", ...heads], lines, [], "fit sheet");
+}
+function printedCell(line) {
+  if (!line) return "";
+  const printed = element("span", { class: "printed" }, percent(line.printed, 2));
+  if (!line.ours) return [printed, element("span", { class: "ours none" }, line.state)];
+  const [kind, word] = closeness(line.ours.difference);
+  return [printed, element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
+    `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)))];
+}
+const keys = () => element("ul", { class: "keys" }, [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"], ["none", "planned: the bench lacks the method or the data; not run: it has both"]].map(([kind, told]) =>
+  element("li", {}, element("span", { class: `ours ${kind}` }, kind === "none" ? "not run" : "ours"), ` ${told}`)));
+function oursTable(lines) {
+  const rows = lines.map(({ ours, ...line }) => {
+    const [kind, word] = closeness(ours.difference);
+    return [[line.method, line.ablation].filter(Boolean).join(" "), `${line.dataset}${line.epsilon === null ? "" : `, ε ${line.epsilon}`}`, percent(line.printed, 2),
+      runLink(ours.run, percent(ours.accuracy, 1)), element("span", { class: `ours ${kind}`, title: word }, points(ours.difference)),
+      ours.reason ? element("button", { type: "button", class: "chip", title: DATA.reasons[ours.reason[0]], on: { click: toReasons } }, ours.reason[0]) : "",
+      element("span", { class: "words" }, `${ours.variant}, ${ours.tier}, ${ours.seeds === 1 ? "1 seed" : `${ours.seeds} seeds`}`, ours.setting ? `; ${ours.setting}` : ""),
+      ours.epsilon === null ? "" : [number(ours.epsilon), element("span", { class: "unit" }, `per ${ours.unit}`)], line.allows === null ? "" : percent(line.allows), number(ours.information),
+      flagFold(ours.flags)];
+  });
+  return grid("ours beside print", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9]);
+}
+function toReasons() {
+  document.getElementById("reasons").scrollIntoView();
+  document.getElementById("reasons").focus();
+}
+function reasonList(lines) {
+  const found = new Map();
+  for (const { ours } of lines) if (ours.reason) found.set(ours.reason[0], [...(found.get(ours.reason[0]) || []), ours.reason[1]]);
+  if (!found.size) return null;
+  const items = [...found.entries()].flatMap(([name, experiments]) => [element("dt", {}, name), element("dd", {}, DATA.reasons[name], element("ul", { class: "bare" }, [...new Set(experiments)].map((one) => element("li", {}, code(one)))))]);
+  return element("section", { id: "reasons", tabindex: "-1" }, element("h2", {}, "Reasons, and the experiment behind each"), element("dl", { class: "facts" }, items));
+}
+function issues(lines) {
+  const found = new Map();
+  for (const line of lines) for (const issue of line.issues) found.set(issue, (found.get(issue) || new Set()).add(line.entry));
+  if (!found.size) return null;
+  return section("Contradictions in print", note("docs/reported.md says what each is."), element("ul", { class: "plain" }, [...found.entries()].map(([issue, entries]) => element("li", {}, `${issue}: ${entries.size} ${entries.size === 1 ? "number" : "numbers"}`))));
+}
+async function figure(slug) {
+  const found = await part(`figure-${slug}`);
+  return [heading(`${PAPERS[found.paper] || found.paper}, ${found.figure}`), note(found.title),
+    element("p", {}, found.note, " ", found.markup ? `${found.ours ? `${found.ours} points are ours` : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
+    found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else."), drawn(found.markup, "figures")] : null,
+    gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];
+}
+
+const REPORTED = { paper: "text", table: "text", dataset: "text", method: "text", kind: "text", unit_claimed: "text", epsilon: "number", delta: "number", metric: "text", value: "number", setting: "text", note: "text", issue: "text" };
+async function reported() {
+  const found = await part("reported");
+  const now = state("\u0000reported");
+  const columns = Object.entries(REPORTED).map(([key, kind]) => ({ key, kind, label: key.replace("_", " "), within: { epsilon: ["unit_claimed"], value: ["metric"] }[key] || [] }));
+  const write = (column, row) => element("td", { class: isNumber(column) ? "number" : ["setting", "note"].includes(column.key) ? "wide long" : null }, row[column.key] === undefined ? "" : number(row[column.key]));
+  const rows = found.map((row) => Object.fromEntries(columns.map(({ key, kind }) => [key, kind === "number" && row[key] !== "" && Number.isFinite(Number(row[key])) ? Number(row[key]) : row[key] || undefined])));
+  const count = element("p", { class: "note", role: "status" });
+  const box = boxed("numbers printed by the papers", "", "tall");
+  const redraw = (focus) => {
+    const kept = rows.filter((row) => matches(row, now.words.toLowerCase().split(/\s+/).filter(Boolean)) && (!now.picked.dataset || row.dataset === now.picked.dataset));
+    const by = columns.find((column) => column.key === now.sort);
+    box.replaceChildren(element("table", {}, header(columns, now, redraw), bodies(kept, columns, by, now.down, [], write)));
+    count.textContent = `${kept.length} of ${rows.length} numbers`;
+    const again = focus && [...box.querySelectorAll("thead button")].find((button) => button.dataset.column === focus);
+    if (again) again.focus();
+  };
+  redraw();
+  const input = element("input", { type: "search", value: now.words, on: { input: (event) => { now.words = event.target.value; redraw(); } } });
+  const sets = [...new Set(rows.map((row) => row.dataset))].sort();
+  return [heading("Printed by the papers"), note("As the papers print them, in their own words: what they call data or label protection is not always a unit of this bench."),
+    element("div", { class: "controls" }, element("label", {}, "search", input), picker("data set", sets, now.picked.dataset || "", (value) => { now.picked.dataset = value; redraw(); })), count, box];
+}

@@ -1,0 +1,279 @@
+"""The papers' tables and figures in the report, the reasons, the releases to choose from: what is beside what."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import pytest
+from made import record
+
+from bench import leaderboard, registry
+from bench.leaderboard import reported
+from bench.leaderboard.reasons import CODES, reason
+from bench.leaderboard.reported import Line, Reported
+from bench.leaderboard.selection import Constraints, choose, objection
+from bench.report import Sources, method_pages, paper_tables, releases, sweep_charts, sweep_points
+from bench.report.axes import linear, named
+from bench.report.paper_figures import FIGURES, Printed, Sweep
+from bench.report.points import grouped
+from bench.report.site import parts
+from bench.report.sources import recipes
+from bench.storage.records import Record
+
+ROW = {"dataset": "mnist", "method": "dpsd", "variant": "working", "tier": "quick", "accuracy_mean": 0.9}
+
+
+def board(*records: Record) -> list[dict[str, Any]]:
+    """Rows of the board as the report has them, with the data set in each."""
+    name = leaderboard.dataset(records[0])
+    rows = leaderboard.table(records).to_dict("records")
+    return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
+
+
+def line(entry: Reported, accuracy: float, **changes: Any) -> Line:
+    return Line(entry, ROW | {"accuracy_mean": accuracy} | changes, "", "")
+
+
+def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> Reported:
+    entries = reported.table(paper, table)
+    return next(e for e in entries if (e.method, e.epsilon, e.dataset) == (method, epsilon, dataset))
+
+
+def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
+    entry = printed("dpsd", "Table I", "dpdfd", 10.0)
+    assert reason(line(entry, entry.value - 0.0199, method="dpdfd")) is None
+    assert reason(line(entry, entry.value + 0.2, method="dpdfd")) is None
+    assert reason(Line(entry, None, "not run", "")) is None
+    found = reason(line(entry, entry.value - 0.021, method="dpdfd"))
+    assert found is not None and found.code == "size"
+    assert found.experiment == "bench run --method dpdfd --variant working --dataset mnist --tier paper"
+
+
+def test_the_surest_reason_comes_first() -> None:
+    dpsd, dgd = printed("dpsd", "Table I", "dpsd", 10.0), printed("dgd", "Table I", "dgd", 10.0)
+    codes = [
+        reason(line(dpsd, 0.5)),
+        reason(line(printed("dpsd", "Table III", "dpsd", 2.0, "cifar10"), 0.1, dataset="cifar10-jpeg")),
+        reason(line(printed("dgd", "Table II", "dgd", 3.0, "cifar10"), 0.1, dataset="cifar10-jpeg", method="dgd")),
+        reason(line(dgd, 0.5, method="dgd")),
+        reason(line(dgd, 0.5, method="dgd", variant="printed")),
+        reason(line(dgd, 0.5, method="dgd", variant="printed", tier="paper")),
+    ]
+    assert [found and found.code for found in codes] == [
+        *("information", "information", "data-subset", "unprotected-generator", "size", "unknown")
+    ]
+    assert {found.code for found in codes if found} == set(CODES)
+
+
+def some_rows() -> list[dict[str, Any]]:
+    made = {"dataset": "mnist", "claim_unit": "query", "accounted": 7639.0}
+    records = [record("dpsd", seed, 0.7 + seed / 100, variant="working", **made) for seed in (0, 1)]
+    return board(*records, record("dpsd", 0, 0.1, variant="printed", **made), record("dp-merf", 0, 0.8, **made))
+
+
+def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
+    rows = some_rows()
+    found = {table["slug"]: table for table in paper_tables.tables(rows, recipes())}
+    one = found["dpsd-table-i"]
+    assert one["cells"] == len(reported.table("dpsd", "Table I")) and one["recipe"] == "recipes/dpsd-table1.toml"
+    own = [each for each in one["lines"] if each["method"] == "dpsd" and each["ours"]]
+    assert [(each["epsilon"], each["printed"]) for each in own] == [(10.0, 0.9785)] * 2
+    assert len({each["entry"] for each in own}) == 1, "one printed number, two variants of ours"
+    told = {each["ours"]["variant"]: each["ours"] for each in own}
+    assert told["working"]["usual"] and not told["printed"]["usual"]
+    assert told["working"]["difference"] == pytest.approx(0.705 - 0.9785)
+    assert told["working"]["reason"][0] == "information" and told["working"]["seeds"] == 2
+    assert (one["ours"], one["within"]) == (2, 1), "dp-merf is ahead; dpsd counts by the variant run by default"
+    empty = [each for each in one["lines"] if not each["ours"]]
+    assert {each["state"] for each in empty} <= {"not run", "planned"} and empty
+
+
+def test_a_data_set_can_be_asked_for_alone() -> None:
+    found = paper_tables.tables(some_rows(), {}, "fmnist")
+    assert {line["dataset"] for table in found for line in table["lines"]} == {"fmnist"}
+    assert paper_tables.tables(some_rows(), {}, "digits") == []
+
+
+def test_ours_against_print_marks_every_number_of_ours() -> None:
+    table = next(t for t in paper_tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    markup = sweep_charts.agreement(table["lines"])
+    assert markup.count('href="#run-') == sum(each["ours"] is not None for each in table["lines"]) == 3
+    assert sweep_charts.agreement([each for each in table["lines"] if not each["ours"]]) == ""
+
+
+def release_with(**changes: Any) -> Record:
+    """A run of dpsd with options of the method in its spec, as a runner writes them."""
+    own = changes.pop("own")
+    found = record("dpsd", changes.pop("seed", 0), changes.pop("accuracy", 0.5), dataset="mnist", **changes)
+    found.spec["release"]["options"] = {"mode": "data", "beta": 0.0, "sigma": 100.0} | own
+    found.options = {"method": {key: value for key, value in own.items() if key != "mode"}}
+    if found.spec["attack"]:
+        found.spec["attack"]["target"] = found.spec["release"]
+    return found
+
+
+BETA = Sweep("over beta", ("dpsd",), "beta", "beta", "log", where={"mode": "data"})
+
+
+def drawn(sweep: Sweep, *records: Record, rows: Any = ()) -> list[sweep_points.Picture]:
+    return sweep_points.pictures(sweep, "dpsd", grouped(records, attacks=bool(sweep.attack)), list(rows))
+
+
+def test_a_line_joins_runs_that_differ_in_the_axis_and_the_seed_alone() -> None:
+    runs = [release_with(own={"beta": b}, seed=seed, accuracy=b + 0.2 * seed) for b in (0.1, 0.3) for seed in (0, 1)]
+    others = [release_with(own={"beta": 0.1, "k": 3}), release_with(own={"beta": 0.2, "mode": "label"})]
+    (picture,) = drawn(BETA, *runs, *others, release_with(own={"beta": 0.0}))
+    assert [(p.x, pytest.approx(p.y), p.seeds) for p in sorted(picture.points, key=lambda p: p.x)] == [
+        (0.1, 0.2, 2),
+        (0.3, 0.4, 2),
+    ], "an option of its own and a place alone, another mode, and a beta that a log axis has no place for are left out"
+    assert len({point.series for point in picture.points}) == 1 and picture.ours == 2
+    plain = release_with(own={"beta": 0.5}, budget=1.0, claim=1.0)
+    assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a place alone is drawn where nothing else was chosen"
+
+
+def test_the_noise_that_was_solved_is_where_the_run_stands() -> None:
+    run = release_with(own={})
+    run.privacy["solved"] = {"sigma": 7.5, "steps": None}
+    (picture,) = drawn(Sweep("over sigma", ("dpsd",), "sigma", "sigma", "log"), run)
+    assert [point.x for point in picture.points] == [7.5]
+
+
+def test_an_attack_does_not_hide_a_run_and_is_asked_for_where_it_counts() -> None:
+    run = release_with(own={"beta": 0.1}, attack="gmi")
+    assert [point.y for point in drawn(BETA, run)[0].points] == [0.5]
+    run = release_with(own={}, attack="gmi")
+    run.metrics["inception_e6"] = 3e6
+    which = Sweep("IS", ("dpsd",), "method", "student", "names", y="inception_e6", series=("mode",), attack="gmi")
+    (picture,) = drawn(which, run)
+    assert (picture.names, [point.y for point in picture.points]) == (("dpsd data",), [3e6])
+    assert drawn(Sweep("IS", ("dpsd",), "method", "", "names", y="inception_e6", attack="vmi"), run) == []
+
+
+def test_only_the_newest_version_of_a_method_is_drawn() -> None:
+    old, new = release_with(own={"beta": 0.1}), release_with(own={"beta": 0.3})
+    new.spec["release"]["version"] = 2
+    assert [point.x for point in drawn(BETA, old, new)[0].points] == [0.3]
+
+
+def row(**changes: str) -> dict[str, str]:
+    made = {"paper": "dpsd", "table": "Table I", "dataset": "mnist", "method": "dpsd", "kind": "", "note": ""}
+    made |= {"unit_claimed": "data", "epsilon": "1", "delta": "", "metric": "accuracy", "value": "0.9", "setting": ""}
+    return made | {"issue": ""} | changes
+
+
+def test_print_is_a_point_a_level_or_an_upright_line() -> None:
+    rules = (
+        Printed("Table I", "dpsd"),
+        Printed("Table V", at="partition"),
+        Printed("text 1", at=""),
+        Printed("text 2", metric="place", at="value"),
+    )
+    sweep = Sweep("over epsilon", ("dpsd",), "epsilon", "epsilon", "log", printed=rules)
+    rows = [row(), row(table="Table II"), row(paper="dgd"), row(epsilon=""), row(unit_claimed="label", epsilon="2")]
+    rows += [row(table="Table V", setting="partition=dirichlet-0.5", epsilon=""), row(table="text 1 and more")]
+    rows += [row(table="text 2", metric="place", value="50", dataset="unspecified")]
+    (picture,) = drawn(sweep, rows=rows)
+    assert sorted(point.x for point in picture.points) == [0.5, 1.0, 2.0]
+    assert not [point for point in picture.points if point.run] and (picture.ours, picture.printed) == (0, 5)
+    assert picture.levels == {"dpsd, text 1 and more": 0.9} and picture.uprights == {"dpsd, text 2": 50.0}
+
+
+def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
+    with reported.FILE.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    for figure in FIGURES:
+        for sweep in figure.sweeps:
+            for rule in sweep.printed:
+                only = Sweep(sweep.title, (), sweep.x, "", sweep.axis, sweep.y, printed=(rule,))
+                found = sweep_points.pictures(only, figure.paper, [], rows)
+                assert sum(picture.printed for picture in found) > 0, f"{figure.paper} {figure.name}: {rule}"
+
+
+def test_every_figure_of_the_recipes_is_drawn_or_a_gallery() -> None:
+    known = {(figure.paper, figure.name) for figure in FIGURES}
+    wanted = {key for key in recipes() if key[1].startswith("Fig.")}
+    assert wanted <= known and len(wanted) > 10
+    for figure in FIGURES:
+        assert figure.sweeps or figure.pictures
+        for sweep in figure.sweeps:
+            assert any(name in registry.entries("method") for name in sweep.methods), sweep.title
+
+
+def test_scales_of_names_and_of_plain_numbers() -> None:
+    names = named(["a", "b"], 0, 100)
+    assert (names.ticks(), names.at(0.0), names.at(1.0)) == ([0.0, 1.0], 25.0, 75.0)
+    counts = linear([0.0, 10.0], 0, 100)
+    assert counts.low == 0 and counts.high > 10 and len(counts.ticks()) <= 7
+    assert linear([5.0], 0, 1).low < 5 < linear([5.0], 0, 1).high and linear([0.0], 0, 1).low == 0
+
+
+def test_what_was_not_measured_is_said() -> None:
+    (bare,) = releases.lines(board(record("a", accounted=3.0)))
+    assert bare["lacking"] == [
+        "no attack that reconstructs records",
+        "no attack that guesses members",
+        "no audit",
+        "no second seed",
+        "nothing at the papers' size",
+    ]
+    attacked = [
+        record("a", seed, accounted=3.0, attack="gmi", status=status) for seed, status in ((0, "ok"), (1, "ok"))
+    ]
+    (more,) = releases.lines(board(*attacked))
+    assert more["lacking"][0] == "no attack that guesses members" and "no second seed" not in more["lacking"]
+    weak = [record("a", 0, accounted=3.0, attack="gmi", status="inconclusive")]
+    assert releases.lines(board(*weak))[0]["lacking"][0] == "no attack with proved power that reconstructs records"
+
+
+def test_releases_are_those_of_the_command_and_infinity_is_said() -> None:
+    records = [record("a", 0, accounted=3.0, attack=name) for name in ("gmi", "ami")] + [record("b", accounted=None)]
+    rows = board(*records)
+    lines = releases.lines(rows)
+    assert [(one["method"], one["epsilon"], len(one["attacks"])) for one in lines] == [("a", 3.0, 2), ("b", "inf", 0)]
+    limits = Constraints("example", 10.0, 0.0)
+    taken = [c.name for found in choose(rows, limits).taken.values() for c in found]
+    assert taken == [lines[0]["name"]]
+    assert [bool(objection(c, limits)) for c in releases.candidates(rows)] == [False, True]
+
+
+def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
+    made = [("a", 0.9, 3.0), ("a", 0.7, 1.0), ("b", 0.8, 10.0), ("c", 0.99, 10.1), ("d", 0.95, None)]
+    records = [
+        record(name, accuracy=accuracy, accounted=epsilon, claim=0.1, options={"method": {"n": index}})
+        for index, (name, accuracy, epsilon) in enumerate(made)
+    ]
+    for found, (_, _, epsilon) in zip(records, made, strict=True):
+        found.spec["release"]["options"] = {"n": epsilon}
+    lines = releases.lines(board(*records))
+    told = {
+        name: [(one["accuracy"], one["rank"], one["of"]) for one in method_pages.standings(name, lines)]
+        for name in "abcd"
+    }
+    assert told == {"a": [(0.9, 1, 2)], "b": [(0.8, 2, 2)], "c": [], "d": []}
+    refuted = [line | {"flags": ["refuted"]} for line in lines]
+    assert method_pages.standings("a", refuted) == []
+
+
+def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None:
+    run = record("dpsd", attack="gmi", claim_unit="query")
+    run.privacy["claimed"]["disputed"] = "for-a-reason"
+    sources = Sources([run, record("from-elsewhere")])
+    pages = {page["name"]: page for name, page in parts(sources)[0].items() if name.startswith("method-")}
+    assert set(pages) == {*registry.entries("method"), "from-elsewhere"} == set(method_pages.names(sources.records))
+    page = pages["dpsd"]
+    assert [one["variant"] for one in page["variants"]] == ["working", "printed"], "the one that is run comes first"
+    assert page["variants"][0]["departures"] and not page["variants"][1]["departures"]
+    assert page["claims"] == [{"source": "Theorem 1", "unit": "query", "dispute": "for-a-reason"}]
+    assert [line["accuracy"] for line in page["releases"]] == [0.5] and page["folder"] == "methods"
+    assert {"dpsd-table-i"} <= {table["slug"] for table in page["tables"]}
+    assert pages["from-elsewhere"]["variants"] == [] and pages["from-elsewhere"]["summary"] == "not installed here"
+    assert (page["runs"], pages["from-elsewhere"]["runs"], pages["dp-merf"]["runs"]) == (1, 1, 0)
+
+
+def test_smoke_runs_are_no_points_of_a_figure() -> None:
+    for tier, points in (("smoke", 0), ("quick", 1)):
+        run = release_with(own={}, tier=tier, budget=10.0)
+        found, _ = parts(Sources([run]))
+        assert sum(figure["ours"] for figure in found["index"]["figures"] if figure["figure"] == "Fig. 9") == points

@@ -1,0 +1,270 @@
+"""The whole site in a real browser: papers, figures, methods, choosing, comparing; every link, and two widths."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, find
+from made import png, record
+
+from bench import leaderboard
+from bench.leaderboard import reported
+from bench.leaderboard.selection import Constraints, choose
+from bench.report import Sources, render, write
+from bench.report.site import parts
+from bench.report.sources import recipes
+from bench.storage.records import Record
+
+pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get install chromium")
+
+
+def some_records() -> list[Record]:
+    """Runs on MNIST beside print, attacked and not, proved and not."""
+    found = []
+    for seed in (0, 1):
+        for epsilon, accuracy in ((1.0, 0.6), (10.0, 0.841)):
+            made = record(
+                "dpsd", seed, accuracy, dataset="mnist", variant="working", budget=epsilon, claim=epsilon,
+                accounted=7639.0, options={"budget": {"epsilon": epsilon}} if epsilon == 1 else {},
+            )  # fmt: skip
+            made.spec["release"]["options"] = {"mode": "data"}
+            found.append(made)
+    found += [record("dp-merf", seed, 0.7, dataset="mnist", accounted=9.0, claim_unit="example") for seed in (0, 1)]
+    found += [record("dp-merf", 0, 0.7, dataset="mnist", accounted=9.0, claim_unit="example", attack="gmi")]
+    found += [record("dp-sgd", 0, 0.93, dataset="mnist", accounted=0.999, claim=1.0, claim_unit="example")]
+    found += [record("no-defence", 0, 0.99, dataset="mnist", accounted=None, claim="none")]
+    found += [record("claims-much", 0, 0.98, dataset="mnist", accounted=5000.0, claim=0.1, claim_unit="example")]
+    found += [record("on-digits", 0, 0.5, accounted=2.0), record("failing", dataset="mnist", status="failed")]
+    return sorted(found, key=lambda r: r.hash)
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    records = some_records()
+    with reported.FILE.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    pictures = {r.hash: {"synthetic": png()} for r in records if r.spec["release"]["method"] == "dpsd"}
+    return Sources(records, pictures=pictures, reported=rows, recipes=recipes())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, sources: Sources) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    write(folder, render(sources))
+    return folder / "index.html"
+
+
+@pytest.fixture(scope="module")
+def index(sources: Sources) -> dict[str, Any]:
+    return parts(sources)[0]["index"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("profile"))
+    made.open(site.as_uri())
+    made.wait("typeof current !== 'undefined' && current === ''")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    """The report; the browser must have had nothing to complain of in the end."""
+    browser.trouble.clear()
+    go(browser, "#")
+    yield browser
+    assert browser.trouble == []
+
+
+def go(page: Browser, place: str) -> None:
+    page.ask(f"location.hash = {place!r}")
+    page.wait(f"current === {place.removesuffix('#')!r} && !VIEW.hasAttribute('aria-busy')")
+
+
+def words(page: Browser, finder: str = "#view") -> str:
+    return page.ask(f"document.querySelector({finder!r}).innerText")
+
+
+def places(index: dict[str, Any], sources: Sources) -> list[str]:
+    """Every page; of runs two, and of methods without a run the first ones and the last."""
+    runs = [r.hash for r in sources.records[:2]]
+    found = ["#", "#choose", "#papers", "#methods", "#reported", "#compare", "#compare-" + "-".join(runs)]
+    found += [f"#{kind}-{one['name']}" for one in index["datasets"] for kind in ("board", "charts", "images")]
+    found += [f"#table-{one['slug']}" for one in index["tables"]]
+    found += [f"#figure-{one['slug']}" for one in index["figures"]]
+    idle = [one["name"] for one in index["methods"] if not one["runs"]]
+    found += [f"#method-{one['name']}" for one in index["methods"] if one["runs"]]
+    return found + [f"#method-{name}" for name in (*idle[:4], idle[-1])] + [f"#run-{run}" for run in runs]
+
+
+HEALTH = """[document.documentElement.scrollWidth, document.querySelectorAll('main h1').length,
+  [...document.querySelectorAll('main a[href]')].map(a => a.getAttribute('href')),
+  [...document.querySelectorAll('main table')].filter(t => !t.querySelector('th[scope]')).length,
+  [...document.querySelectorAll('main input, main select')].filter(i => !i.labels.length && !i.ariaLabel).length,
+  VIEW.innerText]"""
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
+    page: Browser, index: dict[str, Any], sources: Sources, width: int
+) -> None:
+    page.resize(width, 900, mobile=width < 400)
+    known = places(index, sources)
+    reachable = {*known, *(f"#run-{r.hash}" for r in sources.records)}
+    reachable |= {f"#method-{one['name']}" for one in index["methods"]}
+    for place in known:
+        go(page, place)
+        wide, heads, links, bare, unlabelled, text = page.ask(HEALTH)
+        assert wide <= width, f"{place} is {wide} wide"
+        assert (heads, bare, unlabelled) == (1, 0, 0), f"{place}: heads, tables without heads, controls without labels"
+        assert {link for link in links if not link.startswith("#compare-")} <= reachable, place
+        assert "No such" not in text and "could not be shown" not in text, place
+        for wrong in ("undefined", "NaN", "[object", "nan"):
+            assert wrong not in text.split(), f"{place} says {wrong}"
+    page.resize(1280, 900)
+
+
+def test_an_address_of_nothing_is_the_front_page_or_says_so(page: Browser) -> None:
+    for place in ("#board-nothing", "#table-nothing", "#constructor", "#%E0%A4%A"):
+        go(page, place)
+        assert words(page, "h1").startswith("Private students"), place
+    for place, said in (("#run-0123456789abcdef", "No such run"), ("#method-x", "No such method")):
+        go(page, place)
+        assert words(page, "h1") == said
+
+
+def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, sources: Sources) -> None:
+    go(page, "#table-dpsd-table-i")
+    cell = "[...document.querySelectorAll('.sheet tbody tr')].find(r => r.cells[0].textContent === 'dpsd').cells"
+    heads = page.ask("[...document.querySelectorAll('.sheet thead th')].map(h => h.innerText.replace('\\n', ' '))")
+    at = heads.index("mnist ε 10")
+    assert page.ask(f"{cell}[{at}].innerText").split() == ["97.85", "%", "84.1", "%", "−13.8"]  # noqa: RUF001
+    assert page.ask(f"{cell}[{at}].querySelector('a').className") == "ours far"
+    assert page.ask(f"{cell}[{heads.index('fmnist ε 10')}].innerText").split("\n") == ["90.08 %", "not run"]
+    assert page.ask("[...document.querySelectorAll('button.chip')].map(a => a.textContent)").count("information") == 2
+    assert "docs/information.md" in words(page, "#reasons")
+    page.click("document.querySelector('button.chip')")
+    assert page.ask("document.activeElement.id") == "reasons"
+    page.click(f"{cell}[{at}].querySelector('a')")
+    page.wait("current.startsWith('#run-')")
+    assert words(page, "h1").startswith("dpsd on mnist")
+
+
+def test_a_figure_has_print_and_ours_in_one_picture(page: Browser) -> None:
+    go(page, "#figure-dpsd-fig-9")
+    mnist = "[...document.querySelectorAll('.panel')].find(p => p.textContent.startsWith('mnist'))"
+    assert page.ask(f"{mnist}.querySelectorAll('a.point').length") == 2
+    assert page.ask(f"{mnist}.querySelectorAll('g.point .hollow').length") == 4
+    assert page.ask(f"{mnist}.querySelectorAll('.curve').length") == 2, "ours joined, and print joined"
+    page.click(f"{mnist}.querySelector('.legend button')")
+    assert page.ask(f"{mnist}.querySelectorAll('.point.dim').length") == 4
+    others = "[...document.querySelectorAll('.panel')].filter(p => !p.textContent.startsWith('mnist'))"
+    assert page.ask(f"{others}.every(p => !p.querySelector('.dim'))"), "one picture's legend is for that picture"
+    page.click(f"{mnist}.querySelector('a.point:not(.dim)')")
+    page.wait("current.startsWith('#run-')")
+    go(page, "#figure-dpsd-fig-7")
+    assert page.ask("document.querySelectorAll('main img').length") == 4
+
+
+def test_a_method_page_has_all_its_parts(page: Browser) -> None:
+    go(page, "#methods")
+    page.click("document.querySelector('input')")
+    page.type("merf")
+    assert page.ask("[...document.querySelectorAll('tbody th')].map(t => t.textContent)") == ["dp-merf"]
+    page.click("document.querySelector('tbody a')")
+    page.wait("current === '#method-dp-merf'")
+    text = words(page)
+    for told in (
+        "What it promises",
+        "Theorem 1",
+        "What was measured",
+        "Attacks on it",
+        "gmi (printed) 80.0%",
+        "Run it",
+    ):
+        assert told in text
+    assert "bench run --method dp-merf" in text and "DPSD, Table I" in text
+    page.click("document.querySelector('main > * > details summary, #view > details summary')")
+    assert "Differs from the paper" in words(page)
+
+
+def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tuple[list[str], int]:
+    script = f"""part('choose').then(lines => {{
+      const found = chosen(lines, {{ unit: {unit!r}, epsilon: {epsilon}, accuracy: {accuracy}, dataset: '' }});
+      const name = (place, one) => `${{place.join(' ')}} ${{one.name}}`;
+      return [found.taken.flatMap(([place, of]) => of.map(one => name(place, one))), found.excluded.length];
+    }})"""
+    taken, excluded = page.ask(script)
+    return taken, excluded
+
+
+@pytest.mark.parametrize("unit", ["example", "label", "query"])
+@pytest.mark.parametrize("epsilon", [0.5, 0.999, 9.0, 10_000.0])
+@pytest.mark.parametrize("accuracy", [0.0, 0.7, 0.95])
+def test_the_page_chooses_what_the_command_chooses(
+    page: Browser, sources: Sources, unit: str, epsilon: float, accuracy: float
+) -> None:
+    rows = [row for name in ("mnist", "digits") for row in rows_of(sources, name)]
+    wanted = choose(rows, Constraints(unit, epsilon, accuracy))
+    names = [" ".join([*place, one.name]) for place, found in wanted.taken.items() for one in found]
+    assert of_the_page(page, unit, epsilon, accuracy) == (names, len(wanted.excluded))
+
+
+def rows_of(sources: Sources, name: str) -> list[dict[str, Any]]:
+    table = leaderboard.table([r for r in sources.records if leaderboard.dataset(r) == name]).to_dict("records")
+    return [{k: "" if v is None or v != v else v for k, v in row.items()} | {"dataset": name} for row in table]
+
+
+def test_a_claimed_epsilon_never_recommends(page: Browser) -> None:
+    go(page, "#choose")
+    slide = """((index, value) => { const s = document.querySelectorAll('input[type=range]')[index];
+      s.value = value; s.dispatchEvent(new Event('input')); })"""
+    page.ask(f"{slide}(0, 0.7)")
+    page.ask(f"{slide}(1, 0.9)")
+    told = page.ask("[...document.querySelectorAll('output')].map(o => o.value)")
+    assert told == ["10", "90 %"]
+    assert "Take dp-sgd" in words(page) and "claims-much" not in words(page)
+    assert "not measured" in words(page) and "no audit" in words(page)
+    page.click("document.querySelector('details summary')")
+    reasons = page.ask("[...document.querySelectorAll('details tr')].map(r => r.innerText)")
+    (much,) = [line for line in reasons if line.startswith("claims-much")]
+    assert "claimed 0.1 per example, accounted 5,000" in much
+    page.ask(f"{slide}(1, 1)")
+    assert "Nothing on the boards" in words(page) and "most accurate within" in words(page)
+
+
+def test_two_runs_beside_each_other(page: Browser, sources: Sources) -> None:
+    by = {(r.spec["release"]["method"], r.spec["release"]["seed"], r.spec["tier"]): r for r in sources.records}
+    first, second = by["no-defence", 0, "quick"], by["dp-sgd", 0, "quick"]
+    go(page, f"#compare-{first.hash}")
+    assert page.ask("document.querySelectorAll('main table').length") == 0
+    page.click("document.querySelectorAll('fieldset input')[1]")
+    page.type("dp-sgd")
+    options = page.ask("[...document.querySelectorAll('fieldset')[1].querySelectorAll('option')].map(o => o.value)")
+    assert options == [second.hash]
+    page.ask("(s => { s.value = s.options[0].value; s.dispatchEvent(new Event('change')); })"
+             "(document.querySelectorAll('fieldset select')[1])")  # fmt: skip
+    page.wait(f"current === '#compare-{first.hash}-{second.hash}'")
+    lines = page.ask("[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.innerText))")
+    told = {line[0]: line[1:] for line in lines}
+    assert told["accuracy: student, released"] == ["99.0 % [94.0, 104.0]", "93.0 % [88.0, 98.0]", "−6.0 points", ""]  # noqa: RUF001
+    assert told["accounted per example"] == ["∞", "0.999"] and told["release.method"] == ['"no-defence"', '"dp-sgd"']
+    assert "cannot be ranked" not in words(page)
+    other = next(r for r in sources.records if r.spec["release"]["method"] == "on-digits")
+    go(page, f"#compare-{first.hash}-{other.hash}")
+    assert "These runs differ in data set" in words(page, ".warning")
+
+
+def test_parts_are_loaded_when_they_are_needed(page: Browser, site: Path, sources: Sources) -> None:
+    page.open("about:blank")
+    page.open(site.as_uri())
+    page.wait("typeof current !== 'undefined' && current === ''")
+    assert page.ask("Object.keys(REPORT)") == ["index"]
+    run = sources.records[0].hash
+    go(page, f"#run-{run}")
+    assert page.ask("Object.keys(REPORT)") == ["index", f"runs-{run[:2]}"]
