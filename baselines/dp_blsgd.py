@@ -47,8 +47,9 @@ from bench import validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.clipped_sums import as_seen
 from bench.dp_training.clipping import ROOM, poisson_sample
-from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients, as_seen
+from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.nets import Classifier

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,8 @@ class DpSgd(PrivateTraining):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1"
     source: ClassVar[str] = "DP-SGD (Abadi et al. 2016, Algorithm 1)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "relu-cnn"}}
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE,
+        "quick": {**QUICK, "network": "relu-cnn"},
+        "standard": {**STANDARD, "network": "relu-cnn"},
+    }

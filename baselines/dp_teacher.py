@@ -8,7 +8,9 @@ distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2
    `teacher private-features` it is that baseline's linear layer on fixed features instead, at its defaults.
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, freely and
    without noise (`bench/distillation/data_free_kd.py`). `conversion transcribe` asks it about drawings of a prior and
-   their children, and the student learns its soft answers (`bench/distillation/soft_transcription.py`).
+   their children, and the student learns its soft answers (`bench/distillation/soft_transcription.py`). With
+   `moments_share` half of the drawings are images around the private classes, of one noisy release of class moments
+   (`bench/distillation/class_images.py`), which has that share of mu^2; `private-features` has the rest.
 
 The undefended teacher of the run is used for nothing: not asked, not distilled, not compared with.
 
@@ -25,7 +27,8 @@ Differs from the paper:
 - Images enter the private network as `mean` and `std`, public constants, scale them; the papers do not say.
 - The conversion keeps a replay buffer of balanced images, augments them, and draws strokes of a pen on digits and
   MNIST.
-- Another teacher and another conversion, of this project.
+- Another teacher and another conversion, of this project; so are class moments (`moments_share`, off): on Fashion-MNIST
+  at epsilon 1 they gave 78.4 for 75.0 % with 15,000 questions, and nothing with 60,000 (80.9 for 80.8 %; one seed).
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from typing import Any, ClassVar, Literal, cast
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
+from bench.distillation.class_images import ClassImageSource, class_images
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
 from bench.distillation.image_source import check_source
 from bench.distillation.soft_transcription import SoftTranscription
@@ -43,6 +47,7 @@ from bench.dp_training.accounting import DpSgdParameters, calibrate, require_uni
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
 from bench.dp_training.feature_training import FeatureTraining
+from bench.dp_training.head_accounting import Spending
 from bench.dp_training.private_classifier import FALLING_RATE
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
@@ -131,9 +136,18 @@ class DpTeacher:
     """Transcription: steps of the student."""
     prior: str = "auto"
     """Transcription: where fresh images come from, a prior (`bench list priors`); auto = the data set's."""
+    moments_share: float = 0.0
+    """Transcription: share of mu^2 for class moments, whose images are half of the fresh ones; private-features."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
+        validate.at_least(self, 0, "moments_share")
+        validate.below(self, 1, "moments_share")
+        if self.moments_share and (self.teacher, self.conversion) != ("private-features", "transcribe"):
+            raise ValueError(
+                f"moments_share is {self.moments_share:g}, teacher {self.teacher}, conversion {self.conversion}; "
+                "expected teacher private-features and conversion transcribe"
+            )
         self._training()
         self._distillation()
         self._transcription()
@@ -146,22 +160,33 @@ class DpTeacher:
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is used for nothing."""
+        besides = None
         if self.teacher == "private-features":
-            release = FeatureTraining(steps=min(FeatureTraining.steps, self.steps)).convert(
-                teacher, student, budget, ctx
-            )
+            spending = self._spending(budget, teacher.shape)
+            release = self._features().train(teacher, spending, budget.delta, ctx)
+            if self.moments_share:
+                noise = ctx.privacy_noise("moments")
+                besides = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
         else:
             release = self._by_dp_sgd(teacher, budget, ctx)
         if self.conversion == "none":
             return release
         model = cast(Classifier, release.student)
         if self.conversion == "transcribe":
-            release.student, release.synthetic = self._transcription().teach(model, teacher, student, ctx)
+            release.student, release.synthetic = self._transcription().teach(model, teacher, student, ctx, besides)
         else:
             made = distil(model, teacher.dataset, teacher.shape, teacher.classes, student, self._distillation(), ctx)
             release.student, release.generator, release.synthetic = made
         release.arch = student
         return release
+
+    def _features(self) -> FeatureTraining:
+        return FeatureTraining(steps=min(FeatureTraining.steps, self.steps))
+
+    def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
+        """Of private features and, where there is a share for them, class moments."""
+        features = self._features()
+        return features.spending(features.kind(shape), budget, self.moments_share)
 
     def _by_dp_sgd(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
         private, network = private_records(teacher), self._network(teacher)

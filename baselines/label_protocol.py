@@ -71,7 +71,7 @@ class LabelProtocol:
     reference: ClassVar[str] = "Yuan et al., ePrint 2021/835, the differentially private part, reconstructed"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.LABEL)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 2}, "quick": {"epochs": 20}}
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the last layer of scatter-linear is trained, on wavelet features that no data went into",

@@ -27,7 +27,7 @@ from torch import nn
 
 from bench import validate
 from bench.api import Teacher
-from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.dp_sgd_nets import TemperedSigmoid
@@ -44,7 +44,11 @@ class TsAdp(PrivateTraining):
     reference: ClassVar[str] = "Papernot et al., AAAI 2021"
     source: ClassVar[str] = "DP-SGD with tempered sigmoids (Papernot et al. 2021)"
     activation: ClassVar[str] = "tanh"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "tanh-cnn"}}
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+        "smoke": SMOKE,
+        "quick": {**QUICK, "network": "tanh-cnn"},
+        "standard": {**STANDARD, "network": "tanh-cnn"},
+    }
 
     scale: float = 2.0
     """s, the width of the activation's range."""

@@ -22,6 +22,7 @@ from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger
 from bench.privacy.noise import Noise
+from bench.ranks import Ranks
 from bench.seeds import derive
 
 if TYPE_CHECKING:
@@ -354,6 +355,7 @@ class Context:
         artifacts: the content-addressed store for reusable parts.
         autocast: True where bfloat16 autocast was asked for.
         compile: True where networks are to be compiled.
+        ranks: the devices that a training is shared out over, `device` the first; None for one device.
     """
 
     device: torch.device
@@ -363,6 +365,7 @@ class Context:
     noise: Literal["seeded", "os"] = "seeded"
     autocast: bool = False
     compile: bool = False
+    ranks: Ranks | None = None
 
     def prepared(self, module: Network) -> Network:
         """The module on the device; on an accelerator, its convolutions' weights in the channels-last layout."""

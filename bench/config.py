@@ -128,8 +128,13 @@ def describe_source(cls: SourceClass) -> Description:
 
 def options(cls: type) -> list[Option]:
     """The options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not flat."""
+    return list(_options(cls))
+
+
+@cache
+def _options(cls: type) -> tuple[Option, ...]:
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
-    return [_option(f.name, hints[f.name], f.default, docs.get(f.name, "")) for f in dataclasses.fields(cls)]
+    return tuple(_option(f.name, hints[f.name], f.default, docs.get(f.name, "")) for f in dataclasses.fields(cls))
 
 
 def _option(name: str, hint: Any, default: Any, doc: str) -> Option:

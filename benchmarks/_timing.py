@@ -26,6 +26,7 @@ from bench.nets import Classifier, Ensemble
 from bench.nets.generators import DeconvGenerator, UpsampleGenerator
 from bench.nets.stroke_generator import StrokeGenerator
 from bench.nets.vae import VAE
+from bench.privacy.noise import Noise
 
 NETWORKS: dict[type[nn.Module], tuple[str, ...]] = {
     Classifier: ("forward", "features"),
@@ -37,6 +38,8 @@ NETWORKS: dict[type[nn.Module], tuple[str, ...]] = {
 }
 """How conversions ask networks. Each call is timed as a whole, with its part of the backward pass."""
 
+NOISE = ("bits", "uniform", "normal", "integers", "chance", "sample", "gaussian", "laplace")
+"""What privacy noise is asked for; every draw of a conversion's is inside of one of these."""
 SYNCHRONISED = "called a synchronizing CUDA operation"
 LEAF = 2**63
 """Sequence numbers of nodes that accumulate gradients are above this."""
@@ -67,7 +70,7 @@ class Clock:
 
 
 class Watch:
-    """Where the time goes while `running`: in networks, in optimisers. Costs time itself, so such a run is not quoted.
+    """Where the time goes while `running`: networks, optimisers, privacy noise. Costs time: such a run is not quoted.
 
     A network's share of a backward pass lies between the first node of autograd's graph that its answer has and the
     last one; sequence numbers tell which those are, and the engine works through them from high to low.
@@ -77,13 +80,13 @@ class Watch:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.clock, self.running, self.depth = clock, False, 0
-        self.spans: dict[str, list[tuple[Any, Any]]] = {"networks": [], "optimiser": []}
+        self.clock, self.running, self.depth, self.drawing = clock, False, 0, False
+        self.spans: dict[str, list[tuple[Any, Any]]] = {"networks": [], "optimiser": [], "noise": []}
         self.images: Counter[nn.Module] = Counter()
         self._step: Any = None
 
     def seconds(self, where: str) -> float:
-        """Seconds in "networks" or in "optimiser"."""
+        """Seconds in "networks", in "optimiser" or in "noise"."""
         return sum(self.clock.between(*span) for span in self.spans[where])
 
     @contextmanager
@@ -100,6 +103,8 @@ class Watch:
                     if compiled:
                         seen = torch._dynamo.disable(seen, recursive=False)
                     stack.enter_context(mock.patch.object(network, name, seen))
+            for name in NOISE:
+                stack.enter_context(mock.patch.object(Noise, name, self._noise(getattr(Noise, name))))
             hooks = (
                 register_optimizer_step_pre_hook(self._before_step),
                 register_optimizer_step_post_hook(self._after_step),
@@ -114,6 +119,20 @@ class Watch:
     def _after_step(self, *_: Any) -> None:
         if self.running:
             self.spans["optimiser"].append((self._step, self.clock.mark()))
+
+    def _noise(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def draw(*given: Any) -> Any:
+            if not self.running or self.drawing:
+                return function(*given)
+            self.drawing, start = True, self.clock.mark()
+            try:
+                return function(*given)
+            finally:
+                self.drawing = False
+                self.spans["noise"].append((start, self.clock.mark()))
+
+        return draw
 
     def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)

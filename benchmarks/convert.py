@@ -10,7 +10,7 @@ where time goes. Printed are the median and, in brackets, least and largest.
   one, to the end or to the features.
 - seconds: of the loop; building networks, planning the budget and compiling are not in it.
 - outside: share of the loop outside of forward and backward passes of student, teacher, generator and autoencoder;
-  "optimiser" is the part of it in optimiser steps.
+  "optimiser" and "noise" are the parts of it in optimiser steps and in draws of privacy noise, "rest" is what is left.
 - ratio: images/s over those of the plain variant of the same repeat.
 - syncs/step (CUDA): how often the host waits for the device in the loop, per step.
 
@@ -62,6 +62,7 @@ class Measured:
     steps: int = 0
     outside: float = 0.0
     optimiser: float = 0.0
+    noise: float = 0.0
     synchronisations: int = 0
 
     @property
@@ -141,6 +142,7 @@ class Bench:
         measured.images, measured.steps = watch.images[student], loop.steps
         measured.outside = 1 - watch.seconds("networks") / loop.seconds
         measured.optimiser = watch.seconds("optimiser") / loop.seconds
+        measured.noise = watch.seconds("noise") / loop.seconds
         measured.synchronisations = loop.synchronisations
 
 
@@ -157,6 +159,8 @@ def rows(method: str, seen: dict[str, Measured], cuda: bool) -> list[list[str]]:
             spread(m.seconds),
             f"{m.outside:.1%}",
             f"{m.optimiser:.1%}",
+            f"{m.noise:.1%}",
+            f"{m.outside - m.optimiser - m.noise:.1%}",
             "" if name == "plain" else spread(ratio),
         ]
         made.append([*row, f"{m.synchronisations / max(m.steps, 1):.2f}"] if cuda else row)
@@ -207,7 +211,7 @@ def main() -> None:
     variants = [Variant("plain")]
     variants += [Variant("compile", compile=True)] if args.compile else []
     variants += [Variant("bf16", autocast=True)] if args.precision == "bf16" else []
-    heads = ["method", "variant", "steps", "images/s", "seconds", "outside", "optimiser", "ratio"]
+    heads = ["method", "variant", "steps", "images/s", "seconds", "outside", "optimiser", "noise", "rest", "ratio"]
     heads += ["syncs/step"] if device.type == "cuda" else []
     size = "x".join(map(str, args.shape))
     print(f"{machine(device)}; teacher {args.teacher}, student {args.student}, {size}, tier {args.tier}, "

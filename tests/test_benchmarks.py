@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from bench import registry
 from bench.nets import Classifier
+from bench.pipeline.devices import cores
 from bench.storage.specs import digest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +52,18 @@ def test_conversion_of_every_method() -> None:
         method, variant, steps, rate = row[:4]
         assert variant in ("plain", "bf16") and int(steps) > 0 and float(rate.replace(",", "")) > 0
         shares = [float(word.rstrip("%")) for word in row if word.endswith("%")]
-        assert len(shares) == 2 and 0 <= shares[1] <= shares[0] <= 100, method
+        outside, optimiser, noise, rest = shares
+        assert min(optimiser, noise) >= 0 and rest > 0 and outside <= 100, method
+        assert abs(optimiser + noise + rest - outside) < 0.2, method
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(cores() < 2, reason="two processes need two cores")
+def test_ranks_against_one_process() -> None:
+    ran = benchmark("ranks.py", "--teacher", "datalens", "--batch", 16, "--shape", "1x16x16", "--steps", 1,
+                    "--repeats", 1)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert [row[:2] for row in cells(ran.stdout)] == [["teacher", "datalens"], ["DP-SGD", "tanh-cnn"]]
 
 
 def test_ensembles_against_one_teacher() -> None:
@@ -186,3 +199,62 @@ class TestAblations:
             path.write_text(made.to_json(), encoding="utf-8")
         found = ablations.rows([tmp_path])
         assert [(row["method"], row["seed"], row["accuracy"]) for row in found] == [("dpsd", "0", "0.8123")]
+
+
+class TestPeers:
+    """Pairs are compared only where both compute the same thing, and a ratio says which one is slower."""
+
+    @pytest.fixture
+    def pairs(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module("peer_pairs._pair")
+
+    def test_a_ratio_above_one_is_ours_being_slower(self, pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        spent = [0.0]
+        monkeypatch.setattr(pairs.time, "process_time", lambda: spent[0])
+
+        def taking(seconds: float) -> Any:
+            return lambda: spent.append(spent.pop() + seconds)
+
+        first: list[int] = []
+        slow, fast = taking(6.0), taking(2.0)
+        pair = pairs.Pair("p", "q", slow, fast, lambda ours, theirs: None, 1.2, lambda: first.append(1))
+        times = pairs.measure(pair, 3)
+        assert times.ratios == [3.0] * 3 and times.ratio == 3.0 and len(first) == 1 + 2 * 3
+        assert pairs.measure(pairs.Pair("p", "q", fast, slow, lambda ours, theirs: None, 1.2), 1).ratio == 1 / 3
+
+    def test_different_results_are_no_comparison(self, pairs: Any) -> None:
+        def check(ours: float, theirs: float) -> None:
+            pairs.near("number", ours, theirs, relative=1e-3)
+
+        pairs.measure(pairs.Pair("p", "q", lambda: 1.0005, lambda: 1.0, check, 1.2), 1)
+        for other in (1.002, float("nan"), float("inf")):
+            with pytest.raises(pairs.Different, match=r"ours is .*, the peer's 1\.0"):
+                pairs.measure(pairs.Pair("p", "q", lambda o=other: o, lambda: 1.0, check, 1.2), 1)
+
+    def test_dp_sgd_that_clips_otherwise_is_found(self, pairs: Any) -> None:
+        training = importlib.import_module("peer_pairs.private_training")
+
+        def clipping_twice_as_tight(*given: Any) -> None:
+            training.bare_loop(*given[:-1], given[-1] / 2)
+
+        start, private = training.network(), training.records(256)
+        training.same_weights(start, private, training.our_loop("func"), training.bare_loop)
+        with pytest.raises(pairs.Different, match="apart"):
+            training.same_weights(start, private, training.our_loop("func"), clipping_twice_as_tight)
+
+    def test_slopes_of_powers(self, on_path: None) -> None:
+        slopes = importlib.import_module("growth").slopes
+        assert slopes((1, 2, 4, 8), (5.0, 10.0, 20.0, 40.0)) == (1.0, 1.0)
+        assert slopes((16, 32), (1.0, 4.0)) == (2.0, 2.0) and slopes((1, 10, 100), (1.0, 1.0, 10.0)) == (0.5, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: apt-get install chromium")
+def test_the_report_of_some_runs_is_made_and_opened() -> None:
+    ran = benchmark("report.py", "--runs", 12, "--repeats", 1)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("12 runs: made in ")
+    rows = cells(ran.stdout)
+    assert rows[0][:2] == ["front", "page"] and len(rows) == 10
+    assert all(float(row[-4]) > 0 and int(row[-1].replace(",", "")) > 100 for row in rows), "seconds, elements"

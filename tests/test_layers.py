@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate"},
     {"plugins"},
-    {"config", "data", "metrics", "nets", "privacy", "storage"},
+    {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"api", "priors", "registry"},
     {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},

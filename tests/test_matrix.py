@@ -38,7 +38,7 @@ PAIRS = [
     for attack in [None, *registry.entries("attack")]
     for method in METHODS.get(attack, ["no-defence", "dpsd"])
 ]
-FAST = {"colour of two classes": {"dpsd", "private-features"}, "many classes": {"dp-sgd"}}
+FAST = {"colour of two classes": {"dpsd", "private-features"}, "many classes": {"rr"}}
 """Methods that the fast tests run on other kinds, without an attack."""
 
 

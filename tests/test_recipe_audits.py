@@ -13,13 +13,13 @@ import torch
 from conftest import ROOT
 
 from bench import registry
-from bench.cli.sweep import settle
+from bench.cli.sweep import Settler
 from bench.config import Variant, describe
 from bench.data import ImageData
 from bench.leaderboard import audited_release
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import check
-from bench.pipeline.job import load_job
+from bench.pipeline.job import Lookup, load_job
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.storage.records import Record
 from bench.sweeps import plan, read
@@ -54,12 +54,12 @@ def known_by(release: dict[str, Any]) -> dict[str, Any]:
 def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The releases that the recipe audits."""
     common = ["--tier", "quick", "--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
-    load, found = lru_cache(maxsize=2)(material), []
+    lookup, found = Lookup(material=lru_cache(maxsize=2)(material)), list[dict[str, Any]]()
     for wanted in read(RECIPE).cells:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
-        settings, game = settle(["audit", "release", *wanted.arguments, *common])
+        settings, game = Settler()(["audit", "release", *wanted.arguments, *common])
         assert game is not None
-        job = load_job(settings, load)
+        job = load_job(settings, lookup)
         check(job, game)
         spec = json.loads(json.dumps(asdict(canary_audit.audit_spec(job, game, 0))))
         found.append(known_by(json.loads(audited_release(spec))))
@@ -157,6 +157,6 @@ def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
 @pytest.mark.slow
 def test_no_audit_is_refused(data_root: Path, tmp_path: Path) -> None:
     common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
-    planned = plan(read(RECIPE), common, [], tmp_path, settle)
+    planned = plan(read(RECIPE), common, [], tmp_path, Settler())
     assert [f"{cell.name}: {cell.reason}" for cell in planned if cell.state != "ready"] == []
     assert len({cell.after for cell in planned}) == 3, "audits with the same canaries share their teachers"

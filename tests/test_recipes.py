@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
-from bench.cli.sweep import settle
+from bench.cli.sweep import Settler
 from bench.config import Variant, configure, options
 from bench.leaderboard import reported
 from bench.sweeps import Cell, Recipe, plan, read
@@ -122,7 +122,7 @@ def _value(text: str) -> Any:
 def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
     """Plans cells as `bench sweep --dry-run --tier smoke` does."""
     common = ["--tier", "smoke", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
-    return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, settle)
+    return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, Settler())
 
 
 def on_mnist() -> list[RecipeCell]:

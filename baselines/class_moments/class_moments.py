@@ -28,21 +28,19 @@ the attacker's labelled part, which is not accounted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
-from bench import data, nets
+from bench import nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Size
 from bench.data.affine import random_affine
-from bench.distillation.class_moments import Gaussians, gaussians, noisy_moments, to_image, to_stroke_image
-from bench.distillation.data_free_basis import cosine_basis, stroke_basis
+from bench.distillation.class_images import ClassImages, class_images, first_share
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
@@ -51,24 +49,9 @@ from bench.privacy.counts import noisy_counts
 from bench.privacy.noise import Source
 from bench.validate import at_least, inside, positive
 
-SMALL = 1000
-"""Private records per class below which moments are pooled, and taken in fewer directions."""
 AGREEMENT = 0.7
 """Share of the teachers that is taken to vote for an image's class; a public constant of the posterior mean."""
 CHUNK, SHOWN = 256, 60
-
-
-class ClassImages(NamedTuple):
-    """Where images come from: Gaussians around the classes, and how a projection becomes an image."""
-
-    gaussians: Gaussians
-    decode: Callable[[Tensor], Tensor]
-    shape: tuple[int, int, int]
-
-    def draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """(count, c, h, w) images in [0, 1] and the (count,) classes they were drawn for, which take turns."""
-        projections, classes = self.gaussians.draw(count, rng, self.shape)
-        return self.decode(projections), classes
 
 
 @dataclass(frozen=True)
@@ -150,7 +133,7 @@ class ClassMoments:
         spending = self.spending(budget)
         if self.teachers:
             return vote_game(spending, classes, budget.delta)
-        return moments_game(spending, self._weight(self.second_moments == "pooled"), budget.delta)
+        return moments_game(spending, first_share(self.second_moments == "pooled"), budget.delta)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 5. Here alone are private images and teachers seen."""
@@ -213,27 +196,9 @@ class ClassMoments:
         return phi.eval(), source.draw(SHOWN, rng)[0]
 
     def class_images(self, teacher: Teacher, multiplier: float, noise: Source, ctx: Context) -> ClassImages:
-        """Steps 1 and 2: the one release of class moments, and how images are drawn from it.
-
-        Args:
-            multiplier: noise over sensitivity; 0 = no noise.
-        """
-        if teacher.private is None:
-            raise RuntimeError('the moments need the private images: `needs` must name "private_data"')
-        images, labels = teacher.private
-        few, glyphs = len(images) < SMALL * teacher.classes, data.facts(teacher.dataset).prior == "pen"
-        pooled = few if self.second_moments == "auto" else self.second_moments == "pooled"
-        d = min(self.dimension or (32 if few else 80), math.prod(teacher.shape))
-        seed = ctx.generator("basis").initial_seed()
-        basis = (stroke_basis(teacher.shape, d, seed) if glyphs else cosine_basis(teacher.shape, d)).to(ctx.device)
-        weight = self._weight(pooled)
-        moments = noisy_moments(images, labels, teacher.classes, basis, multiplier, noise, weight, pooled)
-        return ClassImages(gaussians(moments), to_stroke_image if glyphs else to_image, teacher.shape)
-
-    @staticmethod
-    def _weight(pooled: bool) -> float:
-        """a^2, the first moments' share of the moments."""
-        return 0.7 if pooled else 0.5
+        """Steps 1 and 2, with noise of that multiplier; 0 = none."""
+        pooled = None if self.second_moments == "auto" else self.second_moments == "pooled"
+        return class_images(teacher, multiplier, noise, ctx, pooled, self.dimension)
 
     def answers(self, images: Tensor, ensemble: Ensemble, spending: Spending, noise: Source) -> Tensor:
         """Step 3: (m, classes) noisy vote counts, float32. All that is ever learnt from the teachers."""

@@ -46,7 +46,10 @@ class Parser(argparse.ArgumentParser):
         return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
 
 
-def parser() -> tuple[Parser, dict[str, Parser]]:
+Parsers = tuple[Parser, dict[str, Parser]]
+
+
+def parser() -> Parsers:
     """The parser of the whole command, and the parsers of its sub-commands."""
     top = Parser(prog="bench", description=__import__("bench").__doc__, allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
@@ -90,11 +93,22 @@ def _execute(arguments: list[str]) -> int:
     return given.execute(given)
 
 
+def parser_for(arguments: list[str]) -> Parsers:
+    """As `parser`, with the options of the plug-ins that the arguments name. Raises BenchError."""
+    made = parser()
+    if arguments[0] in PLUGGABLE:
+        PLUGGABLE[arguments[0]].add_plugin_arguments(made[1][arguments[0]], arguments)
+    return made
+
+
 def read(arguments: list[str]) -> argparse.Namespace:
     """What arguments say, with the options of the plug-ins they name. Raises BenchError."""
-    top, commands = parser()
-    if arguments[0] in PLUGGABLE:
-        PLUGGABLE[arguments[0]].add_plugin_arguments(commands[arguments[0]], arguments)
+    return read_by(parser_for(arguments), arguments)
+
+
+def read_by(parsers: Parsers, arguments: list[str]) -> argparse.Namespace:
+    """What arguments say to parsers that `parser_for` made of like ones. Raises BenchError."""
+    top, commands = parsers
     given, extra = top.parse_known_args(arguments)
     if extra:
         raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bench.cli import run as run_command
@@ -28,7 +29,18 @@ OF_BOTH = {
     *("method", "variant", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit"),
     *("data_root", "download", "size", "skip_broken"),
 }
-OF_RELEASE = OF_BOTH | {"teacher", "student", "seeds", "noise", "device", "precision", "compile", "out", "fresh"}
+OF_RELEASE = OF_BOTH | {
+    "teacher",
+    "student",
+    "seeds",
+    "noise",
+    "device",
+    "devices",
+    "precision",
+    "compile",
+    "out",
+    "fresh",
+}
 OF_RUN = {"release": OF_RELEASE, "mechanism": OF_BOTH, "prepare": OF_RELEASE}
 NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}
 PLAYS = 1_000_000
@@ -125,10 +137,10 @@ def _release(given: argparse.Namespace) -> int:
     from bench.pipeline import canary_audit, canary_game
     from bench.pipeline.job import load_job
 
-    job = load_job(settings)
-    canary_game.check(job, game)
-    for seed in seeds:
-        _show_release(canary_audit.run(job, game, seed))
+    with closing(load_job(settings)) as job:
+        canary_game.check(job, game)
+        for seed in seeds:
+            _show_release(canary_audit.run(job, game, seed))
     return 0
 
 
@@ -137,9 +149,9 @@ def _prepare(given: argparse.Namespace) -> int:
     from bench.pipeline.canary_audit import prepare_shared
     from bench.pipeline.job import load_job
 
-    job = load_job(settings)
-    for seed in seeds:
-        prepare_shared(job, game, seed)
+    with closing(load_job(settings)) as job:
+        for seed in seeds:
+            prepare_shared(job, game, seed)
     return 0
 
 

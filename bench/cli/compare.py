@@ -58,23 +58,12 @@ def execute(given: argparse.Namespace) -> int:
             )
         entries = [entry for entry in entries if entry.dataset == given.dataset]
     folder = reported.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
-    lines = reported.compare(entries, _of_tier(reported.boards(folder), given.tier), _exists)
+    lines = reported.compare(entries, reported.of_tier(reported.boards(folder), given.tier), _exists)
     if given.csv:
         _write(lines)
     else:
         _show(f"{entries[0].source}  (ours: {folder})", lines)
     return 0
-
-
-def _of_tier(rows: list[dict[str, str]], tier: str | None) -> list[dict[str, str]]:
-    """Rows of one tier; unasked, of the largest one that a method has on a data set."""
-    if tier is not None:
-        return [row for row in rows if row["tier"] == tier]
-    largest: dict[tuple[str, str], int] = {}
-    for row in rows:
-        where = row["dataset"], row["method"]
-        largest[where] = max(largest.get(where, 0), TIERS.index(row["tier"]))
-    return [row for row in rows if TIERS.index(row["tier"]) == largest[row["dataset"], row["method"]] > 0]
 
 
 def _exists(method: str, dataset: str) -> bool:

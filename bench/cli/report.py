@@ -1,4 +1,4 @@
-"""`bench report`: one static page of boards, charts, pictures and runs."""
+"""`bench report`: a static site of boards, papers' tables and figures, methods, charts, pictures and runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from bench.progress import out
 if TYPE_CHECKING:
     from bench.report import Sources
 
-HELP = "write boards, charts, pictures and a page for every run into one static HTML file"
+HELP = "write boards, the papers' tables and figures, and a page for every method and run into a static site"
 DESCRIPTION = (
-    "One self-contained page, OUT/index.html, that opens from a file and fetches nothing. It shows the published "
-    "records in --boards and, with --runs, the records and pictures of your own runs."
+    "A site below OUT: open OUT/index.html from the disk, or put the directory on any web server. It shows the "
+    "published records in --boards and, with --runs, the records and pictures of your own runs. Nothing is loaded from "
+    "elsewhere."
 )
 BOARDS = Path("leaderboards")
 SPLIT = "iid"
@@ -42,31 +43,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--picture",
         type=Path,
         metavar="FILE",
-        help="instead of the page, a PNG of one data set: accuracy against the proved epsilon and against --attack",
+        help="instead of the site, a PNG of one data set: accuracy against the proved epsilon and against --attack",
     )
     parser.add_argument("--attack", default="gmi", metavar="NAME", help="attack in the picture (default gmi)")
     parser.add_argument("--tier", choices=TIERS, default="quick", help="tier in the picture (default quick)")
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Write the page, or the picture. Returns the exit status."""
-    from bench.report import gather, render
+    """Write the site, or the picture. Returns the exit status."""
+    from bench.report import gather, render, write
 
     boards = given.boards or (BOARDS if BOARDS.is_dir() else None)
     sources = gather(boards, given.runs, given.dataset)
     if given.picture:
         return _picture(given, sources)
-    path = given.out / "index.html"
-    text = render(sources)
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise BenchError(f"--out {given.out}: cannot write there ({error.strerror}); give another directory") from None
+    files = render(sources)
+    write(given.out, files)
     for remark in sources.remarks:
         out.print(remark, markup=False, soft_wrap=True)
-    size = len(text.encode()) / 1e6
-    out.print(f"wrote {path}: {len(sources.records)} runs, {size:.1f} MB", markup=False, soft_wrap=True)
+    size = sum(map(len, files.values())) / 1e6
+    path = given.out / "index.html"
+    told = f"wrote {path}: {len(sources.records)} runs, {len(files)} files, {size:.1f} MB; open it in a browser"
+    out.print(told, markup=False, soft_wrap=True)
     return 0
 
 

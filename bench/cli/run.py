@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default auto)")
     where.add_argument(
+        "--devices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="share the training of teacher, evaluator and by DP-SGD out over so many GPUs, or processes on a CPU "
+        "(default 1)",
+    )
+    where.add_argument(
         "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: autocast in training loops (default fp32)"
     )
     where.add_argument(
@@ -206,9 +215,9 @@ def execute(given: argparse.Namespace) -> int:
     from bench.pipeline import run
     from bench.pipeline.job import load_job
 
-    job = load_job(settings)
-    for seed in seeds:
-        result.show(run.run(job, seed), settings)
+    with closing(load_job(settings)) as job:
+        for seed in seeds:
+            result.show(run.run(job, seed), settings)
     return 0
 
 
@@ -241,9 +250,9 @@ class PREPARE:
         from bench.pipeline.job import load_job
         from bench.pipeline.run import prepare_shared
 
-        job = load_job(settings)
-        for seed in seeds:
-            prepare_shared(job, seed)
+        with closing(load_job(settings)) as job:
+            for seed in seeds:
+                prepare_shared(job, seed)
         return 0
 
 
@@ -260,6 +269,7 @@ COPIED = [
     "variant",
     "attack_variant",
     "device",
+    "devices",
     "precision",
     "compile",
     "noise",

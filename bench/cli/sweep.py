@@ -13,6 +13,7 @@ from bench.errors import BenchError
 from bench.progress import out, say
 
 if TYPE_CHECKING:
+    from bench.cli import Parsers
     from bench.pipeline.canary_game import CanaryGame
     from bench.pipeline.settings import Settings
     from bench.sweeps import Cell
@@ -25,6 +26,9 @@ DESCRIPTION = (
     "bench lacks are listed as planned. A failed cell does not stop the others; the exit status is 1 if any failed. "
     "Interrupted, it goes on where it was when it is run again."
 )
+NAMING = ("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant", "--teacher.recipe")
+"""Options on which it depends what options there are, or what their help says."""
+Words = tuple[str, ...]
 STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused", "planned")
 
 
@@ -59,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address", default="", help="of a running Ray cluster; auto finds it (default: start one here)"
     )
     where.add_argument("--cpus", type=float, default=1, metavar="N", help="cores a Ray task asks for (default 1)")
-    where.add_argument("--gpus", type=float, default=0, metavar="N", help="GPUs a Ray task asks for (default 0)")
+    where.add_argument(
+        "--gpus", type=float, default=0, metavar="N", help="GPUs a Ray task asks for, and uses (default 0)"
+    )
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -73,7 +79,7 @@ def execute(given: argparse.Namespace) -> int:
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
-    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, settle)
+    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, Settler())
     if given.dry_run:
         _list(recipe.title, cells)
         return 0
@@ -92,8 +98,8 @@ def execute(given: argparse.Namespace) -> int:
 
 def _executor(given: argparse.Namespace) -> Executor:
     from bench.cli import main
+    from bench.pipeline.devices import cores
     from bench.sweeps.cluster import Ray
-    from bench.sweeps.executors import cores
     from bench.sweeps.local import Local
 
     if given.executor == "ray":
@@ -134,19 +140,68 @@ def _common(given: argparse.Namespace) -> list[str]:
     return ["--tier", given.tier, "--out", str(given.out), *root]
 
 
-def settle(arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
-    """What `bench` makes of a cell's command: the settings, and the game if it is an audit. Raises BenchError."""
-    from bench.cli import audit, read, run
+class Settler:
+    """What `bench` makes of the commands of many cells, which say the same options over and over.
 
-    given = read(list(arguments))
-    if given.command == "audit":
-        settings, game, _ = audit.settle(given)
-        return settings, game
-    return run.settle(given)[0], None
+    Options are independent of each other, but for those that name plug-ins, which bring options of their own. So
+    parsers are made once for each choice of plug-ins, and each option with its value is parsed once with them.
+    """
+
+    def __init__(self) -> None:
+        self._parsers: dict[Words, Parsers] = {}
+        self._said: dict[tuple[Words, Words], dict[str, Any]] = {}
+
+    def __call__(self, arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
+        """The settings, and the game if it is an audit. Raises BenchError."""
+        from bench.cli import audit, run
+
+        given = self._read(arguments)
+        if given.command == "audit":
+            settings, game, _ = audit.settle(given)
+            return settings, game
+        return run.settle(given)[0], None
+
+    def _read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """As `bench.cli.read`."""
+        from bench.cli import parser_for
+
+        command, *options = _options(arguments)
+        context = (*command, *(word for option in options for word in _naming(option)))
+        if context not in self._parsers:
+            self._parsers[context] = parser_for(list(arguments))
+        found = dict(self._parsed(context, command, ()))
+        usual = dict(found)
+        for option in options:
+            said = self._parsed(context, command, option)
+            found |= {name: value for name, value in said.items() if name not in usual or value is not usual[name]}
+        return argparse.Namespace(**found)
+
+    def _parsed(self, context: Words, command: Words, option: Words) -> dict[str, Any]:
+        from bench.cli import read_by
+
+        if (context, option) not in self._said:
+            self._said[context, option] = vars(read_by(self._parsers[context], [*command, *option]))
+        return self._said[context, option]
+
+
+def _options(arguments: Sequence[str]) -> list[Words]:
+    """The command's words, then each option with its value, if it takes one."""
+    found: list[list[str]] = [[]]
+    for word in arguments:
+        if word.startswith("--"):
+            found.append([])
+        found[-1].append(word)
+    return [tuple(words) for words in found]
+
+
+def _naming(option: Words) -> Words:
+    """The whole option where it names a plug-in or its variant; of an option of a plug-in, whose it is."""
+    prefix, dot, _ = option[0].partition(".")
+    return option if option[0] in NAMING else (prefix,) if dot else ()
 
 
 def _devices(text: str) -> tuple[str, ...]:
-    from bench.pipeline.job import pick_device
+    from bench.pipeline.devices import pick_device
 
     if text:
         return tuple(str(pick_device(name)) for name in text.split(","))

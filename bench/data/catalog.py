@@ -55,13 +55,14 @@ def base_name(name: str) -> str:
 def typed(name: str) -> str:
     """What is typed for the data set that records call `name`; PATH stands for where a user's own data lie.
 
-    >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-32px"), typed("npz-my-own")
-    ('cifar10', 'celeba-id:25@32', 'npz:PATH/my-own.npz')
+    >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-32px"), typed("imagefolder-xray-64px")
+    ('cifar10', 'celeba-id:25@32', 'imagefolder:PATH/xray@64')
     """
     kind, _, rest = name.partition("-")
-    if kind in BY_PATH:
-        return f"npz:PATH/{rest}.npz" if kind == "npz" else f"imagefolder:PATH/{rest}"
     base, size = base_name(name), naming.size_in(name)
+    if kind in BY_PATH:
+        path = rest.removesuffix(f"-{size}px") + (".npz" if kind == "npz" else "")
+        return f"{kind}:PATH/{path}" + (f"@{size}" if size is not None else "")
     if base not in plugins.entries(KIND):
         return name
     words = name.removeprefix(base).removesuffix(f"-{size}px").strip("-").split("-")
@@ -86,7 +87,7 @@ def check(name: str) -> None:
 
 def slug(name: str) -> str:
     """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "npz-<stem>",
-    "imagefolder-<dirname>[-<size>]".
+    "imagefolder-<dirname>[-<size>px]".
 
     The loaded `ImageData.name` is the same, or has the version of the data set that lies there as a further word:
     "cifar10-jpeg", "celeba-g-subset".
@@ -95,7 +96,7 @@ def slug(name: str) -> str:
         BenchError: as `check`.
 
     >>> slug("npz:/data/Path MNIST.npz"), slug("imagefolder:chest-xray@64"), slug("lfw:10@32")
-    ('npz-path-mnist', 'imagefolder-chest-xray-64', 'lfw-10-32px')
+    ('npz-path-mnist', 'imagefolder-chest-xray-64px', 'lfw-10-32px')
     """
     parsed = _parse(name)
     return naming.path_label(parsed) if parsed.kind in BY_PATH else _label(parsed, parsed.kind)

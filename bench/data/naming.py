@@ -1,6 +1,6 @@
 """Names of data sets as they are typed, NAME[:ARGUMENT][@SIZE], and as records have them, NAME-ARGUMENT-32px.
 
-`imagefolder:PATH` and `npz:PATH` are named after the path; their sizes have been written without "px" from the start.
+`imagefolder:PATH` and `npz:PATH` are named after the last word of the path.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def path_label(name: Name) -> str:
     label = Path(location).stem if name.kind == "npz" else Path(location).name
     safe = safe_word(label) or hashlib.sha256(label.encode()).hexdigest()[:8]
     usual = _FOLDER_SIZE if name.kind == "imagefolder" else None
-    size = "" if name.size in (None, usual) else f"-{name.size}"
+    size = "" if name.size in (None, usual) else f"-{name.size}px"
     return f"{name.kind}-{safe}"[: 64 - len(size)] + size
 
 

@@ -65,6 +65,25 @@ class PriorSource:
         """Nothing."""
 
 
+class HalfAndHalf:
+    """Half of the images of one source, half of another's, in turns."""
+
+    def __init__(self, first: Source, second: Source) -> None:
+        self._sources = first, second
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        """Images of both; one more of the first where the count is odd."""
+        images = torch.empty(count, *shape, device=rng.device)
+        for place, source in enumerate(self._sources):
+            images[place::2] = source.draw(len(images[place::2]), shape, rng)
+        return images
+
+    def learn(self, student: nn.Module) -> None:
+        """Told to both."""
+        for source in self._sources:
+            source.learn(student)
+
+
 class JudgedGenerator:
     """An upsampling generator that learns from the student's view of its images (DPSD Eq. 8, DPDFD Eq. 5), in fresh
     vectors z."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
-from bench.distillation.image_source import image_source
+from bench.distillation.image_source import HalfAndHalf, Source, image_source
 from bench.distillation.likelihoods import soft_loss
 from bench.distillation.questions import as_bytes, logits_of
 from bench.distillation.transcription import Transcription
@@ -47,14 +47,19 @@ class SoftTranscription(TranscriptionOptions):
         super().__post_init__()
         validate.at_least(self, 1, "questions")
 
-    def teach(self, model: nn.Module, teacher: Teacher, student: str, ctx: Context) -> tuple[nn.Module, Tensor]:
+    def teach(
+        self, model: nn.Module, teacher: Teacher, student: str, ctx: Context, besides: Source | None = None
+    ) -> tuple[nn.Module, Tensor]:
         """The student, in eval mode, and some of the images that it learnt from, (n, c, h, w) in [0, 1].
 
         Args:
             model: the classifier; (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval mode.
             teacher: of which only shape, classes and the data set's name are looked at.
+            besides: where half of the fresh images come from, if not all are the prior's.
         """
         source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
+        if besides is not None:
+            source = HalfAndHalf(source, besides)
         drawn = as_bytes(source.draw(min(DRAWINGS, self.questions), teacher.shape, rng))
         heat = temperature(logits_of(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,11 @@ def _sure(audits: Sequence[Audit]) -> float:
 
 
 def _bound(audit: Audit, correct: int, confidence: float) -> float:
-    return one_run_epsilon(audit.spec["guesses"], correct, audit.canaries["number"], audit.delta, confidence)
+    return _epsilon(audit.spec["guesses"], correct, audit.canaries["number"], audit.delta, confidence)
+
+
+_epsilon = cache(one_run_epsilon)
+"""Audits of one release are asked about by each of its runs and rows."""
 
 
 def is_refuted(audits: list[Audit]) -> bool:

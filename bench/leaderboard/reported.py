@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from bench import data, registry
+from bench.config import TIERS
 from bench.errors import BenchError
 from bench.storage.options import GROUPS, Changed
 
@@ -370,6 +371,18 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
         absent = "not run" if exists(entry.method, entry.dataset) else "planned"
         lines += [_line(entry, found[name], "") for name in sorted(found)] or [_line(entry, None, absent)]
     return lines
+
+
+def of_tier(rows: Iterable[Row], tier: str | None = None) -> list[Row]:
+    """Rows of one tier; unasked, of the largest one that a method has on a data set, and none of tier smoke."""
+    rows = list(rows)
+    if tier is not None:
+        return [row for row in rows if row["tier"] == tier]
+    largest: dict[tuple[str, str], int] = {}
+    for row in rows:
+        where = str(row["dataset"]), str(row["method"])
+        largest[where] = max(largest.get(where, 0), TIERS.index(row["tier"]))
+    return [row for row in rows if TIERS.index(row["tier"]) == largest[row["dataset"], row["method"]] > 0]
 
 
 def _line(entry: Reported, row: Row | None, state: str) -> Line:

@@ -102,11 +102,11 @@ def check_classes(rows: Tensor, targets: Tensor, private_rows: Tensor, private_l
     absent = sorted(set(targets.tolist()) - set(private_labels.tolist()))
     if absent:
         raise ValueError(f"no private image of class {absent[0]}, which an attack aimed at")
-    if not (_finite(rows) and _finite(private_rows)):
+    if not (all_finite(rows) and all_finite(private_rows)):
         raise ValueError("a feature or pixel is NaN or infinite")
 
 
-def _finite(rows: Tensor) -> bool:
+def all_finite(rows: Tensor) -> bool:
     """Whether every value is finite: so is their sum then, in float64, which no float32 can overflow."""
     if rows.dtype == torch.float64:
         return bool(rows.isfinite().all())

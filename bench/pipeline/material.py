@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,16 @@ class Material:
     aux_labels: Tensor | None = None
     public: Tensor | None = None
     counts: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def aux_fingerprint(self) -> str:
+        """Of the attacker's images; found once, as it reads them all."""
+        return data.images_fingerprint(self.aux)
+
+    @cached_property
+    def public_fingerprint(self) -> str | None:
+        """Of the public images, if there are any."""
+        return None if self.public is None else data.images_fingerprint(self.public)
 
 
 def load_material(wanted: Wanted) -> Material:

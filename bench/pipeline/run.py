@@ -137,7 +137,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds)
+    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds, job.settings.devices)
     return found | ({"images": job.material.counts} if job.material.counts else {})
 
 

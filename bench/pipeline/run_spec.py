@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from bench import teachers
 from bench.config import Variant, configure, plain
-from bench.data import images_fingerprint
 from bench.pipeline.job import Job
 from bench.privacy import Budget
 from bench.storage.options import Changed
-from bench.storage.specs import AttackSpec, DataSpec, EnsembleSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec
+from bench.storage.specs import (
+    AttackSpec,
+    DataSpec,
+    EnsembleSpec,
+    EvaluatorSpec,
+    ReleaseSpec,
+    RunSpec,
+    Shared,
+    TeacherSpec,
+)
 
 EVALUATOR_SEED = 2020
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:
     """The spec of the run that `job` asks for, with one seed."""
-    s, m, method = job.settings, job.material.data, job.method
+    s, m, method, shared = job.settings, job.material.data, job.method, job.shared
     where = DataSpec(m.name, m.fingerprint, s.split)
     # A user's own weights come from no recipe of ours, and are the same for all seeds.
-    recipe, teacher_seed = (job.recipe.settings(), seed) if job.weights_sha256 is None else ({}, 0)
+    recipe, teacher_seed = (shared["recipe"], seed) if job.weights_sha256 is None else (Shared(), 0)
     teacher = TeacherSpec(where, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
-    shards = job.shards()
-    ensemble = None if shards is None else EnsembleSpec(where, asdict(shards), seed)
+    ensemble = EnsembleSpec(where, shared["shards"], seed) if shared["shards"] else None
     release = ReleaseSpec(
-        *(teacher, s.method, method.version, plain(method), s.student, s.budget.to_json(), s.noise, seed),
+        *(teacher, s.method, method.version, shared["method"], s.student, shared["budget"], s.noise, seed),
         ensemble=ensemble,
         variant=job.variant,
-        public=None if job.material.public is None else images_fingerprint(job.material.public),
+        public=job.material.public_fingerprint,
     )
     everything = replace(where, split="all")
-    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, job.evaluator_recipe.settings(), EVALUATOR_SEED)
+    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, shared["evaluator"], EVALUATOR_SEED)
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
 
@@ -40,8 +47,8 @@ def _attack_spec(job: Job, release: ReleaseSpec, seed: int) -> AttackSpec | None
     name, attack = job.settings.attack, job.attack
     if name is None or attack is None:
         return None
-    aux = images_fingerprint(job.material.aux)
-    return AttackSpec(release, aux, name, attack.version, attack.access, plain(attack), seed, job.attack_variant)
+    aux = job.material.aux_fingerprint
+    return AttackSpec(release, aux, name, attack.version, attack.access, job.shared["attack"], seed, job.attack_variant)
 
 
 def changed_options(job: Job) -> Changed:

@@ -29,6 +29,7 @@ class Settings:
     attack_variant: str | None = None
     budget: Budget = field(default_factory=Budget)
     device: str = "auto"
+    devices: int = 1
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     noise: Literal["seeded", "os"] = "seeded"

@@ -52,7 +52,7 @@ def _fit(
     model: nets.Classifier, images: Tensor, labels: Tensor, recipe: teachers.Recipe, ctx: Context, stage: str
 ) -> None:
     with ctx.track(stage, recipe.steps(len(images))) as advance:
-        teachers.fit(model, images, labels, recipe, ctx.device, ctx.seed, advance, autocast=ctx.autocast)
+        teachers.fit(model, images, labels, recipe, ctx.device, ctx.seed, advance, ctx.autocast, ctx.ranks)
 
 
 def ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError, unknown
@@ -79,6 +81,28 @@ def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
     Raises:
         BenchError: two plug-ins have the same name; both places are named.
     """
+    known = _all(kind, ROOT, tuple(map(_changed, KINDS[kind].folders)), tuple(sys.path))
+    return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
+
+
+def _changed(folder: str) -> tuple[int, ...]:
+    """When a folder of plug-ins and the folders in it changed; () where there is none."""
+    try:
+        own = os.stat(ROOT / folder).st_mtime_ns
+        return own, *(os.stat(path).st_mtime_ns for path in _folders(ROOT / folder, own))
+    except FileNotFoundError:
+        return ()
+
+
+@lru_cache(maxsize=64)
+def _folders(folder: Path, changed: int) -> list[str]:
+    """The folders in a folder, as long as that does not change."""
+    return [entry.path for entry in os.scandir(folder) if entry.is_dir()]
+
+
+@lru_cache(maxsize=64)
+def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tuple[str, ...]) -> dict[str, Entry]:
+    """All plug-ins of a kind, sorted by name, as long as neither folders nor search path change; not to be changed."""
     found: dict[str, Entry] = {}
     for entry in [*_files(kind), *_entry_points(kind)]:
         if entry.name in found:
@@ -86,7 +110,7 @@ def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
                 f"two {kind}s are called '{entry.name}': {found[entry.name].module} and {entry.module}; rename one"
             )
         found[entry.name] = entry
-    return {name: found[name] for name in sorted(found) if folder in (None, found[name].folder)}
+    return {name: found[name] for name in sorted(found)}
 
 
 def find(kind: str, name: str) -> Entry:
@@ -149,7 +173,14 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
         )
     if attribute:
         return getattr(module, attribute)
-    classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module_name and is_one(c)]
+    classes = _classes(module, is_one)
     if len(classes) != 1:
         raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")
     return classes[0]
+
+
+@lru_cache(maxsize=1024)
+def _classes(module: ModuleType, is_one: Callable[[type], bool]) -> list[type[Any]]:
+    """The classes that a module defines and for which `is_one` holds."""
+    own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
+    return [c for c in own if is_one(c)]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from bench.errors import BenchError
 from bench.privacy.budget import Budget
 
 WIDEN = 60
+GUESSES = 8
+"""Of the interval that the parameter lies in; most costs of the bench need three or four."""
+FARTHEST = 100.0
+"""A guess that many e-folds away is none."""
 Parameters = TypeVar("Parameters", bound=Any)
 
 
@@ -41,25 +47,62 @@ def calibrate_noise(
     """
     if not (0 < low < high and rtol > 0):
         raise ValueError(f"expected 0 < low < high and rtol > 0, got low={low}, high={high}, rtol={rtol}")
+    read = cache(cost)
     for _ in range(WIDEN):
-        if cost(high) <= budget:
+        if read(high) <= budget:
             break
         low, high = high, 2 * high
     else:
-        raise Unreachable(f"a budget of {budget:.6g} cannot be met: even parameter {low:.3g} costs {cost(low):.6g}")
+        raise Unreachable(f"a budget of {budget:.6g} cannot be met: even parameter {low:.3g} costs {read(low):.6g}")
     for _ in range(WIDEN):
-        if not cost(low) <= budget:
+        if not read(low) <= budget:
             break
         low, high = low / 2, low
     else:
         return high
+    return _where_bisection_ends(read, budget, low, high, rtol)
+
+
+def _where_bisection_ends(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float) -> float:
+    """What halving [low, high] gives, for a cost that falls: the upper end of the last interval, with fewer costs read.
+
+    A secant of log cost over log parameter guesses in which of the intervals that halving may end with the budget is
+    met; costs are read at the ends of that one alone. Where `GUESSES` do not find it, what they left is halved.
+
+    Args:
+        cost: cheap where it was read before; above the budget at `low` and not above it at `high`.
+    """
+    over, met = low, high
+    last, latest = low, high
+    for _ in range(GUESSES):
+        guess = _secant(cost, budget, last, latest)
+        if not over < guess < met:
+            guess = math.sqrt(over * met)
+        below, above = _last_interval(low, high, rtol, partial(operator.le, guess))
+        trial = above if above < met else below
+        if trial == over:
+            return met
+        last, latest = latest, trial
+        over, met = (over, trial) if cost(trial) <= budget else (trial, met)
+    return _last_interval(low, high, rtol, lambda m: m >= met or (m > over and cost(m) <= budget))[1]
+
+
+def _last_interval(low: float, high: float, rtol: float, falls: Callable[[float], bool]) -> tuple[float, float]:
+    """The interval that halving ends with; `falls` says of a middle whether the wanted parameter is at most that."""
     while high > low * (1 + rtol):
         middle = (low * high) ** 0.5
-        if cost(middle) <= budget:
-            high = middle
-        else:
-            low = middle
-    return high
+        low, high = (low, middle) if falls(middle) else (middle, high)
+    return low, high
+
+
+def _secant(cost: Callable[[float], float], budget: float, first: float, second: float) -> float:
+    """Where the power law through two parameters' costs meets the budget; NaN where there is none."""
+    values = cost(first), cost(second), budget
+    if not all(0 < value < math.inf for value in values) or values[0] == values[1]:
+        return math.nan
+    slope = math.log(second / first) / math.log(values[1] / values[0])
+    exponent = slope * math.log(budget / values[1])
+    return second * math.exp(exponent) if abs(exponent) < FARTHEST else math.nan
 
 
 def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int:

@@ -51,16 +51,18 @@ def _git(root: Path, *arguments: str) -> str:
     return run.stdout.strip()
 
 
-def device_name(device: Any) -> str:
-    """A readable name of a torch device, such as "cpu (2 threads)" or "NVIDIA H200"."""
+def device_name(device: Any, devices: int = 1) -> str:
+    """A readable name of so many torch devices, such as "cpu (2 threads)", "NVIDIA H200" or "4 x NVIDIA H200"."""
     import torch
 
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type} ({torch.get_num_threads()} threads)"
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = f"{device.type} ({max(1, torch.get_num_threads() // devices)} threads)"
+    return f"{devices} x {name}" if devices > 1 else name
 
 
-def collect(root: Path, device: Any, precision: str, seconds: dict[str, float]) -> dict[str, Any]:
+def collect(root: Path, device: Any, precision: str, seconds: dict[str, float], devices: int = 1) -> dict[str, Any]:
     """Everything a record says about its origin.
 
     Args:
@@ -68,13 +70,14 @@ def collect(root: Path, device: Any, precision: str, seconds: dict[str, float]) 
         device: the torch device of the run.
         precision: "fp32" or "bf16".
         seconds: step to seconds it took when it was made, cached or not.
+        devices: over how many such devices training was shared out.
     """
     return {
         "bench": __version__,
         "git": git_state(root),
         "python": platform.python_version(),
         "versions": versions(),
-        "device": device_name(device),
+        "device": device_name(device, devices),
         "precision": precision,
         "seconds": seconds,
         "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from json.encoder import encode_basestring as _quoted
 from typing import Any
 
@@ -27,6 +28,8 @@ def canonical(data: Any) -> str:
 
 def _text(value: Any, line: str) -> str:
     """One value; `line` is a line break with the indentation of where the value stands."""
+    if isinstance(value, Spec | Shared):
+        return value.text.replace("\n", line)  # text in quotes has no line breaks
     if isinstance(value, str):
         return _quoted(value)
     if value is None or value is True or value is False:
@@ -52,8 +55,34 @@ def digest(spec: dict[str, Any]) -> str:
     return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
 
 
+class Shared(dict[str, Any]):
+    """Plain data that many specs have in common and nobody changes: its text is put together once."""
+
+    @cached_property
+    def text(self) -> str:
+        """As `Spec.text`."""
+        return _text(dict(self), "\n")
+
+
+class Spec:
+    """What all specs have: their canonical text, put together once of that of their parts, and its hash.
+
+    A sweep asks for several hashes of thousands of runs, whose specs are mostly the same.
+    """
+
+    @cached_property
+    def text(self) -> str:
+        """`canonical` of the spec as plain data, without the last line break."""
+        return _text({field.name: getattr(self, field.name) for field in fields(self)}, "\n")  # type: ignore[arg-type]
+
+    @cached_property
+    def hash(self) -> str:
+        """`digest` of the spec as plain data: what a step, a run or an audit is called in the store."""
+        return hashlib.sha256(f"{self.text}\n".encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
-class DataSpec:
+class DataSpec(Spec):
     """A data set by content: its slug, fingerprint and split."""
 
     dataset: str
@@ -62,7 +91,7 @@ class DataSpec:
 
 
 @dataclass(frozen=True)
-class TeacherSpec:
+class TeacherSpec(Spec):
     """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run; `normalise`
     the (mean, std) that the user's network expects, or None for the harness's (0.5, 0.5)."""
 
@@ -77,7 +106,7 @@ class TeacherSpec:
 
 
 @dataclass(frozen=True)
-class EvaluatorSpec:
+class EvaluatorSpec(Spec):
     """The network that judges reconstructions; never shown to an attack."""
 
     data: DataSpec
@@ -89,7 +118,7 @@ class EvaluatorSpec:
 
 
 @dataclass(frozen=True)
-class EnsembleSpec:
+class EnsembleSpec(Spec):
     """Teachers on disjoint parts of the private split; `shards` are the method's `bench.api.Shards` as plain data.
     `canaries` and `coins` as in an AuditTeacherSpec."""
 
@@ -103,7 +132,7 @@ class EnsembleSpec:
 
 
 @dataclass(frozen=True)
-class ReleaseSpec:
+class ReleaseSpec(Spec):
     """A teacher converted by a variant of a method within a budget, through an ensemble if it asks for one, and with
     the public images of fingerprint `public` if it asks for those."""
 
@@ -122,7 +151,7 @@ class ReleaseSpec:
 
 
 @dataclass(frozen=True)
-class RandomSpec:
+class RandomSpec(Spec):
     """The control that must not be attackable: the teacher's network with random weights."""
 
     data: DataSpec
@@ -132,7 +161,7 @@ class RandomSpec:
 
 
 @dataclass(frozen=True)
-class GeneratorSpec:
+class GeneratorSpec(Spec):
     """The control of attacks on released generators: one trained on so many private records for so many steps; with 0
     steps it has random weights."""
 
@@ -145,7 +174,7 @@ class GeneratorSpec:
 
 
 @dataclass(frozen=True)
-class AttackSpec:
+class AttackSpec(Spec):
     """A variant of an attack on one target. `aux` is the fingerprint of the attacker's images."""
 
     target: TeacherSpec | ReleaseSpec | RandomSpec | GeneratorSpec
@@ -160,7 +189,7 @@ class AttackSpec:
 
 
 @dataclass(frozen=True)
-class RunSpec:
+class RunSpec(Spec):
     """One row's worth of work: a release, optionally an attack with its two controls, and the evaluator."""
 
     tier: str
@@ -169,11 +198,6 @@ class RunSpec:
     evaluator: EvaluatorSpec
     kind: str = "run"
     version: int = 1
-
-    @property
-    def hash(self) -> str:
-        """The name of the run's directory."""
-        return digest(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -187,7 +211,7 @@ class AuditTeacherSpec(TeacherSpec):
 
 
 @dataclass(frozen=True)
-class AuditSpec:
+class AuditSpec(Spec):
     """An end-to-end audit. `release` is the release of a plain run at these settings, `teacher` what was converted
     instead of its teacher; `guesses` of the canaries' coins are guessed from `score`."""
 
@@ -199,8 +223,3 @@ class AuditSpec:
     confidence: float
     kind: str = "audit"
     version: int = 1
-
-    @property
-    def hash(self) -> str:
-        """The name of the audit's directory."""
-        return digest(asdict(self))

@@ -86,9 +86,12 @@ class Store:
                     return found
             return self._make(final, spec, make)
 
-    def has(self, kind: str, name: str) -> bool:
-        """Whether a step of that hash is there, whole or damaged."""
-        return (self.root / "steps" / kind / name).exists()
+    def names(self, kind: str) -> set[str]:
+        """The hashes of all steps of a kind that are there, whole or damaged."""
+        try:
+            return {name for name in os.listdir(self.root / "steps" / kind) if not name.startswith(".")}
+        except FileNotFoundError:
+            return set()
 
     def _locked(self, final: Path) -> AcquireReturnProxy:
         lock = FileLock(final.with_name(f".{final.name}.lock"))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, RunFailed
 from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
+
+BEAT = 5.0
+"""Seconds after which it is asked whether the head is still there."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Ray:
 
     Attributes:
         address: of a running cluster; "auto" finds it; "" starts one on this machine.
-        cpus, gpus: what a task asks for.
+        cpus, gpus: what a task asks for; with more than one GPU, teachers and DP-SGD are trained over all of them.
         retries: how often a task is begun again after its worker has died.
         jobs: how many at once on a cluster of one's own; 0 = as the cores allow.
         main: the command.
@@ -35,12 +39,18 @@ class Ray:
     jobs: int = 0
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
-        """As `Executor`. Raises BenchError without ray, or without a cluster at `address`."""
+        """As `Executor`.
+
+        Raises:
+            BenchError: no ray, or no cluster at `address`.
+            RunFailed: the cluster's head is lost. What has ended is kept, and the same sweep goes on where it was.
+        """
         ray = _ray()
         begun = not ray.is_initialized()
         if begun:
             self._connect(ray)
         threads = max(1, int(self.cpus))
+        devices = _devices(self.gpus)
         remote = ray.remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus,
@@ -48,18 +58,24 @@ class Ray:
             max_calls=1,
             runtime_env={"env_vars": environment(threads)},
         )(_on_worker)
-        here, gpu = Path.cwd(), self.gpus > 0
-        where = {remote.remote(self.main, task, here, gpu, threads): task for task in tasks}
+        here = Path.cwd()
+        where = {remote.remote(self.main, task, here, devices, threads): task for task in tasks}
+        head, lost = ray.get_runtime_context().gcs_address, False
         try:
             while where:
-                ended, _ = ray.wait(list(where), num_returns=1)
+                ended, _ = ray.wait(list(where), num_returns=1, timeout=BEAT)
                 for reference in ended:
                     task = where.pop(reference)
                     yield self._result(ray, reference, task)
+                if lost := not ended and not _answers(head):
+                    raise RunFailed(
+                        f"the head of the Ray cluster at {head} is lost; what has ended is kept: start it again, and "
+                        "run the same command to go on"
+                    )
         finally:
-            for reference in where:
+            for reference in () if lost else where:
                 ray.cancel(reference, force=True)
-            if begun:
+            if begun and not lost:
                 ray.shutdown()
 
     def _connect(self, ray: Any) -> None:
@@ -84,7 +100,24 @@ class Ray:
             return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
-def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) -> TaskResult:
+def _answers(head: str) -> bool:
+    """Whether someone listens there. Asked since Ray ends the whole process, without a word of ours, a minute later."""
+    host, _, port = head.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT):
+            return True
+    except OSError:
+        return False
+
+
+def _devices(gpus: float) -> tuple[str, ...]:
+    """The options by which a run uses what its task has asked for: a share of a GPU is a GPU to it."""
+    if gpus <= 1:
+        return ("--device", "cuda" if gpus > 0 else "cpu")
+    return ("--device", "cuda", "--devices", str(int(gpus)))
+
+
+def _on_worker(main: Main, task: Task, folder: Path, devices: tuple[str, ...], threads: int) -> TaskResult:
     """Runs the command inside of a worker of its own, in the directory the sweep was started in; ends with the worker.
 
     No process is started from here: forking a worker, with the threads Ray has in it, may hang.
@@ -96,7 +129,7 @@ def _on_worker(main: Main, task: Task, folder: Path, gpu: bool, threads: int) ->
     start, said = time.monotonic(), io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
-            status = main([*task.arguments, "--device", "cuda" if gpu else "cpu"])
+            status = main([*task.arguments, *devices])
         except Exception as error:  # whatever it is, it is this cell's end alone, and its reason goes into the summary
             status = 1
             said.write(f"{type(error).__name__}: {error}")

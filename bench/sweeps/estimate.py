@@ -12,14 +12,14 @@ from typing import Any
 from bench.pipeline.attack_targets import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
 from bench.storage.records import AUDIT, RECORD, Audit, Record
-from bench.storage.specs import AuditSpec, RunSpec, digest
+from bench.storage.specs import AuditSpec, RunSpec, Spec, digest
 from bench.storage.store import Store
 
 BESIDES = 10.0
 """Seconds of a run that are no step: starting, scoring, drawing."""
 Like = tuple[str, ...]
 """What steps must share to take equally long: the step's name, the data set, the tier, and who makes it."""
-Named = tuple[str, str, dict[str, Any]]
+Named = tuple[str, str, Spec]
 """A step: its name in records and audits, its kind in the store, its spec."""
 
 
@@ -33,6 +33,7 @@ class Estimate:
     def __init__(self, out: Path) -> None:
         self._known = _known(out)
         self._counted: set[tuple[str, str]] = set()
+        self._stored: dict[tuple[Path, str], set[str]] = {}
 
     def seconds(self, store: Store, spec: RunSpec, goal: str | None) -> float | None:
         """What a run will take after those asked about before; None if it has a step of which no like is known.
@@ -41,48 +42,57 @@ class Estimate:
             store: where its steps may lie already.
             goal: of its attack, "inversion" or "membership"; None without one.
         """
-        return self._sum(store, asdict(spec), _steps(spec, goal))
+        return self._sum(store, spec, _steps(spec, goal))
 
     def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
         """What an audit will take, likewise."""
-        return self._sum(store, asdict(spec), _steps_of_audit(spec))
+        return self._sum(store, spec, _steps_of_audit(spec))
 
-    def _sum(self, store: Store, spec: dict[str, Any], steps: Iterable[Named]) -> float | None:
+    def _sum(self, store: Store, spec: RunSpec | AuditSpec, steps: Iterable[Named]) -> float | None:
         total: float | None = BESIDES
+        plain: dict[str, Any] = {}
         for name, kind, step in steps:
-            key = (kind, digest(step))
-            if key in self._counted or store.has(*key):
+            key = (kind, step.hash)
+            if key in self._counted or self._there(store, *key):
                 continue
             self._counted.add(key)
-            times = self._known.get(_like(name, spec))
+            plain = plain or (asdict(spec) if self._known else {})
+            times = self._known.get(_like(name, plain)) if plain else None
             total = None if times is None or total is None else total + median(times)
         return total
+
+    def _there(self, store: Store, kind: str, name: str) -> bool:
+        """Whether the store has a step; each kind is listed once, as a plan asks for thousands."""
+        listed = (store.root, kind)
+        if listed not in self._stored:
+            self._stored[listed] = store.names(kind)
+        return name in self._stored[listed]
 
 
 def _steps(spec: RunSpec, goal: str | None) -> Iterator[Named]:
     """The steps of a run whose specs are known before it begins."""
-    yield "teacher", "teacher", asdict(spec.release.teacher)
-    yield "evaluator", "evaluator", asdict(spec.evaluator)
+    yield "teacher", "teacher", spec.release.teacher
+    yield "evaluator", "evaluator", spec.evaluator
     if spec.release.ensemble is not None:
-        yield "ensemble", "ensemble", asdict(spec.release.ensemble)
-    yield "release", "release", asdict(spec.release)
+        yield "ensemble", "ensemble", spec.release.ensemble
+    yield "release", "release", spec.release
     if spec.attack is not None:
         kind = "membership" if goal == "membership" else "attack"
         for target, aim in attack_specs(spec).items():
-            yield f"attack_{target}", kind, asdict(aim)
+            yield f"attack_{target}", kind, aim
 
 
 def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
     """All teachers of an audit, and the releases of those that are converted."""
     trained = teachers_of(spec)
     for name, teacher in trained.items():
-        yield name, "teacher", asdict(teacher)
+        yield name, "teacher", teacher
     for name, of in (("release", "teacher"), ("reference_release", "reference_teacher")):
         if of in trained:
             release = release_of(spec, trained[of])
             if release.ensemble is not None:
-                yield f"{name}_ensemble", "ensemble", asdict(release.ensemble)
-            yield name, "release", asdict(release)
+                yield f"{name}_ensemble", "ensemble", release.ensemble
+            yield name, "release", release
 
 
 def _like(name: str, spec: dict[str, Any]) -> Like:

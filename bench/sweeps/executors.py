@@ -47,11 +47,6 @@ class Executor(Protocol):
         ...
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def environment(threads: int) -> dict[str, str]:
     """Variables by which a process uses so many threads and finds this very `bench`."""
     return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": python_path()}

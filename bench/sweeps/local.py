@@ -27,7 +27,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from bench.sweeps.executors import TAIL, Main, Task, TaskResult, cores, environment
+from bench.pipeline.devices import cores
+from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
 
 GRACE = 10.0
 IMPORTED = ["bench.pipeline.run", "timm"]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
 from bench.errors import BenchError
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, check
-from bench.pipeline.job import Job, Loader, load_job
-from bench.pipeline.material import kept_in, load_material
+from bench.pipeline.job import Job, Lookup, load_job
+from bench.pipeline.material import kept_in
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
 from bench.storage.records import RECORD, Record
@@ -62,37 +62,52 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
         datasets: only cells of these; empty = all.
         settle: parses a command of `bench` and its arguments.
     """
-    estimate, load = Estimate(out), lru_cache(maxsize=2)(load_material)
-    cells: list[Cell] = []
-    for written in recipe.cells:
-        if datasets and written.get("dataset") not in datasets:
-            continue
-        for seed in written.seeds:
-            cells.append(_cell(written, seed, common, settle, estimate, load))
-    return cells
+    planned = _Plan(settle, Estimate(out))
+    chosen = (written for written in recipe.cells if not datasets or written.get("dataset") in datasets)
+    return [cell for written in chosen for cell in planned.cells(written, common)]
 
 
-def _cell(
-    written: RecipeCell, seed: int, common: Sequence[str], settle: Settle, estimate: Estimate, load: Loader
-) -> Cell:
-    arguments = (*written.arguments, *common, "--seeds", str(seed))
-    cell = partial(Cell, f"{written.name} seed={seed}", arguments, seed, note=written.note, command=written.command)
-    missing = _absent(written)
-    if missing:
-        return cell("planned", missing)
-    try:
-        settings, game = settle([*written.command.split(), *arguments])
+class _Plan:
+    """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
+
+    def __init__(self, settle: Settle, estimate: Estimate) -> None:
+        self.settle, self.estimate, self.lookup = settle, estimate, Lookup.remembering()
+        self.absent, self.is_there = cache(_absent), cache(_is_there)
+
+    def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
+        """A cell for each seed of one of the recipe."""
+        name, arguments = written.name, (*written.arguments, *common)
+
+        def cell(seed: int, state: State, reason: str = "", **found: Any) -> Cell:
+            typed = (*arguments, "--seeds", str(seed))
+            note, command = written.note, written.command
+            return Cell(f"{name} seed={seed}", typed, seed, state, reason, note=note, command=command, **found)
+
+        missing = self.absent(written.get("method"), written.get("attack"), written.get("dataset"))
+        if missing:
+            return [cell(seed, "planned", missing) for seed in written.seeds]
         try:
-            job = load_job(settings, load)
+            settings, game = self.settle([*written.command.split(), *arguments])
+            try:
+                job = load_job(settings, self.lookup)
+            except BenchError as error:
+                if self.is_there(_Where.of(settings)):
+                    raise
+                return [cell(seed, "planned", str(error)) for seed in written.seeds]
+            if game is not None:
+                check(job, game)
         except BenchError as error:
-            if not _is_there(settings):
-                return cell("planned", str(error))
-            raise
-        there = _run(job, seed, estimate) if game is None else _audit(job, game, seed, estimate)
-    except BenchError as error:
-        return cell("refused", str(error))
-    state: State = "cached" if there.done and not settings.fresh else "ready"
-    return cell(state, record=there.path, after=there.shared, seconds=there.seconds() if state == "ready" else None)
+            return [cell(seed, "refused", str(error)) for seed in written.seeds]
+        return [self._cell(partial(cell, seed), job, game, seed) for seed in written.seeds]
+
+    def _cell(self, cell: Callable[..., Cell], job: Job, game: CanaryGame | None, seed: int) -> Cell:
+        try:
+            there = _run(job, seed, self.estimate) if game is None else _audit(job, game, seed, self.estimate)
+        except BenchError as error:
+            return cell("refused", str(error))
+        state: State = "cached" if there.done and not job.settings.fresh else "ready"
+        seconds = there.seconds() if state == "ready" else None
+        return cell(state, record=there.path, after=there.shared, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -109,16 +124,14 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
     path = job.store.root / "records" / spec.hash
     goal = None if job.attack is None else job.attack.goal
-    shared = f"{spec.release.teacher}{spec.evaluator}"
+    shared = f"{spec.release.teacher.hash} {spec.evaluator.hash}"
     return _Place(path, done(path), shared, partial(estimate.seconds, job.store, spec, goal))
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
-    """Raises BenchError if the game cannot be played."""
-    check(job, game)
     spec = canary_audit.audit_spec(job, game, seed)
     path = job.store.root / "audits" / spec.hash
-    shared = f"{canary_audit.teachers_of(spec)}"
+    shared = " ".join(teacher.hash for teacher in canary_audit.teachers_of(spec).values())
     return _Place(
         path, canary_audit.published(path) is not None, shared, partial(estimate.audit_seconds, job.store, spec)
     )
@@ -132,24 +145,37 @@ def done(path: Path) -> bool:
         return False
 
 
-def _absent(written: RecipeCell) -> str:
+def _absent(method: str, attack: str, dataset: str) -> str:
     """Which plug-in or data set of a cell the bench does not have, in a sentence; or ""."""
-    for kind in ("method", "attack"):
-        name = written.get(kind)
+    for kind, name in (("method", method), ("attack", attack)):
         if name and name != "none" and name not in registry.entries(kind):
             return f"no {kind} called '{name}' yet"
     try:
-        data.check(written.get("dataset") or "digits")
+        data.check(dataset or "digits")
     except BenchError:
-        return f"no data set called '{written.get('dataset')}' yet"
+        return f"no data set called '{dataset}' yet"
     return ""
 
 
-def _is_there(settings: Settings) -> bool:
+class _Where(NamedTuple):
+    """What says where a data set is read from."""
+
+    dataset: str
+    data_root: Path | None
+    download: bool
+    skip_broken: bool
+    out: Path
+
+    @classmethod
+    def of(cls, settings: Settings) -> _Where:
+        """The settings' part of it."""
+        return cls(*(getattr(settings, name) for name in cls._fields))
+
+
+def _is_there(where: _Where) -> bool:
     """Whether the data set can be read on this machine."""
     try:
-        s = settings
-        data.load(s.dataset, s.data_root, s.download, s.skip_broken, kept_in(s.out))
+        data.load(where.dataset, where.data_root, where.download, where.skip_broken, kept_in(where.out))
     except BenchError:
         return False
     return True

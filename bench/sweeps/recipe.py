@@ -43,7 +43,7 @@ from typing import Any
 from bench.errors import BenchError
 
 KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
-FORBIDDEN = {"out", "fresh", "device", "tier", "data-root", "download", "help", "debug"}
+FORBIDDEN = {"out", "fresh", "device", "devices", "tier", "data-root", "download", "help", "debug"}
 """What `bench sweep` itself is told, and no recipe may say."""
 COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
 """What cells may be: a command of `bench`, and the one that makes what such cells share."""

@@ -14,11 +14,11 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy import optimize, stats
 from torch import Tensor, nn
 
-from baselines.class_moments import class_moments as plugin
 from baselines.class_moments.class_moments import AGREEMENT, ClassMoments
 from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
 from bench.api import Context, Release, Teacher
 from bench.config import configure, default_variant
+from bench.distillation import class_images
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit
@@ -265,14 +265,14 @@ def test_without_teachers_there_is_neither_a_control_nor_a_vote() -> None:
 def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Every call of `noisy_moments`."""
     calls: list[dict[str, Any]] = []
-    real = plugin.noisy_moments
+    real = class_images.noisy_moments
 
     def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
         given = {"images": images, "labels": labels, "basis": basis, "multiplier": multiplier}
         calls.append(given | {"made": real(images, labels, classes, basis, multiplier, *rest), "pooled": rest[-1]})
         return calls[-1]["made"]
 
-    monkeypatch.setattr(plugin, "noisy_moments", noted)
+    monkeypatch.setattr(class_images, "noisy_moments", noted)
     return calls
 
 

@@ -16,6 +16,7 @@ from baselines.dp_teacher import DpTeacher
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation import class_images
 from bench.errors import BenchError
 from bench.pipeline import run
 from bench.pipeline.job import load_job
@@ -67,6 +68,36 @@ def test_the_ledger_is_the_private_training_and_nothing_else(conversion: str) ->
     (entry,) = release.ledger.entries()
     assert entry.unit == Unit.EXAMPLE and entry.count == 5
     assert entry.event.sampling_probability == 16 / 64 and entry.event.event.noise_multiplier == 2.0
+
+
+def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Released with the noise of the ledger; half of the fresh questions are drawn of them."""
+    taken: list[tuple[float, Tensor]] = []
+    real = class_images.noisy_moments
+
+    def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
+        taken.append((multiplier, images))
+        return real(images, labels, classes, basis, multiplier, *rest)
+
+    monkeypatch.setattr(class_images, "noisy_moments", noted)
+    teacher, budget = toy(), Budget(1.0)
+    features = {"teacher": "private-features", "conversion": "transcribe"}
+    method = configure(DpTeacher, "smoke", {**features, "moments_share": "0.3"}, "method")
+    release = method.convert(teacher, "datalens", budget, context())
+    parts = [entry.count / entry.event.noise_multiplier**2 for entry in release.ledger.entries()]
+    assert [part / sum(parts) for part in parts] == [pytest.approx(0.3), pytest.approx(0.14), pytest.approx(0.56)]
+    assert [(1 / multiplier**2, images is teacher.private[0]) for multiplier, images in taken] == [  # type: ignore[index]
+        (pytest.approx(parts[0]), True)
+    ]
+    assert account(release.ledger, Unit.EXAMPLE, budget.delta).epsilon == pytest.approx(1.0, rel=1e-3)
+    assert release.claim is not None and release.claim.epsilon == pytest.approx(1.0, rel=1e-3)
+    without = configure(DpTeacher, "smoke", features, "method").convert(teacher, "datalens", budget, context())
+    assert len(taken) == 1 and len(without.ledger.entries()) == 2
+
+
+def test_a_share_without_what_it_is_for_is_refused() -> None:
+    with pytest.raises(BenchError, match="expected teacher private-features and conversion transcribe"):
+        convert(moments_share="0.3", conversion="transcribe")
 
 
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:

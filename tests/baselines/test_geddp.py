@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from baselines.geddp import Codes, Geddp, directions, shrunk
 from bench import nets
-from bench.dp_training import dp_sgd
+from bench.dp_training import clipped_sums
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy import Budget, Unit
@@ -115,13 +115,13 @@ def test_one_record_moves_the_sum_by_at_most_c_and_no_other_code_at_all(given: d
 def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes jump: a gradient that is rounded by its place among others would move them."""
     seen: list[int] = []
-    original = dp_sgd.add_clipped
+    original = clipped_sums.add_clipped
 
     def watched(total: Any, rows: dict[str, Tensor], groups: Any, batch: int) -> None:
         seen.append(len(rows["code"]))
         original(total, rows, groups, batch)
 
-    monkeypatch.setattr(dp_sgd, "add_clipped", watched)
+    monkeypatch.setattr(clipped_sums, "add_clipped", watched)
     convert(Geddp, steps=2, batch=16)
     assert len(seen) > 10 and set(seen) == {1}
 

@@ -62,17 +62,18 @@ def pld(*multipliers: tuple[float, int]) -> float:
 
 
 @pytest.mark.parametrize("epsilon", MU)
-@pytest.mark.parametrize("share", [0.0, 0.2])
-def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, share: float) -> None:
+@pytest.mark.parametrize(("share", "images"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.3), (0.0, 0.3)])
+def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, share: float, images: float) -> None:
     mu = MU[epsilon]
-    spending = replace(FIELDS, share=share, multiplier=math.sqrt(60 / (1 - share)) / mu)
+    multiplier = math.sqrt(60 / (1 - share - images)) / mu
+    spending = replace(FIELDS, share=share, images=images, multiplier=multiplier)
     assert spending.mu == pytest.approx(mu)
     assert spending.epsilon(DELTA) == pytest.approx(epsilon, abs=1e-4)
     entries = [(e.event.noise_multiplier, e.count) for e in spending.ledger().entries()]
     assert pld(*entries) == pytest.approx(spending.epsilon(DELTA), abs=1e-4)
     assert sum(count / z**2 for z, count in entries) == pytest.approx(mu**2)
-    if share:
-        assert 1 / entries[0][0] ** 2 == pytest.approx(share * mu**2)
+    shares = [*([images] if images else []), *([share] if share else []), 1 - share - images]
+    assert [count / z**2 for z, count in entries] == [pytest.approx(part * mu**2) for part in shares]
 
 
 @pytest.mark.parametrize("epsilon", MU)

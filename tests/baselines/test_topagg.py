@@ -14,7 +14,7 @@ from torch import Tensor
 
 from baselines.topagg import TopAgg, Votes
 from bench import nets
-from bench.dp_training import dp_sgd
+from bench.dp_training import clipped_sums, dp_sgd
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy import Budget, Unit
@@ -87,13 +87,13 @@ def test_a_record_reaches_sqrt_k_and_no_other_ones_vote(clip: float, make: Any) 
 def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes jump: a gradient that is rounded by its place among others would move them."""
     seen: list[int] = []
-    original = dp_sgd.add_clipped
+    original = clipped_sums.add_clipped
 
     def watched(total: Any, rows: dict[str, Tensor], groups: Any, batch: int) -> None:
         seen.append(len(rows["votes"]))
         original(total, rows, groups, batch)
 
-    monkeypatch.setattr(dp_sgd, "add_clipped", watched)
+    monkeypatch.setattr(clipped_sums, "add_clipped", watched)
     convert(TopAgg, steps=2, batch=16)
     assert len(seen) > 10 and set(seen) == {1}
 

@@ -45,7 +45,9 @@ def alone(code: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("kind", ["resnet18", "dpsd data", pytest.param("dp-sgd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["dpsd data", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "dp-sgd"))]
+)
 def test_the_five_lines_load_the_student_without_this_package(kind: str) -> None:
     folder = bundle_of(kind)
     said = alone(snippet((folder / "README.md").read_text(encoding="utf-8")), folder)

@@ -13,7 +13,7 @@ import pytest
 
 from bench.cli import choose, compare
 from bench.errors import BenchError
-from bench.leaderboard import COLUMNS, selection
+from bench.leaderboard import COLUMNS, reported, selection
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:
@@ -230,9 +230,9 @@ def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.C
 def test_of_every_method_the_largest_tier_is_compared() -> None:
     methods = [("a", "quick"), ("a", "standard"), ("b", "quick"), ("b", "smoke"), ("c", "smoke"), ("d", "paper")]
     rows = [{"dataset": "mnist", "method": method, "tier": tier} for method, tier in methods]
-    found = [(row["method"], row["tier"]) for row in compare._of_tier(rows, None)]
+    found = [(row["method"], row["tier"]) for row in reported.of_tier(rows)]
     assert found == [("a", "standard"), ("b", "quick"), ("d", "paper")]
-    assert [row["method"] for row in compare._of_tier(rows, "smoke")] == ["b", "c"]
+    assert [row["method"] for row in reported.of_tier(rows, "smoke")] == ["b", "c"]
 
 
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:

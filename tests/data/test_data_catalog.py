@@ -74,10 +74,10 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("imagefolder:/a/chest_xray", "imagefolder-chest_xray"),
         ("imagefolder:/a/chest_xray/", "imagefolder-chest_xray"),
         ("imagefolder:/a/chest_xray@32", "imagefolder-chest_xray"),
-        ("imagefolder:/a/chest_xray@64", "imagefolder-chest_xray-64"),
+        ("imagefolder:/a/chest_xray@64", "imagefolder-chest_xray-64px"),
         ("imagefolder:/a/me@home", "imagefolder-me-home"),
         ("imagefolder:/a/b/..", "imagefolder-a"),
-        ("npz:/a/path.npz@32", "npz-path-32"),
+        ("npz:/a/path.npz@32", "npz-path-32px"),
         ("mnist@32", "mnist-32px"),
         ("mnist@28", "mnist"),
         ("celeba-id:20", "celeba-id"),
@@ -98,7 +98,7 @@ def test_slug_is_always_a_safe_file_name(name: str) -> None:
 
 
 def test_slug_keeps_the_size_of_long_names_and_tells_foreign_scripts_apart() -> None:
-    assert data.slug(f"imagefolder:{'y' * 300}@64").endswith("-64")
+    assert data.slug(f"imagefolder:{'y' * 300}@64").endswith("-64px")
     assert data.slug("npz:数据.npz") != data.slug("npz:图像.npz")
 
 

@@ -114,7 +114,7 @@ def test_resizing_takes_the_central_square(tmp_path: Path) -> None:
     Image.fromarray(pixels.T.copy()).save(tmp_path / "train" / "cat" / "1.png")
     found = data.load(f"imagefolder:{tmp_path}@16")
     assert found.shape == (1, 16, 16)
-    assert found.name.endswith("-16")
+    assert found.name.endswith("-16px")
     assert (found.train_images[:2] == 200).all()
 
 

@@ -419,7 +419,7 @@ KINDS = dict.fromkeys(["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd"], "finite")
 KINDS |= dict.fromkeys(["pate", "pate-gnmax", "pate-gan", "g-pate", "datalens"], "finite")
 KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
 KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
-KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl"], "infinite")
+KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl", "dpgen"], "infinite")
 """What the records of a method say at finite noise; of all others nothing is known."""
 
 

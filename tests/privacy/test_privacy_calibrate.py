@@ -45,6 +45,46 @@ def test_smallest_never_answers_with_a_value_it_did_not_read():
         assert read[calibrate_noise(cost, budget, 0.1, 1.0)] <= budget
 
 
+def halved(cost: Any, budget: float, low: float, high: float, rtol: float) -> float:
+    """The upper end that plain halving of a bracket ends with."""
+    assert cost(high) <= budget < cost(low)
+    while high > low * (1 + rtol):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if cost(middle) <= budget else (middle, high)
+    return high
+
+
+STEPS = {
+    "power": lambda x: x**-1.3,
+    "epsilon": lambda x: 0.5 / x**2 + 4.8 / x,
+    "steep": lambda x: math.exp(min(9 / x, 700.0)),
+    "jumps": lambda x: float(math.ceil(20 / x)),
+    "infinite below 2": lambda x: 1 / x if x >= 2 else math.inf,
+    "flat, then nothing": lambda x: 3.0 if x < 5.3 else 0.0,
+}
+
+
+@pytest.mark.parametrize("name", list(STEPS))
+@given(share=st.floats(0.001, 0.999), rtol=st.sampled_from([1e-2, 1e-3, 1e-5]))
+def test_smallest_is_the_very_number_that_halving_ends_with(name, share, rtol):
+    cost, low, high = STEPS[name], 0.5, 8.0
+    budget = cost(high) + share * (min(cost(low), 1e6) - cost(high))
+    assert calibrate_noise(cost, budget, low, high, rtol) == halved(cost, budget, low, high, rtol)
+
+
+def test_smallest_reads_few_costs_of_a_smooth_mechanism():
+    read: list[float] = []
+
+    def cost(x: float) -> float:
+        read.append(x)
+        return 0.5 / x**2 + 4.8 / x
+
+    for budget in (0.7, 1.0, 2.0, 5.0, 9.0):
+        read.clear()
+        calibrate_noise(cost, budget, 0.5, 8.0, rtol=1e-4)
+        assert len(set(read)) == len(read) <= 8, "halving reads 17"
+
+
 @pytest.mark.parametrize("value", [math.inf, math.nan, 3.0])
 def test_smallest_says_when_no_parameter_helps(value):
     with pytest.raises(Unreachable, match="cannot be met") as caught:

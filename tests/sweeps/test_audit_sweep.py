@@ -11,7 +11,7 @@ import pytest
 from conftest import write_toy
 
 from bench.cli import main
-from bench.cli.sweep import settle
+from bench.cli.sweep import Settler
 from bench.pipeline.canary_game import CanaryGame
 from bench.storage.records import AUDIT, Audit
 from bench.sweeps import Cell, plan, read, run_sweep
@@ -33,7 +33,9 @@ def recipe(folder: Path, *grids: str, dataset: str = "digits") -> Path:
 def planned(folder: Path, *grids: str) -> list[Cell]:
     write_toy(folder, 360)
     path = recipe(folder, *grids, dataset=f"npz:{folder}/toy.npz")
-    return plan(read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, settle)
+    return plan(
+        read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, Settler()
+    )
 
 
 def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> Non
     for said in ("--canaries 999", "the bound is 0", "no option '--attack'", "no option '--teacher.length'", "'3'"):
         assert said in why, why
     assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
-    settings, game = settle(["audit", "release", *cells[0].arguments])
+    settings, game = Settler()(["audit", "release", *cells[0].arguments])
     assert game == CanaryGame(40, overfit=True) and settings.teacher_options == (("epochs", "2"),)
     assert settings.attack is None and settings.method_options == (("questions", "48"),)
     first = cells[0].record

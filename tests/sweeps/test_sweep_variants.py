@@ -10,7 +10,7 @@ import pytest
 from conftest import write_toy
 
 from bench import registry
-from bench.cli.sweep import settle
+from bench.cli.sweep import Settler
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import run_spec
 from bench.sweeps import Cell, plan, read
@@ -39,11 +39,11 @@ def cells(tmp_path: Path) -> list[Cell]:
     write_toy(tmp_path, 160)
     (tmp_path / "variants.toml").write_text(GRID.format(folder=tmp_path), encoding="utf-8")
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs"), "--device", "cpu"]
-    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, settle)
+    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, Settler())
 
 
 def spec(cell: Cell) -> Any:
-    settings, _ = settle(["run", *cell.arguments])
+    settings, _ = Settler()(["run", *cell.arguments])
     return run_spec(load_job(settings), cell.seed)
 
 
@@ -58,6 +58,6 @@ def test_variants_are_options_of_a_recipe_like_any_other(cells: list[Cell]) -> N
 
 
 def test_a_variant_named_in_a_recipe_is_the_default_if_it_is_the_default(cells: list[Cell]) -> None:
-    settings, _ = settle(["run", *cells[1].arguments])
+    settings, _ = Settler()(["run", *cells[1].arguments])
     unnamed = load_job(replace(settings, variant=None))
     assert run_spec(unnamed, 0) == run_spec(load_job(settings), 0)

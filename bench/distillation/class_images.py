@@ -1,0 +1,83 @@
+"""Images around the private classes, for a student to learn from or for a teacher to be asked about.
+
+One noisy release of class moments (`class_moments`), in a basis that suits the data set; drawing is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Generator, Tensor, nn
+
+from bench import data
+from bench.api import Context, Teacher
+from bench.distillation.class_moments import Gaussians, gaussians, noisy_moments, to_image, to_stroke_image
+from bench.distillation.data_free_basis import cosine_basis, stroke_basis
+from bench.privacy.noise import Source
+
+SMALL = 1000
+"""Private records per class below which moments are pooled, and taken in fewer directions."""
+DIRECTIONS, FEWER = 80, 32
+FIRST, FIRST_OF_POOLED = 0.5, 0.7
+"""a^2, the first moments' share of the release."""
+
+
+class ClassImages(NamedTuple):
+    """Where images come from: Gaussians around the classes, and how a projection becomes an image."""
+
+    gaussians: Gaussians
+    decode: Callable[[Tensor], Tensor]
+    shape: tuple[int, int, int]
+
+    def draw(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
+        """(count, c, h, w) images in [0, 1] and the (count,) classes they were drawn for, which take turns."""
+        projections, classes = self.gaussians.draw(count, rng, self.shape)
+        return self.decode(projections), classes
+
+
+def class_images(
+    teacher: Teacher, multiplier: float, noise: Source, ctx: Context, pooled: bool | None = None, dimension: int = 0
+) -> ClassImages:
+    """The one release of class moments, and how images are drawn from it: of pen strokes where the data are of glyphs.
+
+    Args:
+        teacher: whose private records are looked at, and nothing else of it.
+        multiplier: noise over `SENSITIVITY`; 0 = no noise.
+        noise: source of the privacy noise.
+        pooled: one second moment of all records; None = below 1,000 records a class.
+        dimension: of the basis, 0 = 80, below 1,000 records a class 32.
+
+    Raises:
+        RuntimeError: the method has no private records.
+    """
+    if teacher.private is None:
+        raise RuntimeError('the moments need the private images: `needs` must name "private_data"')
+    images, labels = teacher.private
+    few, glyphs = len(images) < SMALL * teacher.classes, data.facts(teacher.dataset).prior == "pen"
+    pooled = few if pooled is None else pooled
+    d = min(dimension or (FEWER if few else DIRECTIONS), math.prod(teacher.shape))
+    seed = ctx.generator("basis").initial_seed()
+    basis = (stroke_basis(teacher.shape, d, seed) if glyphs else cosine_basis(teacher.shape, d)).to(ctx.device)
+    moments = noisy_moments(images, labels, teacher.classes, basis, multiplier, noise, first_share(pooled), pooled)
+    return ClassImages(gaussians(moments), to_stroke_image if glyphs else to_image, teacher.shape)
+
+
+def first_share(pooled: bool) -> float:
+    """a^2, the first moments' share of the release."""
+    return FIRST_OF_POOLED if pooled else FIRST
+
+
+class ClassImageSource:
+    """Images around the classes, as a source of questions: which class each was drawn for is left out."""
+
+    def __init__(self, images: ClassImages) -> None:
+        self._images = images
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: Generator) -> Tensor:
+        """(count, c, h, w) images in [0, 1], the classes taking turns."""
+        return self._images.draw(count, rng)[0]
+
+    def learn(self, student: nn.Module) -> None:
+        """Nothing."""

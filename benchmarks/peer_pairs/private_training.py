@@ -1,0 +1,147 @@
+"""DP-SGD of a classifier: `bench.dp_training.dp_sgd.train` beside opacus, as its users call it and without its loader.
+
+All clip to C and divide by q N; before the timing all train three steps on all records and without noise, and must end
+at the same weights. There the peer clips to C (1 - 2^-7), as ours does to leave room for rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bench import nets
+from bench.api import Context
+from bench.dp_training.clipping import ROOM
+from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.nets import Classifier
+from bench.testing import MemoryArtifacts
+from peer_pairs._pair import Different, Pair, untracked
+
+RECORDS, BATCH, STEPS, CLIP, MULTIPLIER, RATE, MOMENTUM = 8192, 256, 16, 1.0, 1.0, 0.25, 0.9
+CHECKED_STEPS, CHECKED_RECORDS = 3, 256
+SHAPE, CLASSES, NETWORK = (1, 28, 28), 10, "tanh-cnn"
+Weights = list[Tensor]
+Gradients = Literal["opacus", "func"]
+Train = Callable[[Classifier, tuple[Tensor, Tensor], int, int, float, float], None]
+"""(network, records, batch, steps, noise multiplier, clip): trains the network in place."""
+
+
+def pairs() -> Iterator[Pair]:
+    """Hooks and torch.func, each beside opacus' own loop and beside the same loop without opacus' loader."""
+    for loop, peer in ((opacus_loop, "opacus, PrivacyEngine"), (bare_loop, "opacus, without its loader")):
+        for route, name in (("opacus", "hooks"), ("func", "torch.func")):
+            yield _pair(f"DP-SGD, {name}", peer, our_loop(route), loop)
+
+
+def _pair(name: str, peer: str, ours: Train, theirs: Train) -> Pair:
+    start, private = network(), records()
+
+    def run(loop: Train) -> Callable[[], Weights]:
+        def trained() -> Weights:
+            model = copy.deepcopy(start)
+            loop(model, private, BATCH, STEPS, MULTIPLIER, CLIP)
+            return weights(model)
+
+        return trained
+
+    def check(_ours: Weights, _theirs: Weights) -> None:
+        same_weights(start, private, ours, theirs)
+
+    return Pair(name, peer, run(ours), run(theirs), check, bar=1.2)
+
+
+def same_weights(start: Classifier, private: tuple[Tensor, Tensor], ours: Train, theirs: Train) -> None:
+    """Raises Different unless both train the same without noise, of batches of all records."""
+    few = private[0][:CHECKED_RECORDS], private[1][:CHECKED_RECORDS]
+    mine, other = copy.deepcopy(start), copy.deepcopy(start)
+    ours(mine, few, CHECKED_RECORDS, CHECKED_STEPS, 0.0, CLIP)
+    theirs(other, few, CHECKED_RECORDS, CHECKED_STEPS, 0.0, CLIP * ROOM)
+    moved = max(float((a - b).abs().max()) for a, b in zip(weights(mine), weights(start), strict=True))
+    apart = max(float((a - b).abs().max()) for a, b in zip(weights(mine), weights(other), strict=True))
+    if not (moved > 1e-3 and apart < 1e-3 * moved):
+        raise Different(f"weights moved by up to {moved:.3g}, and are up to {apart:.3g} apart; expected 0.1 % at most")
+
+
+def network(arch: str = NETWORK) -> Classifier:
+    """The small CNN of DP-SGD on MNIST, 26,010 weights."""
+    torch.manual_seed(0)
+    return nets.build(arch, SHAPE, CLASSES)
+
+
+def records(count: int = RECORDS) -> tuple[Tensor, Tensor]:
+    """Random uint8 images: what is in them does not change the work."""
+    drawn = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, *SHAPE), dtype=torch.uint8, generator=drawn)
+    return images, torch.arange(count) % CLASSES
+
+
+def weights(model: nn.Module) -> Weights:
+    """Copies."""
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def our_loop(gradients: Gradients) -> Train:
+    """The bench's, by one way to per-sample gradients."""
+
+    def run(model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float) -> None:
+        settings = DpSgdSettings(batch, steps, z, clip, "flat", RATE, MOMENTUM, gradients=gradients)
+        ctx = Context(torch.device("cpu"), 0, untracked, MemoryArtifacts())
+        train(model, NETWORK, private, settings, settings.parameters(len(private[0])), ctx, "peers")
+
+    return run
+
+
+def opacus_loop(
+    model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float
+) -> None:
+    """As opacus' tutorials: `make_private` of model, optimiser and loader, and a plain loop over Poisson batches."""
+    from opacus import PrivacyEngine
+
+    images, labels = as_floats(private)
+    loader = DataLoader(TensorDataset(images, labels), batch_size=batch)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrapped, private_optimizer, loader = PrivacyEngine().make_private(
+            module=model.train(), optimizer=optimizer, data_loader=loader, noise_multiplier=z, max_grad_norm=clip
+        )
+        done = 0
+        while done < steps:
+            for x, y in loader:
+                _step(wrapped, private_optimizer, x, y)
+                done += 1
+                if done == steps:
+                    break
+
+
+def bare_loop(model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float) -> None:
+    """GradSampleModule and DPOptimizer alone; batches are rows of one tensor, sampled as ours are."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    images, labels = as_floats(private)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrapped = GradSampleModule(model.train())
+        private_optimizer = DPOptimizer(optimizer, noise_multiplier=z, max_grad_norm=clip, expected_batch_size=batch)
+        for _ in range(steps):
+            chosen = (torch.rand(len(images)) < batch / len(images)).nonzero().flatten()
+            _step(wrapped, private_optimizer, images[chosen], labels[chosen])
+
+
+def _step(model: nn.Module, optimizer: Any, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def as_floats(private: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Images as a user of opacus holds them: floating point, once and for all."""
+    return private[0].float() / 255, private[1]

@@ -1,0 +1,64 @@
+"""How long `bench sweep` takes to plan many cells: a recipe of so many settings, each with five seeds.
+
+    python benchmarks/sweeps.py --cells 10000
+
+Five methods, with and without attacks, at budgets from 1 upwards. A first plan, uncounted, imports the plug-ins and
+loads digits. Then every plan is made anew; what is printed are processor seconds, in which other programs on the
+machine do not count, and wall seconds beside them. A third or so is the methods' own checking of their budgets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from _timing import machine, positive, run, spread
+
+from bench.cli.sweep import Settler
+from bench.sweeps import Cell, plan, read
+
+METHODS, ATTACKS, SEEDS = ["dpsd", "dgd", "dpdfd", "dp-dfd", "dp-merf"], ["none", "gmi", "mi-face", "loss-threshold"], 5
+
+
+def recipe(folder: Path, cells: int) -> Path:
+    """A recipe file of at least so many cells."""
+    budgets = -(-cells // (len(METHODS) * len(ATTACKS) * SEEDS))
+    epsilons = [round(1 + 19 * i / budgets, 4) for i in range(budgets)]
+    path = folder / "many.toml"
+    lists = {"method": METHODS, "attack": ATTACKS, "epsilon": epsilons, "seeds": list(range(SEEDS))}
+    lines = [f"{name} = {values}" for name, values in lists.items()]
+    path.write_text("\n".join(["[[grid]]", 'dataset = "digits"', *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def planned(path: Path, out: Path) -> list[Cell]:
+    """The plan, as `bench sweep --dry-run` makes it."""
+    return plan(read(path), ["--tier", "smoke", "--out", str(out)], [], out, Settler())
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=positive, default=10_000)
+    parser.add_argument("--repeats", type=positive, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work)
+        planned(recipe(folder, 1), folder / "runs")
+        path, wall, worked = recipe(folder, given.cells), [], []
+        for _ in range(given.repeats):
+            start, before = time.perf_counter(), time.process_time()
+            cells = planned(path, folder / "runs")
+            wall.append(time.perf_counter() - start)
+            worked.append(time.process_time() - before)
+    states = ", ".join(f"{count} {state}" for state, count in Counter(cell.state for cell in cells).items())
+    print(machine(torch.device("cpu")))
+    print(f"{len(cells)} cells ({states}): {spread(worked)} s of processor time, {spread(wall)} s in all")
+
+
+if __name__ == "__main__":
+    run(main)

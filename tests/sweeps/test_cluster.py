@@ -1,0 +1,144 @@
+"""Sweeps on a Ray cluster: what a task is given, a worker that is killed, and a head that dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import BENCH, ROOT
+from test_sweep import outcomes, recipe
+
+from bench.sweeps import cluster
+
+KILLER = """
+import os, signal, subprocess, sys, time
+until = time.monotonic() + 200
+while time.monotonic() < until:
+    rows = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
+    busy = [int(row.split()[0]) for row in rows if "ray::_on_worker" in row]
+    if busy and os.path.isdir(sys.argv[1]):
+        os.kill(busy[0], signal.SIGKILL)
+        print("killed", busy[0])
+        break
+    time.sleep(0.1)
+"""
+
+
+def environment() -> dict[str, str]:
+    """With this checkout before all else that Python finds."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.slow
+def test_on_a_ray_cluster_a_killed_worker_costs_no_cell(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
+    path = recipe(
+        tmp_path,
+        'method = ["no-defence", "label-smoothing", "fedavg"]\nepsilon = "inf"',
+        'method = "rr"\n"method.rate" = 1e38\nepsilon = 1',
+    )
+    out = tmp_path / "runs"
+    killer = subprocess.Popen(
+        [sys.executable, "-c", KILLER, str(out / "steps" / "release")], stdout=subprocess.PIPE, text=True
+    )
+    done = subprocess.run(
+        [*BENCH, "sweep", str(path), "--tier", "smoke", "--executor", "ray", "--jobs", "2"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=800,
+    )  # fmt: skip
+    assert "killed" in killer.communicate(timeout=250)[0], "the test must have killed a worker"
+    states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(out).items()}
+    assert states == {"no-defence": "ok", "label-smoothing": "ok", "fedavg": "ok", "rr": "failed"}, done.stderr
+    assert done.returncode == 1
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def head(folder: Path) -> Iterator[tuple[str, int]]:
+    """A cluster of this machine: its address, and the process that holds it together, which may be killed."""
+    port = free_port()
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(port), "--num-cpus", "2",
+               "--temp-dir", str(folder), "--disable-usage-stats", "--include-dashboard=false", "--block"]  # fmt: skip
+    with subprocess.Popen(
+        command, env=environment() | {"RAY_worker_niceness": "0"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as started:
+        try:
+            yield f"127.0.0.1:{port}", found(started.pid, "gcs_server")
+        finally:
+            started.terminate()
+            started.wait(60)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def found(process: int, name: str) -> int:
+    """The child of that name."""
+    until = time.monotonic() + 120
+    listed = Path(f"/proc/{process}/task/{process}/children")
+    while time.monotonic() < until:
+        for child in listed.read_text().split():
+            if name in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+        time.sleep(0.1)
+    raise AssertionError(f"no {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
+    hours = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 500\nepsilon = "none"'
+    path = recipe(tmp_path, 'method = ["no-defence", "label-smoothing"]\nepsilon = "inf"', hours)
+    command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--executor", "ray", "--address"]
+    # Ray's sockets lie below its folder, and their paths may have 107 characters
+    folder = Path("/tmp") / f"ray-{os.getpid()}"
+    with head(folder / "1") as (address, gcs):
+        time.sleep(10)
+        started = subprocess.Popen(
+            [*command, address], cwd=tmp_path, env=environment(),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until = time.monotonic() + 200
+        while not list((tmp_path / "runs").glob("records/*/record.json")) and time.monotonic() < until:
+            time.sleep(0.2)
+        os.kill(gcs, signal.SIGKILL)
+        _, said = started.communicate(timeout=100)
+    assert started.returncode == 1, said
+    assert "is lost; what has ended is kept: start it again, and run the same command" in said.splitlines()[-1]
+    done = [name for name, outcome in outcomes(tmp_path / "runs").items() if outcome["state"] == "ok"]
+    with head(folder / "2") as (address, _):
+        time.sleep(10)
+        again = subprocess.run(
+            [*command, address], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+        )
+    assert again.returncode == 0, again.stderr
+    states = {name: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
+    assert done and len(states) == 3 and set(states.values()) == {"ok", "cached"}
+    assert all(states[name] == "cached" for name in done), "what had ended is not done again"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "given"),
+    [(0, "--device cpu"), (0.5, "--device cuda"), (1, "--device cuda"), (2, "--device cuda --devices 2")],
+)
+def test_a_task_uses_the_gpus_that_it_asks_for(gpus: float, given: str) -> None:
+    assert " ".join(cluster._devices(gpus)) == given
+
+
+def test_a_head_that_is_gone_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert cluster._answers(f"127.0.0.1:{port}")
+    assert not cluster._answers(f"127.0.0.1:{port}")

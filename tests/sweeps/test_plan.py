@@ -1,0 +1,101 @@
+"""A plan remembers what its cells have in common, and says of every cell what it would say of that cell alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from conftest import write_toy
+
+from bench import cli
+from bench.cli import sweep
+from bench.cli.sweep import Settler
+from bench.config import plain
+from bench.errors import BenchError
+from bench.pipeline import job
+from bench.pipeline.attack_targets import attack_specs
+from bench.pipeline.job import load_job
+from bench.pipeline.run_spec import run_spec
+from bench.storage.specs import Spec, canonical, digest
+from bench.sweeps import plan, read
+
+COMMANDS = [
+    "run --method dpsd --epsilon 3 --method.sigma 2 --seeds 1",
+    "run --method dpsd --variant printed --epsilon none --method.mode label --compile --seeds 1",
+    "run --method no-defence --attack gmi --attack-variant printed --attack.lr 0.5 --teacher.lr 0.1 --seeds 1",
+    "run --method no-defence --attack none --teacher-weights x.pt --teacher-normalise 0.1,0.3 --seeds 1",
+    "audit release --method dpsd --canaries 50 --overfit --method.sigma 2 --seeds 1",
+]
+
+
+def test_options_parsed_one_by_one_say_what_the_command_says() -> None:
+    settler = Settler()
+    for command in [*COMMANDS, *reversed(COMMANDS)]:
+        words = command.split()
+        parsers = {"parser": None, "actions": None}
+        assert vars(settler._read(words)) | parsers == vars(cli.read(words)) | parsers
+
+
+def test_an_option_that_does_not_exist_is_told_as_ever() -> None:
+    settler = Settler()
+    for words in ("run --method dpsd --epsilom 1", "run --method dgd --method.sigma 1", "run --method dpsd --tier x"):
+        with pytest.raises(BenchError) as alone:
+            cli.read(words.split())
+        with pytest.raises(BenchError) as planned:
+            settler._read(words.split())
+        assert str(planned.value) == str(alone.value)
+
+
+@pytest.mark.parametrize("method", ["dpsd", "pate", "dgd"])
+def test_a_spec_is_named_by_the_hash_of_its_plain_data(tmp_path: Path, method: str) -> None:
+    settings, _ = Settler()(f"run --method {method} --attack gmi --tier smoke --out {tmp_path}".split())
+    made = load_job(settings)
+    spec = run_spec(made, 3)
+    parts: list[Spec] = [spec, spec.release, spec.release.teacher, spec.evaluator, *attack_specs(spec).values()]
+    for part in parts:
+        assert part.hash == digest(asdict(part)) and f"{part.text}\n" == canonical(asdict(part))
+    assert spec.hash != run_spec(made, 4).hash and spec.hash == run_spec(load_job(settings), 3).hash
+    assert spec.release.options == plain(made.method)
+
+
+def recipe(folder: Path, text: str) -> Path:
+    write_toy(folder, 160)
+    path = folder / "many.toml"
+    path.write_text(f'[defaults]\ndataset = "npz:{folder}/toy.npz"\nteacher = "datalens"\n{text}', encoding="utf-8")
+    return path
+
+
+def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(
+        tmp_path, 'seeds = [0, 1, 2]\n[[grid]]\nmethod = ["dpsd", "dgd"]\nepsilon = [1, 2, 3]\nattack = "gmi"\n'
+    )
+    counted = {"loads": 0, "parsers": 0}
+
+    def counting(name: str, function: object) -> object:
+        def call(*given: object) -> object:
+            counted[name] += 1
+            return function(*given)  # type: ignore[operator]
+
+        return call
+
+    monkeypatch.setattr(job.Lookup, "material", counting("loads", job.Lookup.material))
+    monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
+    common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
+    cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
+    assert counted == {"loads": 1, "parsers": 2} and len(cells) == 18
+    assert len({cell.record for cell in cells}) == 18 and {cell.state for cell in cells} == {"ready"}
+    for cell in (cells[0], cells[7], cells[17]):
+        settings, _ = Settler()(["run", *cell.arguments])
+        alone = run_spec(load_job(settings), cell.seed)
+        assert cell.record == tmp_path / "runs" / "records" / alone.hash
+    assert len({cell.after for cell in cells}) == 3, "teacher and evaluator of each seed"
+
+
+def test_one_bad_setting_refuses_its_seeds_and_no_other_cell(tmp_path: Path) -> None:
+    path = recipe(tmp_path, 'seeds = [0, 1]\n[[grid]]\nmethod = "dpsd"\nepsilon = [1, -1]\n[[grid]]\nmethod = "nope"\n')
+    cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
+    assert [cell.state for cell in cells] == ["ready"] * 2 + ["refused"] * 2 + ["planned"] * 2
+    assert all("-1" in cell.reason for cell in cells[2:4])
