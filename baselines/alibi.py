@@ -69,6 +69,7 @@ class Alibi(LabelPrivate):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"
     responds: ClassVar[bool] = False
+    seen_test_sets: ClassVar[dict[str, str]] = {"mnist": "the uniform prior of the first steps was switched off"}
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 

@@ -97,7 +97,7 @@ class Description:
         return usual | _changes(self.departures, self.tiers, tier, variant or self.default_variant)
 
 
-FACTS = ("version", "reference", "unit", "goal", "access")
+FACTS = ("version", "reference", "unit", "goal", "access", "seen_test_sets")
 """What methods and attacks say of themselves where every option has its default."""
 
 

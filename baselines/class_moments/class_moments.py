@@ -62,6 +62,7 @@ class ClassMoments:
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "this project: private class moments, with or without votes of a sharded ensemble"
     unit: ClassVar[str] = str(Unit.EXAMPLE)
+    seen_test_sets: ClassVar[dict[str, str]] = {"digits": "the moments' share beside teachers was chosen"}
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"teacher_nets": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 12,
                   "images": 32, "dimension": 8, "steps": 3, "batch": 8},

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
-    "Lists the rows of the boards whose accounted epsilon of one UNIT is finite and at most --max-epsilon and whose "
-    "accuracy is at least --min-accuracy, best first within a data set, tier and split, with what they cost and how "
-    "attacks fared; then every other row with the reason against it. Claims of the papers play no part."
+    "Says for each data set, tier and split which release of the boards to take: the most accurate whose accounted "
+    "epsilon of one UNIT is at most --max-epsilon and whose accuracy is at least --min-accuracy. With it: what it "
+    "costs, how attacks fared, its risks, and what nobody measured of it. Above stand the others that qualify, and "
+    "every release that does not, with the reason. Claims of the papers play no part."
 )
 UNITS = ("example", "label", "query", "client")
 WIDTH = 200
@@ -61,25 +62,66 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _show(choice: Choice, limits: Constraints) -> None:
+    _excluded(choice)
     asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit}, accuracy of at least {limits.accuracy:g}"
     if not choice.taken:
-        out.print(f"no row of the boards has a proved {asked}", markup=False, soft_wrap=True)
+        _print(f"no row of the boards has a proved {asked}")
         for line in choice.nearest or [f"no row has a finite accounted epsilon per {limits.unit}"]:
-            out.print(f"nearest: {line}" if choice.nearest else line, markup=False, soft_wrap=True)
+            _print(f"nearest: {line}" if choice.nearest else line)
     for place, found in choice.taken.items():
         _table(place, found)
-        out.print(_why(found, limits), markup=False, soft_wrap=True)
+        _answer(found, limits)
+
+
+def _excluded(choice: Choice) -> None:
     if choice.excluded:
-        out.print("\nexcluded")
+        out.print("excluded")
     for candidate, reason in choice.excluded:
         where = " ".join(candidate.place)
-        out.print(f"  {where}  {candidate.name}: {reason}", markup=False, soft_wrap=True)
+        _print(f"  {where}  {candidate.name}: {reason}")
+    out.print()
 
 
-def _why(found: list[Candidate], limits: Constraints) -> str:
-    """What to take of a place's candidates, and the reason."""
+def _answer(found: list[Candidate], limits: Constraints) -> None:
+    """What to take of a place's candidates, why, what it costs and risks, and what was not measured of it."""
+    from bench.leaderboard.selection import lacking
+    from bench.report.glossary import UNITS as PROTECTED
+
+    best, row = found[0], found[0].row
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
-    return f"take {found[0].name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}\n"
+    lines = {
+        "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
+        "protects": [f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}"],
+        "cost": [_cost(best)],
+        "attacks": best.attacks or ["none was run"],
+        "audited": [f"at least {float(row['epsilon_audited']):.2g}" if row["epsilon_audited"] else "no"],
+        "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
+        "not measured": lacking(best) or ["nothing is missing"],
+    }
+    _print(f"take {best.name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}")
+    for label, told in lines.items():
+        for first, line in enumerate(told):
+            _print(f"  {'' if first else label:<13} {line}")
+    out.print()
+
+
+def _risk(name: str) -> str:
+    """A flag with its meaning; a board of another version may have flags that this one has no sentence for."""
+    from bench.report.glossary import flag
+
+    try:
+        return f"{name}: {flag(name)}"
+    except KeyError:
+        return name
+
+
+def _print(line: str) -> None:
+    out.print(line, markup=False, soft_wrap=True)
+
+
+def _cost(candidate: Candidate) -> str:
+    seconds, device = candidate.row["seconds"], candidate.row["device"]
+    return f"{float(seconds):.0f} s" * bool(seconds) + f" on {device}" * bool(device) or "not recorded"
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:

@@ -8,7 +8,7 @@ and of DPDFD, whose runs at the student's output are not kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bench import validate
 from bench.config import Departure, Size
@@ -80,6 +80,13 @@ CANDIDATES_WORTH = (
 PLAIN_LOSS_WORTH = "DPSD, data mode: 80.1 % on digits and 77.9 % on MNIST, with Eq. 2's 45.8 % and 43.4 %"
 
 
+SEEN_TEST_SETS = {
+    "mnist": "settings of the questions and of the committee were chosen",
+    "digits": "settings of the committee were chosen",
+}
+"""Of all methods that are taught in this loop; docs/methods.md tells which settings."""
+
+
 @dataclass(frozen=True)
 class TranscriptionOptions:
     """What is asked, how often, and how the student learns of it.
@@ -87,6 +94,8 @@ class TranscriptionOptions:
     Raises:
         ValueError: a value out of its range; the sentence names it.
     """
+
+    seen_test_sets: ClassVar[dict[str, str]] = SEEN_TEST_SETS
 
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""

@@ -41,6 +41,9 @@ class FeatureTraining:
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
+    seen_test_sets: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("mnist", "fmnist", "cifar10"), "all settings but the rate were chosen"
+    )
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Rows are whitened by noisy moments of their own, by a prior's drawings, or not; auto = private, colour public."""

@@ -16,6 +16,7 @@ import pandas as pd
 from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
+from bench.leaderboard.board_csv import read_board
 from bench.storage.options import GROUPS, Changed
 
 FILE = registry.ROOT / "leaderboards" / "reported.csv"
@@ -408,16 +409,12 @@ def boards(folder: Path) -> list[dict[str, str]]:
     """The rows of all boards in a folder, as text, each with its "dataset".
 
     Raises:
-        BenchError: no such folder, or no board in it.
+        BenchError: no such folder, no board in it, or a file in it that is no board.
     """
     found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
     if not found:
         raise BenchError(f"no board in {folder}; run from the project's directory, or give a folder of boards")
-    rows: list[dict[str, str]] = []
-    for path in found:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-        rows += [{**{str(k): str(v) for k, v in row.items()}, "dataset": path.stem} for row in frame.to_dict("records")]
-    return rows
+    return [row for path in found for row in read_board(path)]
 
 
 def _own(entry: Reported) -> str:

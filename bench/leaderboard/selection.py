@@ -7,8 +7,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from bench import data, registry
+from bench.errors import BenchError
 from bench.leaderboard.reported import options
 from bench.storage.options import described
 
@@ -16,6 +19,8 @@ Row = Mapping[str, Any]
 EXACT = 1e-9
 NOT_RELEASES = ("reference",)
 """Values of the column `kind` that stand for no release."""
+UNTRUE = {"refuted": "refuted by an audit", "account-mended": "the account of its version was not true"}
+"""Flags of an accounted epsilon that is none, and how that is told."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +115,22 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
-    """One for each release; rows that differ in the attack alone are one release. The boards' order."""
+    """One for each release; rows that differ in the attack alone are one release. The boards' order.
+
+    Args:
+        rows: as for `choose`; None and NaN, which a table has in empty cells, are read as empty.
+    """
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in map(_plain, rows):
         if row["kind"] not in NOT_RELEASES:
             keys = ("dataset", "tier", "split", "method", "variant", "teacher", "student", "delta", "unit")
             groups[(*(str(row[key]) for key in keys), released(row))].append(row)
     return [_candidate(group) for group in groups.values()]
+
+
+def _plain(row: Row) -> Row:
+    """A row whose empty cells are "", in whatever way they are empty."""
+    return {key: "" if value is None or value != value else value for key, value in row.items()}
 
 
 def _candidate(group: list[Row]) -> Candidate:
@@ -160,13 +174,46 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
         return "no run of it was finished"
     if row["unit"] != constraints.unit:
         return f"{claimed}, accounted per {row['unit']}, not per {constraints.unit}"
-    if "refuted" in candidate.flags:
-        return f"{claimed}, refuted by an audit"
+    for flag in (flag for flag in UNTRUE if flag in candidate.flags):
+        return f"{claimed}, {UNTRUE[flag]}"
     if epsilon > constraints.epsilon * (1 + EXACT):
         return f"{claimed}, accounted {_infinite(epsilon)}"
     if accuracy < constraints.accuracy:
         return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {constraints.accuracy:g}"
     return ""
+
+
+def lacking(candidate: Candidate) -> list[str]:
+    """What was not measured of a release, a phrase each: all that a low number on its row does not say."""
+    row, found = candidate.row, []
+    for name, score in (("reconstructs records", "attack_accuracy"), ("guesses members", "auc")):
+        rows = [each for each in candidate.attacked if number(each[score]) is not None]
+        if not rows:
+            found.append(f"no attack that {name}")
+        elif all(each["power"] != "pass" for each in rows):
+            found.append(f"no attack with proved power that {name}")
+    if number(row["epsilon_audited"]) is None:
+        found.append("no audit")
+    elif not number(row["audited_teacher"]):
+        found.append("no audit that finds anything where nothing defends")
+    if len(str(row["seeds"]).split()) < 2:
+        found.append("no second seed")
+    if row["tier"] != "paper":
+        found.append(f"nothing at the papers' size (this is tier {row['tier']})")
+    if row["device"] and all(device.startswith("cpu") for device in str(row["device"]).split(" | ")):
+        found.append("nothing on a GPU")
+    seen = _seen_test_sets(str(row["method"]), str(row["variant"])).get(data.base_name(str(row["dataset"])))
+    return [*found, f"no test set that nobody had looked at: with sight of this one {seen}"] if seen else found
+
+
+@cache
+def _seen_test_sets(method: str, variant: str) -> Mapping[str, str]:
+    """Data set to what was chosen with sight of its test set; nothing is known of a method that is not installed."""
+    try:
+        facts = registry.describe("method", method, variant).facts
+    except BenchError:
+        return {}
+    return dict(facts.get("seen_test_sets", {}))
 
 
 def _infinite(epsilon: float) -> str:

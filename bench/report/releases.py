@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.selection import Candidate, attacked, candidates, number
+from bench.leaderboard.selection import Candidate, attacked, candidates, lacking, number
 from bench.privacy.budget import INFINITE
 
 
@@ -48,25 +48,6 @@ def line(candidate: Candidate) -> dict[str, Any]:
         "flags": sorted(candidate.flags),
         "lacking": lacking(candidate),
     }
-
-
-def lacking(candidate: Candidate) -> list[str]:
-    """What was not measured of a release, a phrase each."""
-    row, found = candidate.row, []
-    inversion = [each for each in candidate.attacked if number(each["attack_accuracy"]) is not None]
-    membership = [each for each in candidate.attacked if number(each["auc"]) is not None]
-    for name, rows in (("reconstructs records", inversion), ("guesses members", membership)):
-        if not rows:
-            found.append(f"no attack that {name}")
-        elif all(each["power"] != "pass" for each in rows):
-            found.append(f"no attack with proved power that {name}")
-    if number(row["epsilon_audited"]) is None:
-        found.append("no audit")
-    if len(str(row["seeds"]).split()) < 2:
-        found.append("no second seed")
-    if row["tier"] != "paper":
-        found.append("nothing at the papers' size")
-    return found
 
 
 def plain(value: float | None) -> float | str | None:

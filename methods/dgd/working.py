@@ -32,6 +32,7 @@ from bench.distillation.image_source import check_source, image_source
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, log_posterior
 from bench.distillation.transcription import Transcription
+from bench.distillation.transcription_options import SEEN_TEST_SETS
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
@@ -79,6 +80,9 @@ class DgdWorking:
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "after Ge et al., DGD, IEEE TIP 2023, section III"
+    seen_test_sets: ClassVar[dict[str, str]] = SEEN_TEST_SETS | {
+        "digits": "the number of rounds and settings of the committee were chosen"
+    }
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     needs: ClassVar[frozenset[str]] = frozenset({"teacher", "teacher_ensemble"})
     departures: ClassVar[tuple[Departure, ...]] = (

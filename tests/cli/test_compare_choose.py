@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.cli import choose, compare
+from bench.cli import choose, compare, main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS, reported, selection
 
@@ -56,7 +56,8 @@ def boards(tmp_path: Path) -> Path:
         cells("dgd", claim_unit="example", accuracy_mean=0.98),
         proved("pate", 2.0, 0.93, attack="gmi", attack_variant="working", access="weights",
                attack_accuracy=0.4, teacher_attack_accuracy=0.9,
-               power="pass", options='{"attack": {"steps": 9}, "budget": {"epsilon": 2.0}}'),
+               accuracy_std=0.01, flags="public-data", power="pass",
+               options='{"attack": {"steps": 9}, "budget": {"epsilon": 2.0}}'),
         proved("pate", 2.0, 0.93, attack="lira", attack_variant="printed", access="scores",
                auc=0.52, teacher_auc=0.61, power="inconclusive",
                options='{"budget": {"epsilon": 2.0}}', seeds="0"),
@@ -164,6 +165,116 @@ def test_choose_refuses_in_one_line(boards: Path, arguments: list[str], words: s
     with pytest.raises(BenchError) as caught:
         execute(choose, "--boards", boards, *arguments)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "not a CSV file"),
+        ("method,kind\ndpsd,methods\n", "no column tier"),
+        (",".join(COLUMNS) + "\n" + ",".join("lots" if c == "epsilon_accounted" else "" for c in COLUMNS) + "\n",
+         "line 2: epsilon_accounted is 'lots', not a number"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_board_is_one_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
+) -> None:
+    (tmp_path / "mnist.csv").write_text(content)
+    assert main(["choose", "--max-epsilon", "8", "--boards", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and "mnist.csv" in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [[], ["--max-epsilon", "ten"], ["--max-epsilon", "-1"], ["--max-epsilon", "8", "--unit", "person"],
+     ["--max-epsilon", "8", "--min-accuracy", "nan"], ["--max-epsilon", "8", "--dataset", "svhn"]],
+)  # fmt: skip
+def test_bad_limits_as_typed_are_one_line_and_status_2(
+    boards: Path, capsys: pytest.CaptureFixture[str], typed: list[str]
+) -> None:
+    assert main(["choose", "--boards", str(boards), *typed]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("bench: error: ") and said.err.count("\n") == 1 and not said.out
+
+
+def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
+    boards: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["--max-epsilon", "5", "--min-accuracy", "0.9", "--unit", "example", "--boards", str(boards)]
+    assert main(["choose", *typed]) == 0
+    said = capsys.readouterr().out
+    answer = said[said.index("take pate") :].splitlines()
+    told: dict[str, list[str]] = {}
+    for line in filter(None, answer[1:]):
+        told.setdefault(line[:16].strip() or list(told)[-1], []).append(line[16:])
+    assert answer[0].endswith("the only row whose accounted epsilon per example is at most 5")
+    assert told == {
+        "accuracy": ["0.9300 (sd 0.010, 2 seeds)"],
+        "protects": ["one record of the teacher's private training set: epsilon 2, delta 1e-05, add-or-remove"],
+        "cost": ["12 s on cpu"],
+        "attacks": ["gmi (working) 40.0% (teacher 90.0%)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
+        "audited": ["no"],
+        "risks": ["public-data: The method had unlabelled public images of the private data's own distribution. No "
+                  "epsilon charges for them, and a row without them had a harder task."],
+        "not measured": [
+            "no attack with proved power that guesses members", "no audit",
+            "nothing at the papers' size (this is tier quick)", "nothing on a GPU",
+        ],
+    }  # fmt: skip
+
+
+def test_cells_that_are_empty_in_any_way_are_no_attack_and_no_number() -> None:
+    rows = [proved("pate", 2.0, 0.93, dataset="mnist")]
+    for empty in (None, float("nan")):
+        blank = [{key: empty if value == "" else value for key, value in row.items()} for row in rows]
+        (found,), (text,) = selection.candidates(blank), selection.candidates(rows)
+        assert found == text and not found.attacked and not found.flags
+        assert selection.lacking(found) == selection.lacking(text)
+
+
+def lacks(method: str = "pate", **more: Any) -> list[str]:
+    (found,) = selection.candidates([proved(method, 2.0, 0.93, dataset="mnist", **more)])
+    return selection.lacking(found)
+
+
+def test_what_is_lacking_is_what_nobody_measured() -> None:
+    usual = ["no attack that reconstructs records", "no attack that guesses members", "no audit"]
+    small = ["nothing at the papers' size (this is tier quick)", "nothing on a GPU"]
+    assert lacks() == usual + small
+    assert lacks(seeds="3") == [*usual, "no second seed", *small]
+    assert lacks(tier="paper", device="cuda (H200)") == usual
+    assert lacks(tier="paper", device="cpu (1 threads) | cuda (H200)") == usual, "one of its runs was on a GPU"
+    assert lacks(attack="lira", auc=0.5, power="inconclusive")[:2] == [
+        "no attack that reconstructs records", "no attack with proved power that guesses members",
+    ]  # fmt: skip
+    assert lacks(attack="gmi", attack_accuracy=0.0, power="pass")[0] == "no attack that guesses members"
+    assert lacks(epsilon_audited=0.0, audited_teacher=2.3)[2:] == small
+    assert lacks(epsilon_audited=0.0, audited_teacher=0.0)[2] == "no audit that finds anything where nothing defends"
+
+
+def test_a_test_set_that_was_looked_at_is_said_of_the_variant_that_it_concerns() -> None:
+    seen = "no test set that nobody had looked at: with sight of this one "
+    assert lacks("dpsd", variant="working")[-1] == seen + "settings of the questions and of the committee were chosen"
+    assert lacks("private-features", variant="own")[-1] == seen + "all settings but the rate were chosen"
+    for method, variant in (("dpsd", "printed"), ("class-moments", "own"), ("not-installed", "own")):
+        assert not lacks(method, variant=variant)[-1].startswith(seen)
+
+
+@pytest.mark.parametrize("claim", [0.1, 1.0, 8.0])
+def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
+    rows = [
+        cells("unproved", dataset="mnist", epsilon_claimed=claim, claim_unit="example", accuracy_mean=0.99),
+        cells("other-unit", dataset="mnist", epsilon_claimed=claim, unit="query", epsilon_accounted=0.5),
+        proved("account-mended", 1.0, 0.99, dataset="mnist", epsilon_claimed=claim, flags="account-mended"),
+        proved("proved", 8.0, 0.5, dataset="mnist"),
+    ]
+    found = selection.choose(rows, selection.Constraints("example", 8.0, 0.0))
+    assert [[each.row["method"] for each in place] for place in found.taken.values()] == [["proved"]]
+    assert (
+        "the account of its version was not true"
+        in dict((c.row["method"], r) for c, r in found.excluded)["account-mended"]
+    )
 
 
 @pytest.fixture

@@ -216,7 +216,8 @@ def test_what_was_not_measured_is_said() -> None:
         "no attack that guesses members",
         "no audit",
         "no second seed",
-        "nothing at the papers' size",
+        "nothing at the papers' size (this is tier quick)",
+        "nothing on a GPU",
     ]
     attacked = [
         record("a", seed, accounted=3.0, attack="gmi", status=status) for seed, status in ((0, "ok"), (1, "ok"))

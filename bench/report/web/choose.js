@@ -1,6 +1,7 @@
 "use strict";
 /* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
 const EXACT = 1e-9;
+const UNTRUE = { "refuted": "refuted by an audit", "account-mended": "the account of its version was not true" };
 const LEAST = 0.05;
 const MOST = 100;
 const LIMITS = { unit: "example", epsilon: 8, accuracy: 0.9, dataset: "" };
@@ -12,7 +13,7 @@ function objection(line, limits) {
   if (line.tier === "smoke") return "tier smoke, whose numbers mean nothing";
   if (line.accuracy === null || line.epsilon === null) return "no run of it was finished";
   if (line.unit !== limits.unit) return `${claimed}, accounted per ${line.unit}, not per ${limits.unit}`;
-  if (line.flags.includes("refuted")) return `${claimed}, refuted by an audit`;
+  for (const [flag, told] of Object.entries(UNTRUE)) if (line.flags.includes(flag)) return `${claimed}, ${told}`;
   if (size(line.epsilon) > limits.epsilon * (1 + EXACT)) return `${claimed}, accounted ${infinite(size(line.epsilon))}`;
   if (line.accuracy < limits.accuracy) return `accounted ${number(line.epsilon)}, accuracy ${percent(line.accuracy)} below ${percent(limits.accuracy)}`;
   return "";
