@@ -28,7 +28,7 @@ from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACE = re.compile(r"(<!-- table (\w+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 ATTACKS = ("gmi", "mi-face", "ami")
 TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", {"method": {"mode": "label"}}), "teacher": ("no-defence", {})}
 """Targets of the matrix of attacks: method and options."""
@@ -57,11 +57,12 @@ NONE = given(epsilon="inf", solve="none")
 @dataclass(frozen=True)
 class Line:
     """A row of the tables of results: its label, a method, and its options; one that did not run on a data set is left
-    out there."""
+    out there. Of several variants the default one is meant, unless `variant` names another."""
 
     label: str
     method: str
     options: Changed = field(default_factory=dict)
+    variant: str | None = None
 
 
 LINES = (
@@ -96,6 +97,61 @@ LINES = (
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
 )
 Row = dict[str, str]
+
+
+FINDINGS = {
+    "answers": (
+        Line("`dpsd`, data mode", "dpsd"),
+        Line("`dpsd`, label mode", "dpsd", given(mode="label")),
+        Line("`dpdfd`", "dpdfd"),
+        Line("`dp-dfd`", "dp-dfd"),
+        Line("`fed-dpsd`, data mode", "fed-dpsd"),
+    ),
+    "free": (
+        Line("25,600 answers", "dpsd", given(mode="label")),
+        Line("51,200, as many as the paper", "dpsd", given(mode="label", questions=51_200)),
+        Line("409,600 answers, at a claimed 1", "dpsd", given(mode="label", questions=409_600, copies=32, epsilon=1.0)),
+    ),
+    "bound": (
+        Line("beta = 0.005", "dpsd"),
+        Line("beta = 0.001", "dpsd", given(beta=1e-3)),
+    ),
+    "nothing": (
+        Line("DGD, generator from the baseline classifier", "dgd", {}, "printed"),
+        Line("DP-DFD, soft answers", "dp-dfd", given(answers="soft"), "printed"),
+        Line("DPSD-T, generator from the teacher", "dpsd", given(discriminator="teacher"), "printed"),
+        Line("DPDFD, Table 4, private images in the update", "dpdfd", given(data="private"), "printed"),
+    ),
+    "printed": (
+        Line("DPSD, data mode", "dpsd", {}, "printed"),
+        Line("DPSD, label mode", "dpsd", given(mode="label"), "printed"),
+        Line("DPDFD", "dpdfd", {}, "printed"),
+        Line("DP-DFD", "dp-dfd", {}, "printed"),
+        Line("DGD", "dgd", {}, "printed"),
+    ),
+    "true": (
+        Line("`private-features`", "private-features", given(epsilon=1.0)),
+        Line(
+            "`dp-teacher`, a student that it teaches", "dp-teacher",
+            given(teacher="private-features", conversion="transcribe", epsilon=1.0),
+        ),
+        Line("`class-moments`, 50 teachers", "class-moments", given(teachers=50, epsilon=1.0, **SOUND)),
+        Line("`dpsd`", "dpsd", given(epsilon=1.0)),
+        Line("`dpdfd`", "dpdfd", given(epsilon=1.0)),
+        Line(
+            "`dp-dfd`, 409,600 answers", "dp-dfd", given(amount=409_600, copies=32, epsilon=1.0),
+        ),
+    ),
+}  # fmt: skip
+"""Of docs/findings.md, all on MNIST."""
+SHOWN = (
+    Line("no defence: the teacher", "no-defence"),
+    Line("`dpsd`, claimed 10 per answer", "dpsd"),
+    Line("`dp-sgd`", "dp-sgd"),
+    Line("`dp-teacher`, taught by that network", "dp-teacher"),
+    Line("`class-moments`, which asks no teacher", "class-moments", given(epsilon=2.0, **SOUND)),
+)
+"""Networks that `gmi` inverts, of docs/findings.md."""
 
 
 @dataclass(frozen=True)
@@ -401,6 +457,58 @@ def excluded() -> str:
     return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
 
 
+def found(finding: str) -> str:
+    """What docs/findings.md sets side by side: print, and what was measured, claimed and proved here."""
+    rows = []
+    for line in FINDINGS[finding]:
+        row = release("mnist", line.method, line.options, line.variant)
+        if row is None:
+            raise KeyError(f"{finding}: {line.label} is on no board")
+        rows.append([line.label, printed(row), with_seeds(row), claimed(row), accounted(row)])
+    return table(["on MNIST", "the paper prints", "here", "claimed", "proved, per private record"], rows)
+
+
+def shown() -> str:
+    """How well `gmi` inverts networks of digits that know of their records what a proved epsilon allows."""
+    rows = []
+    for line in SHOWN:
+        row = release("digits", line.method, line.options)
+        if row is None or row["attack"] != "gmi":
+            raise KeyError(f"{line.label} was not attacked by gmi")
+        public = f"{100 * float(row['retrieval_accuracy']):.0f} %" if row["retrieval_accuracy"] else "not measured"
+        success = f"{100 * float(row['attack_accuracy']):.0f} %"
+        rows.append([line.label, with_seeds(row), accounted(row), success, public])
+    heads = ["inverted, on digits", "accuracy", "proved, per private record"]
+    return table([*heads, "`gmi` shows the class", "the attacker's own images do"], rows)
+
+
+def votes() -> str:
+    """A student of moments and votes beside its control, which asks no teacher and has the same budget."""
+    rows = []
+    for name, teachers, epsilon in (("digits", 40, 8.0), ("digits", 40, 2.0), ("mnist", 50, 8.0), ("mnist", 50, 1.0)):
+        row = release(name, "class-moments", given(teachers=teachers, epsilon=epsilon, **SOUND))
+        if row is None:
+            raise KeyError(f"class-moments with {teachers} teachers is not on {name}")
+        alone = mean(records()[each].metrics["control_accuracy"] for each in row["runs"].split())
+        rows.append([name, str(teachers), f"{epsilon:g}", with_seeds(row), f"{100 * alone:.1f} %"])
+    return table(["data set", "teachers", "epsilon, proved", "with their votes", "control, no teacher asked"], rows)
+
+
+def issues() -> str:
+    """How many of the papers' printed numbers a contradiction touches, by paper."""
+    rows = read_rows(reported.FILE)
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    slugs = sorted({slug for row in rows for slug in row["issue"].split()})
+    counts = [
+        [slug, *(sum(slug in r["issue"].split() for r in rows if r["paper"] == p) for p in papers)] for slug in slugs
+    ]
+    touched = [sum(bool(row["issue"]) for row in rows if row["paper"] == paper) for paper in papers]
+    every = [sum(row["paper"] == paper for row in rows) for paper in papers]
+    lines = [[f"`{slug}`", *(str(count or "") for count in of)] for slug, *of in counts]
+    ends = [["touched by any", *map(str, touched)], ["all that are in the file", *map(str, every)]]
+    return table(["issue", *(f"`{paper}`" for paper in papers)], [*lines, *ends])
+
+
 def ablations(method: str) -> str:
     """docs/ablations.csv: the student's mean accuracy at each setting, per data set, and the versions that ran."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -475,16 +583,21 @@ TABLES: dict[str, Callable[[], str]] = {
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
     "excluded": excluded,
     "headlines": partial(headlines, "mnist"),
+    **{f"found_{name}": partial(found, name) for name in FINDINGS},
+    "shown": shown,
+    "votes": votes,
+    "issues": issues,
     "ablations_dpsd": partial(ablations, "dpsd"),
 }
 PAGES = tuple(
-    ROOT / "docs" / f"{name}.md" for name in ("results", "methods", "baselines", "attacks", "audits", "information")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("results", "methods", "baselines", "attacks", "audits", "information", "findings")
 )
 
 
 def rewritten(page: Path) -> str:
     """A page with its tables made again."""
-    return PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page.read_text(encoding="utf-8"))
+    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", page.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str] | None = None) -> int:

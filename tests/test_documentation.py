@@ -5,11 +5,13 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from bench.cli import parser
+from bench.cli import parser, read
+from bench.errors import BenchError
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
@@ -19,6 +21,13 @@ MODULES = [
     if path.name not in ("__init__.py", "__main__.py")
 ]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+INLINE, LINE = (
+    re.compile(r"(?<!`)`bench ([a-z][^`]*)`(?!`)"),
+    re.compile(r"^(?:\$ )?bench ([a-z][^\n#]*)", re.MULTILINE),
+)
+PLACEHOLDERS = {"METHOD", "NAME", "N"}
+"""Words that a reader replaces by a name or a number; paths in capitals are as good as any."""
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -32,7 +41,13 @@ def test_snippets_of(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def headings(page: Path) -> set[str]:
+    """The headings of a page as links name them: small letters and hyphens, nothing else but words."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_commands_and_links_exist(page: Path) -> None:
     text, (_, commands) = page.read_text(encoding="utf-8"), parser()
     for line in re.findall(r"(?:^|`|\$ |    )bench ([a-z]+[^\n`#]*)", text, flags=re.MULTILINE):
@@ -41,5 +56,28 @@ def test_commands_and_links_exist(page: Path) -> None:
         known = set(commands[name]._option_string_actions)
         for option in (word for word in rest if word.startswith("--") and "." not in word and name != "audit"):
             assert option in known, f"{page.name} names `bench {name} {option}`"
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} links to {link}"
+    for link, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+        target = page.parent / link if link else page
+        assert link.startswith("http") or target.exists(), f"{page.name} links to {link}"
+        assert not heading or heading in headings(target), f"{page.name} links to {link}#{heading}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_commands_are_understood_as_they_are_printed(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for command in [*LINE.findall(text), *INLINE.findall(text)]:
+        words = shlex.split(command)
+        if PLACEHOLDERS & {*words} or "--help" in words:
+            continue
+        try:
+            read(words)
+        except BenchError as error:
+            # Running text names a command without its arguments; with any it is to be typed.
+            assert "arguments are required" in str(error) and command not in LINE.findall(text), (
+                f"bench {command}: {error}"
+            )
+
+
+def test_the_readme_links_every_page_and_the_pages_of_the_index_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if f"(docs/{page.name})" not in text] == []

@@ -44,6 +44,20 @@ def test_a_changed_number_is_noticed_and_mended(
     assert tables.main(["--check"]) == 0
 
 
+def test_a_finding_that_is_on_no_board_is_refused(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "board", lambda name: [])
+    for make in (*(lambda name=name: tables.found(name) for name in tables.FINDINGS), tables.shown, tables.votes):
+        with pytest.raises(KeyError):
+            make()
+
+
+def test_an_empty_place_is_filled_and_nothing_after_it_is_lost(tables: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table issues -->\n\n<!-- end -->\n\nkept\n\n<!-- table issues -->\n\nold\n\n<!-- end -->\n")
+    filled = f"<!-- table issues -->\n\n{tables.issues()}\n\n<!-- end -->\n"
+    assert tables.rewritten(page) == f"{filled}\nkept\n\n{filled}"
+
+
 def test_the_table_of_results_has_every_method_of_a_board(tables: ModuleType) -> None:
     for name in ("digits", "mnist"):
         lines = [line.split("|")[1].strip() for line in tables.results(name).splitlines()[2:]]
