@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import math
 import re
@@ -19,11 +20,17 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
+
+from rich.console import Console
 
 from bench import leaderboard, registry
+from bench.cli import result
 from bench.leaderboard import printed_information, reported
 from bench.metrics.table import metrics
+from bench.pipeline.run import Outcome
+from bench.pipeline.settings import Settings
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
@@ -34,6 +41,14 @@ TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", {"method": {"mode": "label"}}
 """Targets of the matrix of attacks: method and options."""
 REMEMBERING = {"epochs": 12}
 """Options of the teachers of recipes/membership.toml."""
+EXPECTED = (
+    ("mnist", "MNIST", 50_000),
+    ("fmnist", "Fashion-MNIST", 50_000),
+    ("cifar10-jpeg", "CIFAR-10, as JPEG", 41_667),
+)
+"""Data sets of docs/true-epsilon.md: board, name, private records."""
+DEMO = (" gmi on", " attack accuracy", " retrieval  ", " above floor")
+"""How the lines of the attack begin that the README shows."""
 
 
 def given(**options: Any) -> Changed:
@@ -394,6 +409,30 @@ def inversion(name: str) -> str:
     return table([*heads, "IS teacher / data / label", "KNN gap teacher / data", "power"], rows)
 
 
+def floors(name: str) -> str:
+    """Attacks beside retrieval of the attacker's own images, on each target of their run on the default `dpsd`."""
+    rows = []
+    for attack in ("gmi", "mi-face"):
+        known = matrix(name)[attack]["data"].metrics
+        for target, of in (("teacher", "teacher_"), ("student: `dpsd`", ""), ("random net", "random_")):
+            gain, low, high = (100 * known[f"{of}above_floor{end}"] for end in ("", ".lo", ".hi"))
+            shares = [percent(known[f"{of}{key}_accuracy"]) for key in ("attack", "retrieval")]
+            latents = known.get(f"{of}retrieval_latents_accuracy")
+            floor = "" if latents is None else percent(latents)
+            rows.append([f"`{attack}`", target, *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", floor])
+    return table(["attack", "target", "attack accuracy", "retrieval", "above floor", "latents retrieved"], rows)
+
+
+def classifiers() -> str:
+    """What `private-features` reaches at three proved epsilons."""
+    rows = []
+    for name, label, records in EXPECTED:
+        of = [row for row in board(name) if row["method"] == "private-features"]
+        best = {reported.options(row["options"])["budget"]["epsilon"]: with_seeds(row) for row in of}
+        rows.append([label, f"{records:,}", *(best[epsilon] for epsilon in (1.0, 3.0, 8.0))])
+    return table(["data", "records", "epsilon 1", "epsilon 3", "epsilon 8"], rows)
+
+
 def membership(name: str) -> str:
     """The matrix of the attacks that guess who was in the training data and ran on every target."""
     rows = []
@@ -509,6 +548,22 @@ def issues() -> str:
     return table(["issue", *(f"`{paper}`" for paper in papers)], [*lines, *ends])
 
 
+def demo() -> str:
+    """What `make demo` ends with, of the published record of its command; most numbers of the attack are left out."""
+    row = release("digits", "dpsd", {})
+    if row is None or row["attack"] != "gmi":
+        raise KeyError("the run of `make demo` is on no board")
+    record, settings = records()[row["runs"].split()[0]], Settings("dpsd", "gmi")
+    console = Console(file=io.StringIO(), width=120, highlight=False)
+    with patch.object(result, "out", console):
+        result.show(Outcome(record, settings.out / "records" / record.hash, cached=False), settings)
+    lines = [line.rstrip() for line in cast(io.StringIO, console.file).getvalue().strip().splitlines()]
+    starts = (" gmi on", " no target asked", "power gate", "record ")
+    attack, others, gate, paths = (next(at for at, line in enumerate(lines) if line.startswith(s)) for s in starts)
+    some = [line for line in lines[attack:others] if line.startswith(DEMO)]
+    return "\n".join(["```", *lines[:attack], *some, " ...", *lines[gate:paths], "```"])
+
+
 def ablations(method: str) -> str:
     """docs/ablations.csv: the student's mean accuracy at each setting, per data set, and the versions that ran."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -587,12 +642,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "shown": shown,
     "votes": votes,
     "issues": issues,
+    "demo": demo,
+    "floors_digits": partial(floors, "digits"),
+    "classifiers": classifiers,
     "ablations_dpsd": partial(ablations, "dpsd"),
 }
-PAGES = tuple(
-    ROOT / "docs" / f"{name}.md"
-    for name in ("results", "methods", "baselines", "attacks", "audits", "information", "findings")
-)
+DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 
 
 def rewritten(page: Path) -> str:
