@@ -51,9 +51,20 @@ class Wgan(UnprotectedGenerator):
     reference: ClassVar[str] = "Arjovsky et al., WGAN, ICML 2017, Algorithm 1; Ge et al., DGD, Fig. 4"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"gan_steps": 2, "gan_batch": 8, "latent": 8, "width": 4},
-        "quick": QUICK | {"gan_steps": 1000, "width": 16},
+        "quick": QUICK | {"gan_steps": 500, "width": 16},
     }
-    departures: ClassVar[tuple[Departure, ...]] = DEPARTURES
+    departures: ClassVar[tuple[Departure, ...]] = (
+        *DEPARTURES,
+        Departure(
+            what="a learning rate of 5e-4 instead of 5e-5",
+            why="tier quick has 500 generator steps instead of 20,000; chosen by accuracy on the attacker's part of "
+            "digits, which is neither private nor the test set",
+            sets={"rate": 5e-4},
+            worth="digits, 300 steps, 2,000 images, labelled by a support vector machine of the private ones, of which "
+            "another learns, the attacker's part, seed 0: 17 % with 5e-5, nearly all of them eights, 97 % with 5e-4 "
+            "and, clipped to 0.05, 97 %; students, tier quick, seed 0: 61.3 % with 5e-5, 1000 steps, and 90.0 %",
+        ),
+    )
 
     gan_steps: Size[int] = 20_000
     """Steps of the generator."""
