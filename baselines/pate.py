@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 from bench.config import Departure, Size
 from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.distillation.pate import MOVED_ABOUT, NoisyVotes, vote_plan
+from bench.distillation.pate import NoisyVotes, vote_plan
 from bench.distillation.vote_bounds import (
     FEW_WHOLE_ORDERS,
     Values,
@@ -46,6 +46,7 @@ from bench.distillation.vote_bounds import (
     laplace_claim,
     laplace_renyi_of_votes,
 )
+from bench.distillation.voted_student import MOVED_ABOUT
 from bench.privacy import Unit
 from bench.validate import at_least
 

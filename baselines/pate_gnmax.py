@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 
 from bench.config import Departure, Size
 from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.distillation.pate import MOVED_ABOUT, NoisyVotes, vote_plan
+from bench.distillation.pate import NoisyVotes, vote_plan
 from bench.distillation.vote_bounds import (
     ORDERS,
     Values,
@@ -47,6 +47,7 @@ from bench.distillation.vote_bounds import (
     log_rarer_side,
     log_wrong_gaussian,
 )
+from bench.distillation.voted_student import MOVED_ABOUT
 from bench.privacy import Unit
 from bench.validate import at_least, positive
 

@@ -110,6 +110,7 @@ LINES = (
     ),
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
+    *(Line(name, name, NONE) for name in ("raw-images", "acgan", "wgan", "infogan")),
 )
 Row = dict[str, str]
 

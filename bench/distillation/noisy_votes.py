@@ -19,6 +19,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.claims import dgd_composition
 from bench.privacy.counts import Law, noisy_counts
 from bench.privacy.information import gaussian_capacity, laplace_capacity
 from bench.privacy.noise import Source
@@ -197,6 +198,20 @@ def calibrate(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budge
         raise BenchError(
             f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
         ) from None
+
+
+def votes_epsilon(plan: VotePlan, delta: float) -> float:
+    """Epsilon of all answers of a plan without a threshold for one private record, as DGD has it.
+
+    Laplace votes: its section III-E, n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta), 2 / epsilon_0 being the noise's
+    scale. Gaussian votes (DGD+), for which its paper has no formula: this project's accountant.
+    """
+    noise = plan.aggregation
+    if noise.scale == 0:
+        return math.inf
+    if noise.law == "laplace":
+        return dgd_composition(plan.queries, 2 / noise.scale, delta)
+    return account(plan.ledger(), Unit.EXAMPLE, delta).epsilon
 
 
 def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:

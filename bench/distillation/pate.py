@@ -8,93 +8,46 @@ Where the student's images come from is the field `images`:
   the votes alone.
 - "strokes", "generated": an untrained generator's random pen strokes or smooth blots; no data at all.
 
-The student is trained by cross-entropy on the answered images, and on the other ones by its own confident answers:
-where its largest probability reaches `sure`, that class is the target for the same image, moved about.
+Asking, targets and the student are `bench/distillation/voted_student.py`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
-from torch import Tensor, nn
+from torch import Tensor
 
-from bench import data, nets
-from bench.api import Context, Release, Shards, Teacher
-from bench.config import Departure, Size
-from bench.data import to_float
-from bench.data.affine import random_affine
+from bench.api import Context, Teacher
 from bench.distillation.generator_training import make_generator
-from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, calibrate, posterior, vote_game
+from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
 from bench.distillation.vote_bounds import Values
-from bench.errors import BenchError, RunFailed
-from bench.nets.initialise import xavier
+from bench.distillation.voted_student import CHUNK, StudentImages, VotedStudent, some_of
+from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
-from bench.validate import at_least, between, positive
 
-PAPER_TEACHERS = 250
-CHUNK, SHOWN = 256, 60
 DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
 """Name of the data-dependent epsilon among the solved parameters; a function of the votes, itself private."""
-MOVED_ABOUT = Departure(
-    what="answered images are turned, scaled, sheared and moved a little whenever they are drawn",
-    why="a student of some hundred answers, trained for hundreds of passes over them, fits the images and their noise",
-    sets={"augment": True},
-)
 
 
 @dataclass(frozen=True)
-class NoisyVotes(ABC):
+class NoisyVotes(VotedStudent):
     """Options of both papers' students and teachers."""
 
-    teachers: Size[int] = 250
-    """K, teachers on disjoint parts of the private data; 0 = 48 on digits, 250 on larger data sets."""
-    teacher_net: Size[str] = "dgd-cnn"
-    """Network of the K teachers, a name as for --teacher, or `same` for the run's own --teacher."""
-    teacher_steps: Size[int] = 3000
-    """Training steps of the teachers; networks of fixed features are solved instead."""
-    teacher_batch: Size[int] = 128
-    """Images of a teacher's part per step."""
-    teacher_lr: float = 1e-3
-    """First learning rate of the teachers (Adam), falling linearly to 0."""
-    teacher_shift: int = 0
-    """Teachers see their images moved by up to so many pixels."""
     images: Literal["public", "private", "strokes", "generated"] = "public"
     """Student's images: public ones (the papers); private ones, unprotected; pen strokes; or smooth blots."""
-    unlabelled: Size[int] = 8900
-    """Images that no one is asked about, for the student's semi-supervised loss; fewer where there are fewer."""
-    unlabelled_weight: float = 1.0
-    """Weight of the loss on the images without answers."""
-    sure: float = 0.9
-    """Probability from which the student's own answer is the target of an image without an answer."""
-    target_estimator: Literal["argmax", "posterior"] = "argmax"
-    """Target from noisy counts: their arg-max (the papers), or the posterior mean of the class given all counts."""
-    steps: Size[int] = 3000
-    """Steps of the student's training."""
-    batch: Size[int] = 128
-    """Images per student step, with and without answers each."""
-    lr: float = 1e-3
-    """First learning rate of the student (Adam), falling linearly to 0."""
-    augment: bool = False
-    """Answered images are turned, scaled, sheared and moved a little at random."""
     diagnostic: bool = False
     """Put the papers' data-dependent epsilon into the record. It is private information: never publish it."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "teacher_steps", "teacher_batch", "steps")
-        at_least(self, 2, "batch")
-        at_least(self, 0, "teachers", "teacher_shift", "unlabelled", "unlabelled_weight")
-        positive(self, "teacher_lr", "lr")
-        between(self, 0, 1, "sure")
+        super().__post_init__()
         if self.diagnostic and self.target_estimator == "posterior":
             raise ValueError(
                 "diagnostic is a bound for arg-maxes; expected target_estimator argmax, or diagnostic false"
@@ -105,10 +58,6 @@ class NoisyVotes(ABC):
         """The ensemble, and the public or private images where they are asked about."""
         used = {"public": {"public_data"}, "private": {"private_data"}}.get(self.images, set())
         return frozenset({"teacher_ensemble"} | used)
-
-    @abstractmethod
-    def asked(self, teachers: int) -> VotePlan:
-        """What is asked of so many teachers, with the fields' own noise."""
 
     @abstractmethod
     def formula(self, plan: VotePlan, delta: float) -> float:
@@ -123,27 +72,9 @@ class NoisyVotes(ABC):
     def theorem(self) -> str:
         """How a claim names the paper's theorem."""
 
-    def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The K teachers."""
-        return Shards(
-            count=self._k(dataset),
-            archs=(teacher_arch if self.teacher_net == "same" else self.teacher_net,),
-            steps=self.teacher_steps,
-            batch=self.teacher_batch,
-            lr=self.teacher_lr,
-            shift=self.teacher_shift,
-        )
-
     def least_public(self) -> int:
         """The fewest public images that these settings can do with."""
         return self.asked(1).candidates if self.images == "public" else 0
-
-    def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no noise and no number of queries meets, before anything is trained."""
-        self.plan(budget, dataset)
-
-    def _k(self, dataset: str) -> int:
-        return self.teachers or data.facts(dataset).teachers or PAPER_TEACHERS
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
         """The queries and, from the budget, the noise on the votes (or the number of queries)."""
@@ -183,87 +114,22 @@ class NoisyVotes(ABC):
         claimed = self.formula(once, budget.delta) if self._noisy(plan) else math.inf
         return vote_game(plan, claimed, budget.delta)
 
-    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Ask about the first of the images, then train the student. Only here are the teachers seen."""
-        plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
-        images = self._images(teacher, plan, ctx.generator("pate"), ctx)
-        votes = torch.cat([teacher.members().votes(part) for part in images[: plan.candidates].split(CHUNK)])
-        answered, counts = ask(plan, votes, ctx.privacy_noise("votes"))
-        if len(answered) == 0:
-            raise RunFailed("no query passed the threshold: lower --method.threshold, or ask more --method.query_count")
-        rest = images[plan.candidates :]
-        made = self._learn(student, teacher, images[answered], self._targets(counts, plan), rest, ctx)
-        return Release(
-            student=made,
-            arch=student,
-            ledger=self.ledger(plan),
-            claim=self.claim(plan, budget.delta),
-            synthetic=images[:SHOWN] if self.images in ("strokes", "generated") else None,
-            solved=self._solved(plan, votes, answered, budget.delta),
-        )
-
     def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:
-        at = plan.aggregation
-        found = {"queries": plan.candidates, "answers": plan.queries, "answered": len(answered), "scale": at.scale}
-        if at.threshold > 0:
-            found["threshold_scale"] = at.threshold_scale
+        found = super()._solved(plan, votes, answered, delta)
         if self.diagnostic and self._noisy(plan):
             every = votes.double().cpu().numpy()
             found[DIAGNOSTIC] = self.formula_of_votes(plan, every, every[answered.cpu().numpy()], delta)
         return found
 
-    def _targets(self, counts: Tensor, plan: VotePlan) -> Tensor:
-        """(m, classes) targets from (m, classes) noisy counts."""
-        if self.target_estimator == "posterior":
-            return posterior(counts, plan.aggregation, plan.teachers)
-        return F.one_hot(counts.argmax(1), counts.shape[1]).float()
-
-    def _images(self, teacher: Teacher, plan: VotePlan, rng: torch.Generator, ctx: Context) -> Tensor:
-        """(n, c, h, w) in [0, 1]: first the images to be asked about, then those without answers."""
-        count = plan.candidates + self.unlabelled
+    def _images(self, teacher: Teacher, plan: VotePlan, ctx: Context) -> StudentImages:
+        count, rng = plan.candidates + self.unlabelled, ctx.generator("pate")
         if self.images == "public":
-            return _some(teacher.public_images(), "public", plan.candidates, count, rng)
+            return StudentImages(some_of(teacher.public_images(), "public", plan.candidates, count, rng), shown=False)
         if self.images == "private":
             if teacher.private is None:
                 raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
-            return _some(teacher.private[0], "private", plan.candidates, count, rng)
-        return _untrained(self.images, teacher, count, rng, ctx)
-
-    def _learn(
-        self, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Context
-    ) -> nn.Module:
-        """The student, from (m, c, h, w) images with (m, classes) targets and (u, c, h, w) images without."""
-        made, rng = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes))), ctx.generator("student")
-        call = ctx.compiled(made)
-        optimizer = torch.optim.Adam(made.parameters(), lr=self.lr)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / self.steps)
-        with ctx.track("PATE: student", self.steps) as advance:
-            for _ in range(self.steps):
-                rows = _draw(len(asked), self.batch, rng)
-                x = random_affine(asked[rows], rng) if self.augment else asked[rows]
-                made.train()
-                with ctx.precision():
-                    loss = F.cross_entropy(call(x).float(), targets[rows])
-                    if len(rest) and self.unlabelled_weight:
-                        others = rest[_draw(len(rest), self.batch, rng)]
-                        loss = loss + self.unlabelled_weight * self._own_answers(made, call, others, rng)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-                advance(1)
-        return made.eval()
-
-    def _own_answers(
-        self, made: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
-    ) -> Tensor:
-        """Cross-entropy of moved images to the student's own answers, where it is sure of them; batch mean."""
-        made.eval()
-        with torch.no_grad():
-            largest, answer = call(images).float().softmax(1).max(1)
-        made.train()
-        each = F.cross_entropy(call(random_affine(images, rng)).float(), answer, reduction="none")
-        return (each * (largest >= self.sure)).mean()
+            return StudentImages(some_of(teacher.private[0], "private", plan.candidates, count, rng), shown=False)
+        return StudentImages(_untrained(self.images, teacher, count, rng, ctx), shown=True)
 
 
 @lru_cache(maxsize=64)
@@ -283,14 +149,6 @@ def _provable(budget: Budget) -> bool:
     return finite and budget.account == "accounted" and budget.unit == Unit.EXAMPLE
 
 
-def _some(images: Tensor, whose: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
-    """At most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
-    if len(images) < candidates:
-        raise BenchError(f"{candidates} images to query of {len(images)} {whose} ones; lower --method.query_count")
-    order = torch.randperm(len(images), generator=rng, device=rng.device)[:count]
-    return to_float(images.to(rng.device)[order])
-
-
 def _untrained(kind: str, teacher: Teacher, count: int, rng: torch.Generator, ctx: Context) -> Tensor:
     """`count` images of a generator that was never trained."""
     _, height, width = teacher.shape
@@ -301,8 +159,3 @@ def _untrained(kind: str, teacher: Teacher, count: int, rng: torch.Generator, ct
     z = torch.randn(max(count, 2), generator.latent, generator=rng, device=ctx.device)  # type: ignore[call-overload]
     with torch.no_grad():
         return torch.cat([generator(part) for part in z.chunk(math.ceil(len(z) / CHUNK))])[:count]
-
-
-def _draw(size: int, count: int, rng: torch.Generator) -> Tensor:
-    """`count` of `size` rows, with replacement."""
-    return torch.randint(size, (count,), generator=rng, device=rng.device)

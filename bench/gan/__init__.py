@@ -1,1 +1,1 @@
-"""The attackers' GANs, the search of their latent spaces, the hook on a target's features, and records by teacher."""
+"""Losses, steps and batches of GANs; the attackers' GANs and searches of their latent spaces; records by teacher."""

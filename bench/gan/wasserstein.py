@@ -7,13 +7,14 @@ generator, x a real image, z ~ N(0, I), x~ a random point between a real and a g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from bench.api import Advance, Tensors
 from bench.gan.gradient_step import descend
+from bench.gan.shuffled_batches import shuffled_batches
 from bench.nets.critics import Critic
 from bench.nets.generators import DeconvGenerator
 
@@ -90,7 +91,7 @@ def train_wgan_gp(
             loss = loss - diversity(z, other, made, generator(other))
         return loss
 
-    for step, chosen in zip(range(1, steps + 1), _batches(len(aux), size, rng), strict=False):
+    for step, chosen in zip(range(1, steps + 1), shuffled_batches(len(aux), size, rng), strict=False):
         real = aux[chosen]
         with torch.no_grad():
             fake = generator(latents())
@@ -102,13 +103,6 @@ def train_wgan_gp(
         advance(1)
     generator.eval()
     critic.eval()
-
-
-def _batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """Indices of shuffled passes over n images, without end; the incomplete last batch of a pass is left out."""
-    while True:
-        order = torch.randperm(n, generator=rng, device=rng.device)
-        yield from order[: n - n % size].split(size)
 
 
 def build_gan(

@@ -1,4 +1,4 @@
-"""The critic of a Wasserstein GAN: images to one unbounded number each."""
+"""The critic of a GAN: images to one unbounded number each, or to several."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ class Critic(nn.Module):
     Args:
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
         width: d.
+        outputs: numbers for each image; more than one for a discriminator that says more than real or not.
 
     Raises:
         BenchError: a size it cannot take.
     """
 
-    def __init__(self, shape: Shape, width: int = 64) -> None:
+    def __init__(self, shape: Shape, width: int = 64, outputs: int = 1) -> None:
         check_square(shape)
         super().__init__()
         inputs, size, _ = shape
         layers: list[nn.Module] = []
-        outputs = width
+        channels = width
         while size > _LAST_MAP:
-            layers.append(nn.Conv2d(inputs, outputs, 5, stride=2, padding=2))
+            layers.append(nn.Conv2d(inputs, channels, 5, stride=2, padding=2))
             if len(layers) > 1:
-                layers.append(nn.InstanceNorm2d(outputs, affine=True))
+                layers.append(nn.InstanceNorm2d(channels, affine=True))
             layers.append(nn.LeakyReLU(0.2))
-            inputs, outputs, size = outputs, 2 * outputs, (size + 1) // 2
-        self.layers = nn.Sequential(*layers, nn.Conv2d(inputs, 1, size), nn.Flatten(0))
+            inputs, channels, size = channels, 2 * channels, (size + 1) // 2
+        self.layers = nn.Sequential(*layers, nn.Conv2d(inputs, outputs, size), nn.Flatten(0 if outputs == 1 else 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) to (n,) scores; higher means more like the real images."""
+        """(n, c, h, w) to (n,) scores; higher means more like the real images. (n, outputs) where there are several."""
         return self.layers(x)

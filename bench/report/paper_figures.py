@@ -181,7 +181,7 @@ FIGURES = (
         (
             Sweep(
                 "students of private images and of generators",
-                ("dgd", "dgd-acgan", "dgd-wgan", "dgd-infogan"),
+                ("dgd", "raw-images", "acgan", "wgan", "infogan"),
                 WHICH,
                 "where the images come from",
                 "names",

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from dp_accounting import NonPrivateDpEvent
 
-from bench.distillation.noisy_votes import VotePlan, calibrate, vote_game
+from bench.distillation.noisy_votes import VotePlan, calibrate, vote_game, votes_epsilon
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.claims import dgd_composition
 
 BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
 PRIVATE_IMAGES = "private images train the student and are put to the teachers"
@@ -29,20 +28,6 @@ def votes_ledger(plan: VotePlan, unprotected: str) -> Ledger:
     if unprotected:
         ledger.spend(NonPrivateDpEvent(), why=unprotected)
     return ledger
-
-
-def votes_epsilon(plan: VotePlan, delta: float) -> float:
-    """The votes' epsilon for one private record, as PATE has it.
-
-    Laplace votes: section III-E, n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta), 2 / epsilon_0 being the noise's scale.
-    Gaussian votes (DGD+), for which the paper has no formula: this project's accountant.
-    """
-    noise = plan.aggregation
-    if noise.scale == 0:
-        return math.inf
-    if noise.law == "laplace":
-        return dgd_composition(plan.queries, 2 / noise.scale, delta)
-    return account(plan.ledger(), Unit.EXAMPLE, delta).epsilon
 
 
 def votes_claim(plan: VotePlan, delta: float, uncharged: str, code_epsilon: float = 0.0) -> Claim:

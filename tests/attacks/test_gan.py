@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.gan import wasserstein
+from bench.gan.shuffled_batches import shuffled_batches
 from bench.gan.wasserstein import (
     build_gan,
     critic_loss,
@@ -110,7 +111,7 @@ def test_generator_learns_what_the_images_look_like() -> None:
 
 
 def test_batches_are_shuffled_passes() -> None:
-    batches = wasserstein._batches(10, 3, torch.Generator().manual_seed(0))
+    batches = shuffled_batches(10, 3, torch.Generator().manual_seed(0))
     first, second = (torch.cat([next(batches) for _ in range(3)]) for _ in range(2))
     assert len(set(first.tolist())) == len(set(second.tolist())) == 9
     assert first.tolist() != second.tolist()

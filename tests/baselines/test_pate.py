@@ -18,7 +18,7 @@ from baselines.pate_gnmax import PateGnmax
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation import pate, vote_bounds
+from bench.distillation import vote_bounds, voted_student
 from bench.distillation.pate import DIAGNOSTIC, NoisyVotes
 from bench.distillation.vote_bounds import (
     FEW_WHOLE_ORDERS,
@@ -190,8 +190,8 @@ def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypa
         counted.append(plan.aggregation.scale)
         return ask(plan, *given)
 
-    ask = pate.ask
-    monkeypatch.setattr(pate, "ask", votes)
+    ask = voted_student.ask
+    monkeypatch.setattr(voted_student, "ask", votes)
     release = convert(cls)
     entry = release.ledger.entries(Unit.EXAMPLE)
     noise = entry[0].event.noise_multiplier * 2 if cls is Pate else entry[0].event.noise_multiplier * math.sqrt(2)
@@ -253,11 +253,11 @@ def test_too_few_public_images_are_refused_and_few_further_ones_are_not() -> Non
 
 def test_images_are_asked_about_once_each() -> None:
     rng = torch.Generator().manual_seed(0)
-    images = pate._some(PUBLIC, "private", 10, 70, rng)
+    images = voted_student.some_of(PUBLIC, "private", 10, 70, rng)
     assert images.shape == (70, *SHAPE) and images.dtype == torch.float32 and images.max() <= 1
     assert len(images.flatten(1).unique(dim=0)) == 70
     with pytest.raises(BenchError, match="81 images to query of 80 private ones"):
-        pate._some(PUBLIC, "private", 81, 90, rng)
+        voted_student.some_of(PUBLIC, "private", 81, 90, rng)
 
 
 @BOTH
@@ -294,7 +294,7 @@ class Fixed(nn.Module):
 
 def test_own_answers_count_only_where_the_student_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of means 0, 1, 1 under logits (4 m, 0): p = 1/2, s, s = sigmoid(4); mean of 0, -log s, -log s."""
-    monkeypatch.setattr(pate, "random_affine", lambda images, rng: images)
+    monkeypatch.setattr(voted_student, "random_affine", lambda images, rng: images)
     images = torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE), torch.ones(SHAPE)])
     net, s = Fixed(4.0), 1 / (1 + math.exp(-4))
     loss = smoke(Pate, sure="0.9")._own_answers(net, net, images, torch.Generator())

@@ -420,6 +420,7 @@ KINDS |= dict.fromkeys(["pate", "pate-gnmax", "pate-gan", "g-pate", "datalens"],
 KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
 KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
 KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl", "dpgen"], "infinite")
+KINDS |= dict.fromkeys(["acgan", "wgan", "infogan", "raw-images"], "infinite")
 """What the records of a method say at finite noise; of all others nothing is known."""
 
 

@@ -149,6 +149,7 @@ SEARCHES: list[tuple[str, Options]] = [
 """A record is left out of the Poisson samples; the ledger has Gaussians above what is no Gaussian."""
 
 PROMISE_NOTHING = {"fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing", "dpgen"}
+PROMISE_NOTHING |= {"acgan", "wgan", "infogan", "raw-images"}
 """They train on private records and have no account."""
 
 

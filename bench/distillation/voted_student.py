@@ -1,0 +1,212 @@
+"""A student of an ensemble's noisy votes: images to ask about, the answers, and a training on images of both kinds.
+
+What the PATE baselines and those of DGD's Fig. 4 share. A family says where the images come from and what is charged;
+here the first of them are put to the vote once, and the student is trained by cross-entropy on the answered images, and
+on the other ones by its own confident answers: where its largest probability reaches `sure`, that class is the target
+for the same image, moved about.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench import data, nets
+from bench.api import Context, Release, Shards, Teacher
+from bench.config import Departure, Size
+from bench.data import to_float
+from bench.data.affine import random_affine
+from bench.distillation.noisy_votes import VotePlan, ask, posterior
+from bench.errors import BenchError, RunFailed
+from bench.nets.initialise import xavier
+from bench.privacy import Budget, Claim, Ledger
+from bench.validate import at_least, between, positive
+
+PAPER_TEACHERS = 250
+CHUNK, SHOWN = 256, 60
+MOVED_ABOUT = Departure(
+    what="answered images are turned, scaled, sheared and moved a little whenever they are drawn",
+    why="a student of some hundred answers, trained for hundreds of passes over them, fits the images and their noise",
+    sets={"augment": True},
+)
+
+
+class StudentImages(NamedTuple):
+    """What a student learns from.
+
+    Attributes:
+        images: (n, c, h, w) in [0, 1]: first those to be asked about, then those without answers.
+        shown: whether some may be released with the student.
+        generator: that drew them and is released too, if there is one.
+    """
+
+    images: Tensor
+    shown: bool
+    generator: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class VotedStudent(ABC):
+    """Options of the teachers and of the student."""
+
+    teachers: Size[int] = 250
+    """K, teachers on disjoint parts of the private data; 0 = 48 on digits, 250 on larger data sets."""
+    teacher_net: Size[str] = "dgd-cnn"
+    """Network of the K teachers, a name as for --teacher, or `same` for the run's own --teacher."""
+    teacher_steps: Size[int] = 3000
+    """Training steps of the teachers; networks of fixed features are solved instead."""
+    teacher_batch: Size[int] = 128
+    """Images of a teacher's part per step."""
+    teacher_lr: float = 1e-3
+    """First learning rate of the teachers (Adam), falling linearly to 0."""
+    teacher_shift: int = 0
+    """Teachers see their images moved by up to so many pixels."""
+    unlabelled: Size[int] = 8900
+    """Images that no one is asked about, for the student's semi-supervised loss; fewer where there are fewer."""
+    unlabelled_weight: float = 1.0
+    """Weight of the loss on the images without answers."""
+    sure: float = 0.9
+    """Probability from which the student's own answer is the target of an image without an answer."""
+    target_estimator: Literal["argmax", "posterior"] = "argmax"
+    """Target from noisy counts: their arg-max (the papers), or the posterior mean of the class given all counts."""
+    steps: Size[int] = 3000
+    """Steps of the student's training."""
+    batch: Size[int] = 128
+    """Images per student step, with and without answers each."""
+    lr: float = 1e-3
+    """First learning rate of the student (Adam), falling linearly to 0."""
+    augment: bool = False
+    """Answered images are turned, scaled, sheared and moved a little at random."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "teacher_steps", "teacher_batch", "steps")
+        at_least(self, 2, "batch")
+        at_least(self, 0, "teachers", "teacher_shift", "unlabelled", "unlabelled_weight")
+        positive(self, "teacher_lr", "lr")
+        between(self, 0, 1, "sure")
+
+    @abstractmethod
+    def asked(self, teachers: int) -> VotePlan:
+        """What is asked of so many teachers, with the fields' own noise."""
+
+    @abstractmethod
+    def plan(self, budget: Budget, dataset: str) -> VotePlan:
+        """The queries and, from the budget, the noise on the votes (or the number of queries)."""
+
+    @abstractmethod
+    def ledger(self, plan: VotePlan) -> Ledger:
+        """Everything that is taken from the private data."""
+
+    @abstractmethod
+    def claim(self, plan: VotePlan, delta: float) -> Claim | None:
+        """What a paper promises at these settings; None = nothing."""
+
+    @abstractmethod
+    def _images(self, teacher: Teacher, plan: VotePlan, ctx: Context) -> StudentImages:
+        """The images to be asked about, at least `plan.candidates`, and those without answers."""
+
+    def shards(self, teacher_arch: str, dataset: str) -> Shards:
+        """The K teachers."""
+        return Shards(
+            count=self._k(dataset),
+            archs=(teacher_arch if self.teacher_net == "same" else self.teacher_net,),
+            steps=self.teacher_steps,
+            batch=self.teacher_batch,
+            lr=self.teacher_lr,
+            shift=self.teacher_shift,
+        )
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse a budget that no noise and no number of queries meets, before anything is trained."""
+        self.plan(budget, dataset)
+
+    def _k(self, dataset: str) -> int:
+        return self.teachers or data.facts(dataset).teachers or PAPER_TEACHERS
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        """Ask about the first of the images, then train the student. Only here are the teachers seen."""
+        plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
+        images, shown, generator = self._images(teacher, plan, ctx)
+        votes = torch.cat([teacher.members().votes(part) for part in images[: plan.candidates].split(CHUNK)])
+        answered, counts = ask(plan, votes, ctx.privacy_noise("votes"))
+        if len(answered) == 0:
+            raise RunFailed("no query passed the threshold: lower --method.threshold, or ask more --method.query_count")
+        rest = images[plan.candidates :]
+        made = self._learn(student, teacher, images[answered], self._targets(counts, plan), rest, ctx)
+        return Release(
+            student=made,
+            arch=student,
+            ledger=self.ledger(plan),
+            claim=self.claim(plan, budget.delta),
+            generator=generator,
+            synthetic=images[:SHOWN] if shown else None,
+            solved=self._solved(plan, votes, answered, budget.delta),
+        )
+
+    def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:
+        at = plan.aggregation
+        found = {"queries": plan.candidates, "answers": plan.queries, "answered": len(answered), "scale": at.scale}
+        if at.threshold > 0:
+            found["threshold_scale"] = at.threshold_scale
+        return found
+
+    def _targets(self, counts: Tensor, plan: VotePlan) -> Tensor:
+        """(m, classes) targets from (m, classes) noisy counts."""
+        if self.target_estimator == "posterior":
+            return posterior(counts, plan.aggregation, plan.teachers)
+        return F.one_hot(counts.argmax(1), counts.shape[1]).float()
+
+    def _learn(
+        self, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Context
+    ) -> nn.Module:
+        """The student, from (m, c, h, w) images with (m, classes) targets and (u, c, h, w) images without."""
+        made, rng = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes))), ctx.generator("student")
+        call = ctx.compiled(made)
+        optimizer = torch.optim.Adam(made.parameters(), lr=self.lr)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / self.steps)
+        with ctx.track("student of the votes", self.steps) as advance:
+            for _ in range(self.steps):
+                rows = _draw(len(asked), self.batch, rng)
+                x = random_affine(asked[rows], rng) if self.augment else asked[rows]
+                made.train()
+                with ctx.precision():
+                    loss = F.cross_entropy(call(x).float(), targets[rows])
+                    if len(rest) and self.unlabelled_weight:
+                        others = rest[_draw(len(rest), self.batch, rng)]
+                        loss = loss + self.unlabelled_weight * self._own_answers(made, call, others, rng)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                advance(1)
+        return made.eval()
+
+    def _own_answers(
+        self, made: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
+    ) -> Tensor:
+        """Cross-entropy of moved images to the student's own answers, where it is sure of them; batch mean."""
+        made.eval()
+        with torch.no_grad():
+            largest, answer = call(images).float().softmax(1).max(1)
+        made.train()
+        each = F.cross_entropy(call(random_affine(images, rng)).float(), answer, reduction="none")
+        return (each * (largest >= self.sure)).mean()
+
+
+def some_of(images: Tensor, whose: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
+    """At most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
+    if len(images) < candidates:
+        raise BenchError(f"{candidates} images to query of {len(images)} {whose} ones; lower --method.query_count")
+    order = torch.randperm(len(images), generator=rng, device=rng.device)[:count]
+    return to_float(images.to(rng.device)[order])
+
+
+def _draw(size: int, count: int, rng: torch.Generator) -> Tensor:
+    """`count` of `size` rows, with replacement."""
+    return torch.randint(size, (count,), generator=rng, device=rng.device)
