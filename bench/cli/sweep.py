@@ -144,11 +144,14 @@ class Settler:
     """What `bench` makes of the commands of many cells, which say the same options over and over.
 
     Options are independent of each other, but for those that name plug-ins, which bring options of their own. So
-    parsers are made once for each choice of plug-ins, and each option with its value is parsed once with them.
+    parsers are made once for each choice of plug-ins, and each option with its value is parsed once: a plug-in's own,
+    which has a dot in its name, with each choice, any other one by whichever parser meets it first.
     """
 
     def __init__(self) -> None:
         self._parsers: dict[Words, Parsers] = {}
+        self._plain: dict[Words, Parsers] = {}
+        self._usual: dict[Words, dict[str, Any]] = {}
         self._said: dict[tuple[Words, Words], dict[str, Any]] = {}
 
     def __call__(self, arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
@@ -163,25 +166,39 @@ class Settler:
 
     def _read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """As `bench.cli.read`."""
-        from bench.cli import parser_for
-
         command, *options = _options(arguments)
         context = (*command, *(word for option in options for word in _naming(option)))
         if context not in self._parsers:
-            self._parsers[context] = parser_for(list(arguments))
-        found = dict(self._parsed(context, command, ()))
-        usual = dict(found)
+            self._parsers[context] = self._parser(command, arguments)
+            self._usual[context] = self._parsed(context, command)
+        found = dict(self._usual[context])
         for option in options:
-            said = self._parsed(context, command, option)
-            found |= {name: value for name, value in said.items() if name not in usual or value is not usual[name]}
+            found |= self._by(context, command, option)
         return argparse.Namespace(**found)
 
-    def _parsed(self, context: Words, command: Words, option: Words) -> dict[str, Any]:
+    def _parser(self, command: Words, arguments: Sequence[str]) -> Parsers:
+        """As `bench.cli.parser_for`; commands without options of plug-ins, which are only looked up, have one."""
+        from bench.cli import PLUGGABLE, parser_for
+
+        if any("." in word for word in arguments if word.startswith("--")):
+            return parser_for(list(arguments))
+        if command not in self._plain:
+            self._plain[command] = parser_for(list(command))
+        PLUGGABLE[command[0]].add_plugin_arguments(self._plain[command][1][command[0]], list(arguments))
+        return self._plain[command]
+
+    def _by(self, context: Words, command: Words, option: Words) -> dict[str, Any]:
+        """What an option changes in what a command says without any."""
+        key = context if "." in option[0] else command, option
+        if key not in self._said:
+            usual, said = self._usual[context], self._parsed(context, [*command, *option])
+            self._said[key] = {n: value for n, value in said.items() if n not in usual or value is not usual[n]}
+        return self._said[key]
+
+    def _parsed(self, context: Words, words: Sequence[str]) -> dict[str, Any]:
         from bench.cli import read_by
 
-        if (context, option) not in self._said:
-            self._said[context, option] = vars(read_by(self._parsers[context], [*command, *option]))
-        return self._said[context, option]
+        return vars(read_by(self._parsers[context], list(words)))
 
 
 def _options(arguments: Sequence[str]) -> list[Words]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
 
 from bench.api import RELEASE_LEVELS
 from bench.nets import Classifier
 from bench.pipeline import teacher_steps
-from bench.pipeline.job import Job
+from bench.pipeline.job import Job, make_spec
 from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
 from bench.pipeline.trained import Networks
 from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec
@@ -19,6 +21,10 @@ RELEASE_NAMES = {"student": "released", "memorising": "memorising generator", "r
 """The targets of attacks on released images and generators."""
 
 
+AFTER_TARGET = [field.name for field in fields(AttackSpec)][1:]
+"""What an attack's spec says besides whom it is played on."""
+
+
 @dataclass(frozen=True)
 class AttackTarget:
     """One of the three: its key in PREFIXES, the attack on it as a spec, its network."""
@@ -28,24 +34,23 @@ class AttackTarget:
     network: Classifier
 
 
-def attack_specs(spec: RunSpec) -> dict[str, AttackSpec]:
-    """The attack of a run on each of its three targets."""
+def attack_specs(spec: RunSpec, make: Callable[..., Any] = make_spec) -> dict[str, AttackSpec]:
+    """The attack of a run on each of its three targets.
+
+    Args:
+        make: a kind of spec and its parts to the spec; that of a `Lookup`, which may have it already.
+    """
     attack = spec.attack
     assert attack is not None
+    how = [getattr(attack, field) for field in AFTER_TARGET]
     if attack.access in RELEASE_LEVELS:
         where, steps = spec.release.teacher.data, SMOKE_STEPS if spec.tier == "smoke" else STEPS
-        kept, untrained = (GeneratorSpec(where, RECORDS, count, attack.seed) for count in (steps, 0))
-        return {
-            "student": attack,
-            "memorising": replace(attack, target=kept),
-            "random": replace(attack, target=untrained),
-        }
-    random = RandomSpec(spec.release.teacher.data, spec.release.teacher.arch, attack.seed)
-    return {
-        "student": attack,
-        "teacher": replace(attack, target=spec.release.teacher),
-        "random": replace(attack, target=random),
-    }
+        kept, untrained = (make(GeneratorSpec, where, RECORDS, count, attack.seed) for count in (steps, 0))
+        others = {"memorising": kept, "random": untrained}
+    else:
+        random = make(RandomSpec, spec.release.teacher.data, spec.release.teacher.arch, attack.seed)
+        others = {"teacher": spec.release.teacher, "random": random}
+    return {"student": attack} | {name: make(AttackSpec, target, *how) for name, target in others.items()}
 
 
 def attack_targets(job: Job, spec: RunSpec, networks: Networks) -> list[AttackTarget]:

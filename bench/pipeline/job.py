@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bench.errors import BenchError
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.settings import Settings
+from bench.privacy import Budget
 from bench.ranks import Ranks
 from bench.storage.specs import Shared
 from bench.storage.store import Store
@@ -38,6 +39,7 @@ class Job:
     evaluator_recipe: teachers.Recipe
     weights_sha256: str | None
     material: Material
+    lookup: Lookup
     ranks: Ranks | None = None
 
     def close(self) -> None:
@@ -48,14 +50,14 @@ class Job:
     @cached_property
     def shared(self) -> dict[str, Shared]:
         """What the specs of all seeds have in common, as plain data."""
-        shards = self.shards()
+        shards, settings_of = self.shards(), self.lookup.settings_of
         return {
-            "method": Shared(plain(self.method)),
-            "attack": Shared({} if self.attack is None else plain(self.attack)),
-            "recipe": Shared(self.recipe.settings()),
-            "evaluator": Shared(self.evaluator_recipe.settings()),
+            "method": settings_of(self.method),
+            "attack": Shared() if self.attack is None else settings_of(self.attack),
+            "recipe": settings_of(self.recipe),
+            "evaluator": settings_of(self.evaluator_recipe),
             "budget": Shared(self.settings.budget.to_json()),
-            "shards": Shared({} if shards is None else asdict(shards)),
+            "shards": Shared() if shards is None else settings_of(shards),
         }
 
     def context(self, seed: int) -> Context:
@@ -66,23 +68,17 @@ class Job:
 
     def shards(self) -> Shards | None:
         """The ensemble that the method asks for at its settings, if any. Raises TypeError for a method without one."""
-        if "teacher_ensemble" not in self.method.needs:
-            return None
-        if not isinstance(self.method, EnsembleMethod):
-            raise TypeError(
-                f'{self.settings.method} needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`'
-            )
-        return self.method.shards(self.settings.teacher, self.material.data.name)
+        return self.lookup.shards(self.method, self.settings.method, self.settings.teacher, self.material.data.name)
 
 
 Given = tuple[tuple[str, str], ...]
 """Option and value as typed, of a plug-in."""
 
 
-def find_plugin(kind: str, name: str, variant: str | None) -> tuple[type[Any], Variant]:
-    """The class of a method or an attack, and the variant that is meant. Raises BenchError."""
+def find_plugin(kind: str, name: str, variant: str | None, tier: str, given: Given) -> tuple[Any, Variant]:
+    """A method or an attack with its options, and the variant that is meant. Raises BenchError."""
     settled = registry.settle(kind, name, variant)
-    return registry.load(kind, name, settled), settled
+    return configure(registry.load(kind, name, settled), tier, dict(given), kind, settled), settled
 
 
 def find_recipe(tier: str, given: Given) -> teachers.Recipe:
@@ -105,25 +101,69 @@ def weights_sha256(path: Path | None) -> str | None:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def check_method(method: Method, budget: Budget, dataset: str, classes: int) -> None:
+    """`Method.check`. Raises BenchError."""
+    method.check(budget, dataset, classes)
+
+
+def shards_of(method: Method, name: str, teacher: str, dataset: str) -> Shards | None:
+    """The ensemble that a method of that name asks for, if any. Raises TypeError for a method without one."""
+    if "teacher_ensemble" not in method.needs:
+        return None
+    if not isinstance(method, EnsembleMethod):
+        raise TypeError(f'{name} needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`')
+    return method.shards(teacher, dataset)
+
+
+def settings_of(chosen: Any) -> Shared:
+    """A method, an attack, a teacher recipe or an ensemble, with its options, as plain data."""
+    return Shared(chosen.settings() if isinstance(chosen, teachers.Recipe) else plain(chosen))
+
+
+def make_spec(kind: Callable[..., Any], *parts: Any) -> Any:
+    """A spec of its parts."""
+    return kind(*parts)
+
+
 @dataclass(frozen=True)
 class Lookup:
-    """Where the parts of jobs come from; `remembering` looks each up once, for the many jobs of a plan."""
+    """Where the parts of jobs and of their specs come from; `remembering` makes each once, for the many jobs of a plan.
+
+    What is remembered is what was found: a refusal is found anew, with its own words.
+    """
 
     check_data: Callable[[str], None] = data.check
     check_net: Callable[[str], None] = nets.check
-    plugin: Callable[[str, str, str | None], tuple[type[Any], Variant]] = find_plugin
+    plugin: Callable[[str, str, str | None, str, Given], tuple[Any, Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
     evaluator_recipe: Callable[[str], teachers.Recipe] = teachers.recipe_for
     weights_sha256: Callable[[Path | None], str | None] = weights_sha256
     devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
     store: Callable[[Path, bool], Store] = open_store
     material: Callable[[Wanted], Material] = load_material
+    check_method: Callable[[Method, Budget, str, int], None] = check_method
+    shards: Callable[[Method, str, str, str], Shards | None] = shards_of
+    settings_of: Callable[[Any], Shared] = settings_of
+    spec: Callable[..., Any] = make_spec
 
     @classmethod
     def remembering(cls) -> Lookup:
         """One that keeps what it has found, and of images the last two data sets."""
         sizes = {field.name: 2 if field.name == "material" else None for field in fields(cls)}
-        return cls(**{name: lru_cache(maxsize=size)(getattr(cls, name)) for name, size in sizes.items()})
+        found: dict[str, Any] = {name: lru_cache(maxsize=n)(getattr(cls, name)) for name, n in sizes.items()}
+        return cls(**found | {"settings_of": _once_for_each(settings_of)})
+
+
+def _once_for_each(make: Callable[[Any], Shared]) -> Callable[[Any], Shared]:
+    """`make`, asked once for each object, not for equal ones: options of 1 and 1.0 are equal, their texts are not."""
+    known: dict[int, tuple[Any, Shared]] = {}
+
+    def found(given: Any) -> Shared:
+        if id(given) not in known:
+            known[id(given)] = given, make(given)  # kept with it, so that no other object comes to have its id
+        return known[id(given)][1]
+
+    return found
 
 
 def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
@@ -139,18 +179,18 @@ def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
     look.check_data(s.dataset)
     for arch in (s.teacher, s.student):
         look.check_net(arch)
-    method, variant = _configured(look, "method", s.method, s.variant, s.tier, s.method_options)
+    method, variant = look.plugin("method", s.method, s.variant, s.tier, s.method_options)
     attack, attack_variant = _attack(look, s)
     recipe = look.recipe(s.tier, s.teacher_options)
     sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
     store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier)
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
-    method.check(s.budget, material.data.name, material.data.classes)
+    look.check_method(method, s.budget, material.data.name, material.data.classes)
     ranks = Ranks(devices) if len(devices) > 1 else None
     job = Job(
         *(s, devices[0], store, method, variant, attack, attack_variant),
-        *(recipe, evaluator_recipe, sha, material, ranks),
+        *(recipe, evaluator_recipe, sha, material, look, ranks),
     )
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
@@ -179,13 +219,6 @@ def _check_public(job: Job) -> None:
         )
 
 
-def _configured(
-    look: Lookup, kind: str, name: str, variant: str | None, tier: str, given: Given
-) -> tuple[Any, Variant]:
-    found, settled = look.plugin(kind, name, variant)
-    return configure(found, tier, dict(given), kind, settled), settled
-
-
 def _attack(look: Lookup, settings: Settings) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
     if settings.attack is None:
         if settings.attack_options:
@@ -193,4 +226,4 @@ def _attack(look: Lookup, settings: Settings) -> tuple[Attack | MembershipAttack
         if settings.attack_variant is not None:
             raise BenchError("--attack-variant was given without --attack; name the attack")
         return None, "printed"
-    return _configured(look, "attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
+    return look.plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)

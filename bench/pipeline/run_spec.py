@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from bench import teachers
@@ -26,20 +25,17 @@ EVALUATOR_SEED = 2020
 
 def run_spec(job: Job, seed: int) -> RunSpec:
     """The spec of the run that `job` asks for, with one seed."""
-    s, m, method, shared = job.settings, job.material.data, job.method, job.shared
-    where = DataSpec(m.name, m.fingerprint, s.split)
+    s, m, method, shared, spec = job.settings, job.material.data, job.method, job.shared, job.lookup.spec
+    where, everything = (spec(DataSpec, m.name, m.fingerprint, split) for split in (s.split, "all"))
     # A user's own weights come from no recipe of ours, and are the same for all seeds.
     recipe, teacher_seed = (shared["recipe"], seed) if job.weights_sha256 is None else (Shared(), 0)
-    teacher = TeacherSpec(where, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
-    ensemble = EnsembleSpec(where, shared["shards"], seed) if shared["shards"] else None
-    release = ReleaseSpec(
-        *(teacher, s.method, method.version, shared["method"], s.student, shared["budget"], s.noise, seed),
-        ensemble=ensemble,
-        variant=job.variant,
-        public=job.material.public_fingerprint,
+    teacher = spec(TeacherSpec, where, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
+    ensemble = spec(EnsembleSpec, where, shared["shards"], seed) if shared["shards"] else None
+    release = spec(
+        *(ReleaseSpec, teacher, s.method, method.version, shared["method"], s.student, shared["budget"], s.noise, seed),
+        *(ensemble, job.variant, job.material.public_fingerprint),
     )
-    everything = replace(where, split="all")
-    evaluator = EvaluatorSpec(everything, teachers.EVALUATOR, shared["evaluator"], EVALUATOR_SEED)
+    evaluator = spec(EvaluatorSpec, everything, teachers.EVALUATOR, shared["evaluator"], EVALUATOR_SEED)
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
 

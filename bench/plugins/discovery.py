@@ -167,7 +167,7 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     """
     module_name, _, attribute = entry.module.partition(":")
     module = importlib.import_module(module_name)
-    if entry.file is not None and Path(module.__file__ or "").resolve() != entry.file.resolve():
+    if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
         raise BenchError(
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
         )
@@ -177,6 +177,11 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     if len(classes) != 1:
         raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")
     return classes[0]
+
+
+@lru_cache(maxsize=1024)
+def _same_file(loaded: str, file: Path) -> bool:
+    return Path(loaded).resolve() == file.resolve()
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ Symbols: b batch, T steps, s noise scale, B normalisation bound beta, c classes,
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -113,14 +114,28 @@ def _renyi_minimum(slope: float, delta: float) -> float:
     """min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), not below 0: a scan of log(q-1), then refined."""
 
     def objective(u: np.ndarray) -> np.ndarray:
-        excess = np.exp(u)
-        return slope * (1 + excess) - np.log1p(1 / excess) - (np.log1p(excess) + math.log(delta)) / excess
+        order, *less = _order_and_rest(u, delta)
+        return slope * order - less[0] - less[1]
 
-    grid = np.linspace(-60.0, 60.0, 2401)
-    at = int(np.argmin(objective(grid)))
+    grid, order, *less = _scan(delta)
+    values = slope * order - less[0] - less[1]
+    at = int(np.argmin(values))
     bounds = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
     refined = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-10})
-    return max(0.0, float(min(refined.fun, objective(grid)[at])))
+    return max(0.0, float(min(refined.fun, values[at])))
+
+
+def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of u = log(q-1): q, and the two terms that do not depend on the slope, both to be taken off."""
+    excess = np.exp(u)
+    return 1 + excess, np.log1p(1 / excess), (np.log1p(excess) + math.log(delta)) / excess
+
+
+@lru_cache(maxsize=64)
+def _scan(delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The scanned u, and `_order_and_rest` there: the same for all slopes. Not to be changed."""
+    grid = np.linspace(-60.0, 60.0, 2401)
+    return grid, *_order_and_rest(grid, delta)
 
 
 def _require(name: str, given: float, holds: bool, expected: str) -> None:

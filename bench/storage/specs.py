@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from json.encoder import encode_basestring as _quoted
 from typing import Any
+
+_INNER = "\n "
+"""A line break and the indentation of a spec's fields."""
 
 
 def canonical(data: Any) -> str:
@@ -28,8 +31,6 @@ def canonical(data: Any) -> str:
 
 def _text(value: Any, line: str) -> str:
     """One value; `line` is a line break with the indentation of where the value stands."""
-    if isinstance(value, Spec | Shared):
-        return value.text.replace("\n", line)  # text in quotes has no line breaks
     if isinstance(value, str):
         return _quoted(value)
     if value is None or value is True or value is False:
@@ -40,6 +41,8 @@ def _text(value: Any, line: str) -> str:
         if not math.isfinite(value):
             raise ValueError(f"{value} has no place in JSON")
         return float.__repr__(value)
+    if isinstance(value, Spec | Shared):
+        return value.text.replace("\n", line)  # text in quotes has no line breaks
     inner = line + " "
     if isinstance(value, dict):
         parts = [f"{_quoted(key)}: {_text(value[key], inner)}" for key in sorted(value)]
@@ -56,12 +59,24 @@ def digest(spec: dict[str, Any]) -> str:
 
 
 class Shared(dict[str, Any]):
-    """Plain data that many specs have in common and nobody changes: its text is put together once."""
+    """Plain data that many specs have in common and nobody changes: its text is put together once.
+
+    Two of them are the same if their texts are: 1 and 1.0 are two settings.
+    """
 
     @cached_property
     def text(self) -> str:
         """As `Spec.text`."""
         return _text(dict(self), "\n")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (self.text == other.text if isinstance(other, Shared) else dict.__eq__(self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.text)
 
 
 class Spec:
@@ -73,12 +88,20 @@ class Spec:
     @cached_property
     def text(self) -> str:
         """`canonical` of the spec as plain data, without the last line break."""
-        return _text({field.name: getattr(self, field.name) for field in fields(self)}, "\n")  # type: ignore[arg-type]
+        kind: Any = type(self)
+        parts = [f'"{name}": {_text(getattr(self, name), _INNER)}' for name in _names(kind)]
+        return f"{{{_INNER}{f',{_INNER}'.join(parts)}\n}}"
 
     @cached_property
     def hash(self) -> str:
         """`digest` of the spec as plain data: what a step, a run or an audit is called in the store."""
         return hashlib.sha256(f"{self.text}\n".encode()).hexdigest()[:16]
+
+
+@cache
+def _names(kind: Any) -> list[str]:
+    """The fields of a kind of spec, sorted."""
+    return sorted(field.name for field in fields(kind))
 
 
 @dataclass(frozen=True)

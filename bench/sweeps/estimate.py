@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.pipeline.attack_targets import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
+from bench.pipeline.job import make_spec
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.storage.specs import AuditSpec, RunSpec, Spec, digest
 from bench.storage.store import Store
@@ -28,12 +28,13 @@ class Estimate:
 
     Args:
         out: where finished records and audits lie.
+        make: a kind of spec and its parts to the spec, which many runs may share.
     """
 
-    def __init__(self, out: Path) -> None:
-        self._known = _known(out)
+    def __init__(self, out: Path, make: Callable[..., Any] = make_spec) -> None:
+        self._known, self._make = _known(out), make
         self._counted: set[tuple[str, str]] = set()
-        self._stored: dict[tuple[Path, str], set[str]] = {}
+        self._stored: dict[tuple[Store, str], set[str]] = {}
 
     def seconds(self, store: Store, spec: RunSpec, goal: str | None) -> float | None:
         """What a run will take after those asked about before; None if it has a step of which no like is known.
@@ -42,44 +43,41 @@ class Estimate:
             store: where its steps may lie already.
             goal: of its attack, "inversion" or "membership"; None without one.
         """
-        return self._sum(store, spec, _steps(spec, goal))
+        return self._sum(store, _Alike.of(spec), self._steps(spec, goal))
 
     def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
         """What an audit will take, likewise."""
-        return self._sum(store, spec, _steps_of_audit(spec))
+        return self._sum(store, _Alike.of(spec), _steps_of_audit(spec))
 
-    def _sum(self, store: Store, spec: RunSpec | AuditSpec, steps: Iterable[Named]) -> float | None:
+    def _sum(self, store: Store, run: _Alike, steps: Iterable[Named]) -> float | None:
         total: float | None = BESIDES
-        plain: dict[str, Any] = {}
         for name, kind, step in steps:
             key = (kind, step.hash)
             if key in self._counted or self._there(store, *key):
                 continue
             self._counted.add(key)
-            plain = plain or (asdict(spec) if self._known else {})
-            times = self._known.get(_like(name, plain)) if plain else None
-            total = None if times is None or total is None else total + median(times)
+            taken = self._known.get(run.like(name)) if self._known else None
+            total = None if taken is None or total is None else total + taken
         return total
 
     def _there(self, store: Store, kind: str, name: str) -> bool:
         """Whether the store has a step; each kind is listed once, as a plan asks for thousands."""
-        listed = (store.root, kind)
+        listed = (store, kind)
         if listed not in self._stored:
             self._stored[listed] = store.names(kind)
         return name in self._stored[listed]
 
-
-def _steps(spec: RunSpec, goal: str | None) -> Iterator[Named]:
-    """The steps of a run whose specs are known before it begins."""
-    yield "teacher", "teacher", spec.release.teacher
-    yield "evaluator", "evaluator", spec.evaluator
-    if spec.release.ensemble is not None:
-        yield "ensemble", "ensemble", spec.release.ensemble
-    yield "release", "release", spec.release
-    if spec.attack is not None:
-        kind = "membership" if goal == "membership" else "attack"
-        for target, aim in attack_specs(spec).items():
-            yield f"attack_{target}", kind, aim
+    def _steps(self, spec: RunSpec, goal: str | None) -> Iterator[Named]:
+        """The steps of a run whose specs are known before it begins."""
+        yield "teacher", "teacher", spec.release.teacher
+        yield "evaluator", "evaluator", spec.evaluator
+        if spec.release.ensemble is not None:
+            yield "ensemble", "ensemble", spec.release.ensemble
+        yield "release", "release", spec.release
+        if spec.attack is not None:
+            kind = "membership" if goal == "membership" else "attack"
+            for target, aim in attack_specs(spec, self._make).items():
+                yield f"attack_{target}", kind, aim
 
 
 def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
@@ -95,20 +93,54 @@ def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
             yield name, "release", release
 
 
-def _like(name: str, spec: dict[str, Any]) -> Like:
-    """A step of a run or of an audit; the latter's teachers may be trained at length, so their recipe counts too."""
-    release, where = spec["release"], (spec["release"]["teacher"]["data"]["dataset"], spec["tier"])
-    if name.startswith("attack_"):
-        return name, *where, spec["attack"]["attack"], spec["attack"]["variant"]
-    step = name.rpartition("_")[2]
-    if step != "teacher":
-        return (step, *where) if step == "evaluator" else (step, *where, release["method"], release["variant"])
-    recipe = digest(spec["teacher"]["recipe"]) if spec["kind"] == "audit" else ""
-    return step, *where, release["teacher"]["arch"] + recipe
+class _Alike(NamedTuple):
+    """What a run or an audit must share with another one for its steps to take as long.
+
+    `recipe` is the digest of an audit's: its teachers may be trained at length.
+    """
+
+    dataset: str
+    tier: str
+    teacher: str
+    recipe: str
+    method: str
+    variant: str
+    attack: str = ""
+    attack_variant: str = ""
+
+    @classmethod
+    def of(cls, spec: RunSpec | AuditSpec) -> _Alike:
+        """Of a spec."""
+        release, attack = spec.release, None if isinstance(spec, AuditSpec) else spec.attack
+        recipe = digest(spec.teacher.recipe) if isinstance(spec, AuditSpec) else ""
+        attacked = () if attack is None else (attack.attack, attack.variant)
+        where = release.teacher.data.dataset, spec.tier
+        return cls(*where, release.teacher.arch, recipe, release.method, release.variant, *attacked)
+
+    @classmethod
+    def read(cls, spec: dict[str, Any]) -> _Alike:
+        """Of a record's spec."""
+        release, attack = spec["release"], spec.get("attack")
+        recipe = digest(spec["teacher"]["recipe"]) if spec["kind"] == "audit" else ""
+        attacked = (attack["attack"], attack["variant"]) if attack else ()
+        where = release["teacher"]["data"]["dataset"], spec["tier"]
+        return cls(*where, release["teacher"]["arch"], recipe, release["method"], release["variant"], *attacked)
+
+    def like(self, name: str) -> Like:
+        """One of its steps, by its name in records."""
+        where = self.dataset, self.tier
+        if name.startswith("attack_"):
+            return name, *where, self.attack, self.attack_variant
+        step = name.rpartition("_")[2]
+        if step == "evaluator":
+            return step, *where
+        if step == "teacher":
+            return step, *where, self.teacher + self.recipe
+        return step, *where, self.method, self.variant
 
 
-def _known(out: Path) -> dict[Like, list[float]]:
-    """The seconds of like steps in the records and audits below `out`."""
+def _known(out: Path) -> dict[Like, float]:
+    """The median seconds of like steps in the records and audits below `out`."""
     found: dict[Like, list[float]] = defaultdict(list)
     kinds: dict[str, type[Record] | type[Audit]] = {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}
     for pattern, kind in kinds.items():
@@ -117,7 +149,9 @@ def _known(out: Path) -> dict[Like, list[float]]:
                 record = kind.read(path)
             except (OSError, ValueError):
                 continue
-            for name, seconds in record.provenance.get("seconds", {}).items():
-                if name != "references":
-                    found[_like(name, record.spec)].append(seconds)
-    return dict(found)
+            took = record.provenance.get("seconds", {})
+            alike = _Alike.read(record.spec) if took else None
+            for name, seconds in took.items():
+                if alike is not None and name != "references":
+                    found[alike.like(name)].append(seconds)
+    return {step: median(seconds) for step, seconds in found.items()}

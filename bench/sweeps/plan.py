@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -62,7 +63,7 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
         datasets: only cells of these; empty = all.
         settle: parses a command of `bench` and its arguments.
     """
-    planned = _Plan(settle, Estimate(out))
+    planned = _Plan(settle, out)
     chosen = (written for written in recipe.cells if not datasets or written.get("dataset") in datasets)
     return [cell for written in chosen for cell in planned.cells(written, common)]
 
@@ -70,8 +71,9 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
 class _Plan:
     """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
 
-    def __init__(self, settle: Settle, estimate: Estimate) -> None:
-        self.settle, self.estimate, self.lookup = settle, estimate, Lookup.remembering()
+    def __init__(self, settle: Settle, out: Path) -> None:
+        self.settle, self.lookup = settle, Lookup.remembering()
+        self.estimate, self.made = Estimate(out, self.lookup.spec), cache(_names)
         self.absent, self.is_there = cache(_absent), cache(_is_there)
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
@@ -105,36 +107,49 @@ class _Plan:
             there = _run(job, seed, self.estimate) if game is None else _audit(job, game, seed, self.estimate)
         except BenchError as error:
             return cell("refused", str(error))
-        state: State = "cached" if there.done and not job.settings.fresh else "ready"
+        path = there.folder / there.name
+        known = there.name in self.made(there.folder) and not job.settings.fresh
+        state: State = "cached" if known and there.done(path) else "ready"
         seconds = there.seconds() if state == "ready" else None
-        return cell(state, record=there.path, after=there.shared, seconds=seconds)
+        return cell(state, record=path, after=there.shared, seconds=seconds)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a cell's record goes, whether it is there, what is shared with other cells, and the time it will take."""
+    """Where a cell's record goes, whether one there will do, what is shared with others, and the time it will take."""
 
-    path: Path
-    done: bool
+    folder: Path
+    name: str
+    done: Callable[[Path], bool]
     shared: str
     seconds: Callable[[], float | None]
 
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
-    path = job.store.root / "records" / spec.hash
     goal = None if job.attack is None else job.attack.goal
     shared = f"{spec.release.teacher.hash} {spec.evaluator.hash}"
-    return _Place(path, done(path), shared, partial(estimate.seconds, job.store, spec, goal))
+    seconds = partial(estimate.seconds, job.store, spec, goal)
+    return _Place(job.store.root / "records", spec.hash, done, shared, seconds)
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     spec = canary_audit.audit_spec(job, game, seed)
-    path = job.store.root / "audits" / spec.hash
     shared = " ".join(teacher.hash for teacher in canary_audit.teachers_of(spec).values())
-    return _Place(
-        path, canary_audit.published(path) is not None, shared, partial(estimate.audit_seconds, job.store, spec)
-    )
+    seconds = partial(estimate.audit_seconds, job.store, spec)
+    return _Place(job.store.root / "audits", spec.hash, _audited, shared, seconds)
+
+
+def _audited(path: Path) -> bool:
+    return canary_audit.published(path) is not None
+
+
+def _names(folder: Path) -> set[str]:
+    """What lies in a folder; it is listed once, as a plan asks for thousands."""
+    try:
+        return set(os.listdir(folder))
+    except FileNotFoundError:
+        return set()
 
 
 def done(path: Path) -> bool:

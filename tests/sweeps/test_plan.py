@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 from conftest import write_toy
 
 from bench import cli
+from bench.api import Method
 from bench.cli import sweep
 from bench.cli.sweep import Settler
 from bench.config import plain
 from bench.errors import BenchError
 from bench.pipeline import job
 from bench.pipeline.attack_targets import attack_specs
-from bench.pipeline.job import load_job
+from bench.pipeline.job import Lookup, load_job
 from bench.pipeline.run_spec import run_spec
-from bench.storage.specs import Spec, canonical, digest
+from bench.privacy import Budget
+from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
 from bench.sweeps import plan, read
 
 COMMANDS = [
@@ -85,13 +87,42 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
     monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
     cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
-    assert counted == {"loads": 1, "parsers": 2} and len(cells) == 18
+    assert counted == {"loads": 1, "parsers": 1} and len(cells) == 18
     assert len({cell.record for cell in cells}) == 18 and {cell.state for cell in cells} == {"ready"}
     for cell in (cells[0], cells[7], cells[17]):
         settings, _ = Settler()(["run", *cell.arguments])
         alone = run_spec(load_job(settings), cell.seed)
         assert cell.record == tmp_path / "runs" / "records" / alone.hash
     assert len({cell.after for cell in cells}) == 3, "teacher and evaluator of each seed"
+
+
+def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = 'method = "dpsd"\nepsilon = [1, 2]\nattack = ["none", "gmi", "loss-threshold"]\n'
+    checked: list[float | None] = []
+
+    def check(method: Method, budget: Budget, dataset: str, classes: int) -> None:
+        checked.append(budget.epsilon)
+
+    monkeypatch.setattr(job.Lookup, "check_method", check)
+    path = recipe(tmp_path, f"seeds = [0, 1]\n[[grid]]\n{lists}")
+    cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
+    assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
+
+
+def test_settings_that_are_equal_but_written_otherwise_are_two() -> None:
+    lookup = Lookup.remembering()
+    whole, broken = (lookup.settings_of(Setting(scale)) for scale in (1, 1.0))
+    assert Setting(1) == Setting(1.0) and whole != broken and len({whole, broken}) == 2
+    assert whole == Shared({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'
+    where = [lookup.spec(DataSpec, "digits", "f", split) for split in ("iid", "all", "iid")]
+    assert where[0] is where[2] and where[0] != where[1]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that two may type alike or not."""
+
+    scale: float
 
 
 def test_one_bad_setting_refuses_its_seeds_and_no_other_cell(tmp_path: Path) -> None:
