@@ -11,8 +11,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
@@ -99,6 +97,8 @@ def load(path: Path = FILE) -> tuple[Reported, ...]:
     Raises:
         BenchError: no such file, or other columns than `COLUMNS`.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:
@@ -413,6 +413,8 @@ def boards(folder: Path) -> list[dict[str, str]]:
     found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
     if not found:
         raise BenchError(f"no board in {folder}; run from the project's directory, or give a folder of boards")
+    import pandas as pd
+
     rows: list[dict[str, str]] = []
     for path in found:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
