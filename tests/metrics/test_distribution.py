@@ -89,8 +89,8 @@ def test_frechet_agrees_with_the_matrix_square_root_wherever_the_features_are(wh
     assert frechet_distance(x + where, y + where) == pytest.approx(by_sqrtm(x.numpy(), y.numpy()), rel=1e-7)
 
 
-@pytest.mark.parametrize("n, m, constant", [(600, 500, 0), (300, 300, 0), (500, 500, 5)])
-def test_frechet_is_that_of_torchmetrics(n: int, m: int, constant: int) -> None:
+@pytest.mark.parametrize("n, m", [(600, 500), (300, 300)])
+def test_frechet_is_that_of_torchmetrics(n: int, m: int) -> None:
     class Given(torch.nn.Module):
         num_features = 64
 
@@ -98,7 +98,6 @@ def test_frechet_is_that_of_torchmetrics(n: int, m: int, constant: int) -> None:
             return rows
 
     x, y = gaussian(n, 64, 1), gaussian(m, 64, 2)
-    x[:, :constant] = y[:, :constant] = 0.5
     metric = FrechetInceptionDistance(Given()).set_dtype(torch.float64)
     metric.update(x, real=False)
     metric.update(y, real=True)
