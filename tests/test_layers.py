@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
+from bench.cli.sweep import Settler
+from bench.pipeline.job import load_job
+from bench.pipeline.run_spec import run_spec
+from bench.storage.records import RECORD, Record
+from bench.storage.specs import canonical
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,6 +42,14 @@ except SystemExit:
     pass
 heavy = {{"torch", "timm", "pandas", "sklearn", "scipy"}} & set(sys.modules)
 assert not heavy, heavy
+"""
+CACHED = """
+import sys
+from bench.cli import main
+assert main({0!r}) == 0
+slow = {{"timm", "torchvision", "torch._dynamo", "torchmetrics", "sklearn", "pandas", "matplotlib", "dp_accounting"}}
+slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.walk"}}) & set(sys.modules)
+assert not slow, slow
 """
 TOOLBOXES = {"api", "config", "data", "errors", "nets", "priors", "privacy", "seeds", "validate"}
 TOOLBOXES |= {"distillation", "dp_training", "gan", "membership", "teachers"}
@@ -115,3 +132,20 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     run = subprocess.run([sys.executable, "-c", LIGHT.format(arguments)], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> None:
+    """A record is put where one is looked for; the teacher is one of timm's, whose names are looked up."""
+    words = f"run --method dpsd --attack gmi --teacher resnet18 --tier smoke --out {tmp_path}"
+    settings, _ = Settler()(words.split())
+    with closing(load_job(settings)) as job:
+        spec = run_spec(job, 0)
+    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace-one"}
+    claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}
+    privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": {"query": accounted}, "noise": "seeded"}
+    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=privacy)
+    (tmp_path / "records" / spec.hash).mkdir(parents=True)
+    (tmp_path / "records" / spec.hash / RECORD).write_text(record.to_json(), encoding="utf-8")
+    run = subprocess.run([sys.executable, "-c", CACHED.format(words.split())], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "(cached)" in run.stdout

@@ -215,7 +215,7 @@ def execute(given: argparse.Namespace) -> int:
     from bench.pipeline import run
     from bench.pipeline.job import load_job
 
-    with closing(load_job(settings)) as job:
+    with closing(load_job(settings, budget=False)) as job:
         for seed in seeds:
             result.show(run.run(job, seed), settings)
     return 0
@@ -248,7 +248,7 @@ class PREPARE:
         """Train teacher and evaluator of every seed, unless they are there."""
         settings, seeds = settle(given)
         from bench.pipeline.job import load_job
-        from bench.pipeline.run import prepare_shared
+        from bench.pipeline.walk import prepare_shared
 
         with closing(load_job(settings)) as job:
             for seed in seeds:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
 from bench import data
@@ -30,6 +29,7 @@ from bench.privacy import (
 )
 from bench.privacy.accountant import account
 from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
+from bench.privacy.events import gaussian_event, unprotected_event
 from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 
@@ -127,7 +127,7 @@ class AnnotationMechanism:
         """What `parameters.iterations` answered batches take, for one private record and for one answer."""
         ledger = Ledger()
         if self.teacher_trains_generator:
-            ledger.spend(NonPrivateDpEvent(), why="the teacher's gradients train the generator (DPSD-T)")
+            ledger.spend(unprotected_event(), why="the teacher's gradients train the generator (DPSD-T)")
         if self.teachers or (self.clients and self.mode == "data"):
             self._spend_sums(ledger, parameters)
         elif self.mode == "label":
@@ -140,13 +140,13 @@ class AnnotationMechanism:
         """Sensitivity 2 beta a row: one answer is a row, another teacher moves all b rows; the noise is sigma beta."""
         if parameters.sigma == 0:
             for unit in (Unit.EXAMPLE, Unit.QUERY):
-                ledger.spend(NonPrivateDpEvent(), unit=unit, why="gradients without noise")
+                ledger.spend(unprotected_event(), unit=unit, why="gradients without noise")
             return
         rows = math.sqrt(self.batch) if self.per_row else self.batch
         why = "normalised gradients of a batch, a noise draw " + ("per row" if self.per_row else "per batch")
-        event, carries = GaussianDpEvent(parameters.sigma / (2 * rows)), self._carried_by_gradients(parameters)
+        event, carries = gaussian_event(parameters.sigma / (2 * rows)), self._carried_by_gradients(parameters)
         ledger.spend(event, count=parameters.iterations, unit=Unit.EXAMPLE, why=why, carries=carries)
-        ledger.spend(GaussianDpEvent(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
+        ledger.spend(gaussian_event(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
 
     def _carried_by_gradients(self, parameters: AnnotationParameters) -> float:
         """Nats of all T batches: a row has norm beta, the sum of a batch b beta, each coordinate noise sigma beta."""
@@ -170,9 +170,9 @@ class AnnotationMechanism:
         for unit in self.units:
             moved, count = (summed, 1) if unit == Unit.QUERY else (1, self.batch * parameters.iterations)
             if parameters.sigma == 0:
-                ledger.spend(NonPrivateDpEvent(), unit=unit, why=f"{what} without noise")
+                ledger.spend(unprotected_event(), unit=unit, why=f"{what} without noise")
             else:
-                event, carries = GaussianDpEvent(parameters.sigma / (2 * moved)), nats if unit == Unit.EXAMPLE else None
+                event, carries = gaussian_event(parameters.sigma / (2 * moved)), nats if unit == Unit.EXAMPLE else None
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
@@ -198,7 +198,7 @@ class AnnotationMechanism:
             for images, k in self._candidates_of_images(parameters)
         )
         for unit in self.units:
-            ledger.spend(NonPrivateDpEvent(), unit=unit, why=why, carries=carries if unit == Unit.EXAMPLE else None)
+            ledger.spend(unprotected_event(), unit=unit, why=why, carries=carries if unit == Unit.EXAMPLE else None)
 
     def _candidates_of_images(self, parameters: AnnotationParameters) -> list[tuple[int, int]]:
         """How many images are answered with how many candidates: those of the first batches with all c classes."""

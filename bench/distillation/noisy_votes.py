@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
 from bench.errors import BenchError
@@ -21,8 +21,12 @@ from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.claims import dgd_composition
 from bench.privacy.counts import Law, noisy_counts
+from bench.privacy.events import gaussian_event, laplace_event
 from bench.privacy.information import gaussian_capacity, laplace_capacity
 from bench.privacy.noise import Source
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 MOST_QUERIES = 10_000_000
 LARGEST = "the noisy largest count, against the threshold"
@@ -74,7 +78,7 @@ class Aggregation:
             carries = answers * self.capacity(teachers) if whole else None
             ledger.spend(self._event(votes), count=answers, unit=unit, why=why, carries=carries)
             if self.threshold > 0:
-                event, why = _gaussian_event(self.threshold_scale / votes), LARGEST
+                event, why = gaussian_event(self.threshold_scale / votes), LARGEST
                 carries = asked * self.threshold_capacity(teachers) if whole else None
                 ledger.spend(event, count=asked, unit=unit, why=why, carries=carries)
 
@@ -89,12 +93,8 @@ class Aggregation:
 
     def _event(self, votes: int) -> DpEvent:
         if self.law == "gaussian":
-            return _gaussian_event(self.scale / (math.sqrt(2) * votes))
-        return LaplaceDpEvent(self.scale / (2 * votes)) if self.scale > 0 else NonPrivateDpEvent()
-
-
-def _gaussian_event(multiplier: float) -> DpEvent:
-    return GaussianDpEvent(multiplier) if multiplier > 0 else NonPrivateDpEvent()
+            return gaussian_event(self.scale / (math.sqrt(2) * votes))
+        return laplace_event(self.scale / (2 * votes))
 
 
 def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:

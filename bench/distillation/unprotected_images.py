@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from bench.api import Context, Sampler, Teacher
@@ -31,6 +30,7 @@ from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vot
 from bench.distillation.voted_student import CHUNK, MOVED_ABOUT, StudentImages, VotedStudent
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Ledger, Unit
+from bench.privacy.events import unprotected_event
 from bench.privacy.unprotected import refuse_proof
 from bench.validate import at_least
 
@@ -104,7 +104,7 @@ class UnprotectedImages(VotedStudent):
     def ledger(self, plan: VotePlan) -> Ledger:
         """The votes, and the private images without protection: nothing is proved."""
         ledger = plan.ledger()
-        ledger.spend(NonPrivateDpEvent(), why=self.unprotected)
+        ledger.spend(unprotected_event(), why=self.unprotected)
         return ledger
 
     def claim(self, plan: VotePlan, delta: float) -> Claim | None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
-
 from bench.errors import BenchError
 from bench.leaderboard.columns import ALL, COLUMNS, SORT
 
@@ -54,6 +52,8 @@ def read_board(path: Path) -> list[dict[str, str]]:
     Raises:
         BenchError: it is no CSV file, lacks a column that every board has, or has a word where a number belongs.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:  # pandas' errors are ValueErrors, and so is that of text in no UTF-8

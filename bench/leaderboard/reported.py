@@ -11,8 +11,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
@@ -100,6 +98,8 @@ def load(path: Path = FILE) -> tuple[Reported, ...]:
     Raises:
         BenchError: no such file, or other columns than `COLUMNS`.
     """
+    import pandas as pd
+
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:

@@ -10,9 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from bench import registry
 from bench.leaderboard import reported
@@ -23,6 +21,9 @@ from bench.leaderboard.flags import flags_of_row
 from bench.leaderboard.row_members import Member, row_key
 from bench.metrics.table import OWN_REFERENCES, REFERENCE, REFERENCES
 from bench.storage.records import Audit, Record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PLUGGED = [(column.key, NUMBERS.index(column.metric)) for column in MEASURED if column.key in PLUGGED]
 
@@ -149,6 +150,8 @@ def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFra
     for record in records:
         rows.add(record)
     ordered: list[dict[str, Any]] = sorted(rows.rows(), key=place)
+    import pandas as pd
+
     return pd.DataFrame(ordered, columns=keys(rows.filled))
 
 

@@ -11,9 +11,11 @@ itself, by public constants.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ SMALL_IMAGE = 64
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
 SMALL, TORCHVISION = "small:", "tv:"
 _NAME = re.compile(rf"({SMALL})?({TORCHVISION})?[A-Za-z0-9_-]+")
+_REGISTERED = re.compile(r"^@register_model\ndef (\w+)\(", re.MULTILINE)
 _MISFITS = (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError)
 
 Shape = tuple[int, int, int]
@@ -110,7 +113,8 @@ def check(arch: str) -> None:
             "pretrained weights, tv:NAME, or small: before one of these two; "
             "nothing is downloaded or read from a path (own weights: --teacher-weights)"
         )
-    if arch.removeprefix(SMALL) not in _library_names():
+    named = arch.removeprefix(SMALL)
+    if named not in _written_in_timm() and named not in _library_names():
         close = difflib.get_close_matches(arch, [*own, *sorted(_library_names())], n=5, cutoff=0.5)
         hint = f" Close: {', '.join(close)}." if close else ""
         raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
@@ -131,6 +135,16 @@ def _maker(arch: str) -> Callable[[Shape, int], nn.Module]:
 
 def _is_network(cls: type) -> bool:
     return issubclass(cls, SmallNet)
+
+
+@cache
+def _written_in_timm() -> frozenset[str]:
+    """The names that timm's source registers, read without importing it, which takes seconds; a file of another form
+    has none, and then timm itself is asked."""
+    timm = importlib.util.find_spec("timm")
+    folders = (timm.submodule_search_locations or []) if timm else []
+    files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]
+    return frozenset(name for file in files for name in _REGISTERED.findall(file.read_text(encoding="utf-8")))
 
 
 @cache

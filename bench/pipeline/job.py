@@ -60,6 +60,16 @@ class Job:
             "shards": Shared() if shards is None else settings_of(shards),
         }
 
+    def check_budget(self) -> None:
+        """Raises BenchError where the method cannot meet its budget. Found once: it may be calibrated for seconds."""
+        assert self._affordable
+
+    @cached_property
+    def _affordable(self) -> bool:
+        found = self.material.data
+        self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
+        return True
+
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
         s = self.settings
@@ -166,11 +176,12 @@ def _once_for_each(make: Callable[[Any], Shared]) -> Callable[[Any], Shared]:
     return found
 
 
-def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
+def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = True) -> Job:
     """Check all that a user can get wrong, then load the data.
 
     Args:
         lookup: where its parts come from.
+        budget: check the budget too; else whoever makes something calls `check_budget` before.
 
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
@@ -186,12 +197,13 @@ def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
     store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier)
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
-    look.check_method(method, s.budget, material.data.name, material.data.classes)
     ranks = Ranks(devices) if len(devices) > 1 else None
     job = Job(
         *(s, devices[0], store, method, variant, attack, attack_variant),
         *(recipe, evaluator_recipe, sha, material, look, ranks),
     )
+    if budget:
+        job.check_budget()
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
     return job

@@ -1,37 +1,14 @@
-"""A run from top to bottom: teacher -> release -> attack -> score -> record, each step made once and kept."""
+"""A run from its settings to its record: what is there already is answered at once, anything else is made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench import leaderboard, registry
-from bench.api import MembershipAttack, ReleaseAttack
 from bench.errors import RunFailed
-from bench.metrics.table import check
-from bench.pipeline import (
-    inversion_stage,
-    membership_stage,
-    release_membership_stage,
-    release_step,
-    teacher_steps,
-    utility_stage,
-)
 from bench.pipeline.job import Job
-from bench.pipeline.plots import Plots
-from bench.pipeline.run_spec import changed_options, run_spec
-from bench.pipeline.stage_result import StageResult
-from bench.pipeline.trained import Networks
-from bench.privacy.accountant import Overspent
-from bench.storage import provenance
+from bench.pipeline.run_spec import run_spec
 from bench.storage.records import RECORD, Record
-from bench.storage.specs import RunSpec
-from bench.storage.store import publish
-
-FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
-"""What may go wrong in a step; anything else is a defect of the bench."""
 
 
 @dataclass(frozen=True)
@@ -54,91 +31,19 @@ def run(job: Job, seed: int) -> Outcome:
     final = job.store.root / "records" / spec.hash
     if not job.settings.fresh and (known := _published(final)) is not None:
         return Outcome(known, final, cached=True)
+    job.check_budget()
+    from bench.pipeline import walk
+
     try:
-        finished = _walk(job, spec)
-    except FAILURES as error:
-        reason = _one_line(error)
+        finished = walk.walk(job, spec)
+    except walk.FAILURES as error:
+        reason = walk.one_line(error)
         # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
         if _published(final) is None:
-            _publish(job, _failed(job, spec, reason), final)
+            walk.publish_run(job, walk.failed(job, spec, reason), final)
         raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
-    _publish(job, finished, final)
+    walk.publish_run(job, finished, final)
     return Outcome(finished.record, final, cached=False)
-
-
-def prepare_shared(job: Job, seed: int) -> None:
-    """Make what runs on the same data share, teacher and evaluator, unless it is there. Raises RunFailed."""
-    spec = run_spec(job, seed)
-    try:
-        teacher_steps.teacher(job, spec.release.teacher)
-        teacher_steps.evaluator(job, spec.evaluator)
-    except RunFailed:
-        raise
-    except FAILURES as error:
-        raise RunFailed(_one_line(error)) from error
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """A record with the pictures that belong beside it."""
-
-    record: Record
-    plots: Plots
-
-
-def _walk(job: Job, spec: RunSpec) -> _Finished:
-    teacher = teacher_steps.teacher(job, spec.release.teacher)
-    evaluator = teacher_steps.evaluator(job, spec.evaluator)
-    ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
-    student = release_step.release(job, spec.release, teacher.network, ensemble)
-    networks = Networks(teacher, evaluator, ensemble, student)
-    utility = utility_stage.measure(job, networks)
-    attack = _attack(job, spec, networks)
-    return _finished(job, spec, networks, [utility, attack])
-
-
-def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
-    """The attack played on student, teacher and a random net, and scored; nothing where no attack was asked for."""
-    if job.attack is None:
-        return StageResult()
-    if isinstance(job.attack, MembershipAttack):
-        return membership_stage.infer(job, job.attack, spec, networks)
-    if isinstance(job.attack, ReleaseAttack):
-        return release_membership_stage.compare(job, job.attack, spec, networks)
-    return inversion_stage.invert(job, job.attack, spec, networks)
-
-
-def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[StageResult]) -> _Finished:
-    """The record of a run that came to its end."""
-    result = networks.student.result
-    privacy = result["privacy"] | {"noise": job.settings.noise, "solved": result["solved"]}
-    record = Record(spec.hash, "ok", "", asdict(spec), changed_options(job), result["arch"], privacy=privacy)
-    pictures, seconds = Plots(), dict[str, float]()
-    for stage in stages:
-        record.metrics |= stage.metrics
-        record.missing |= stage.missing
-        if stage.status != "ok":
-            record.status, record.reason = stage.status, stage.reason
-        pictures |= stage.plots
-        seconds |= stage.seconds
-    check(record.metrics)
-    record.provenance = _provenance(job, seconds)
-    return _Finished(record, pictures)
-
-
-def _failed(job: Job, spec: RunSpec, reason: str) -> _Finished:
-    record = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
-    record.provenance = _provenance(job, {})
-    return _Finished(record, {})
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds, job.settings.devices)
-    return found | ({"images": job.material.counts} if job.material.counts else {})
 
 
 def _published(final: Path) -> Record | None:
@@ -150,14 +55,3 @@ def _published(final: Path) -> Record | None:
     # A failed run is tried again: its cause may lie outside of the spec, such as memory or a library
     complete = all((final / name).exists() for name in record.artifacts.values())
     return record if complete and record.status != "failed" else None
-
-
-def _publish(job: Job, finished: _Finished, final: Path) -> None:
-    """Write the record with its pictures into its own directory, then the data set's board."""
-    with job.store.exclusive(final) as work:
-        for key, plot in finished.plots.items():
-            plot.draw(work / plot.file)
-            finished.record.artifacts[key] = plot.file
-        (work / RECORD).write_text(finished.record.to_json(), encoding="utf-8")
-        publish(work, final)
-    leaderboard.refresh(job.store.root, job.material.data.name)

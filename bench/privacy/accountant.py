@@ -2,6 +2,7 @@
 
 Every number returned is an upper bound that holds, to about 8 digits; where several hold the smallest is returned and
 named. No call takes more than about 10 seconds: what would is left to bounds that are looser, and `note` says so.
+scipy and dp_accounting are imported by the first call.
 
 - A ledger without an entry for the unit is refused: an accountant that saw nothing would say epsilon 0.
 - `NonPrivateDpEvent`, `UnsupportedDpEvent`, zero noise and any event that is not understood make epsilon infinite.
@@ -29,16 +30,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
-from bench.privacy._losses import composed_epsilon, why_not
-from bench.privacy._renyi import renyi_epsilon
 from bench.privacy.budget import Budget, Claim, epsilon_to_json
-from bench.privacy.composition import Composition, decompose
 from bench.privacy.ledger import Ledger
 from bench.privacy.units import Relation, Unit
+
+if TYPE_CHECKING:
+    from bench.privacy.composition import Composition
 
 VERSION = f"2 (dp-accounting {version('dp-accounting')})"
 
@@ -111,6 +111,8 @@ def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise BenchError(f"delta is {delta}; expected 0 < delta < 1, such as 1e-5")
+    from bench.privacy._losses import why_not
+
     parts = _composition(ledger, unit)
     relation = Relation.REPLACE_ONE if parts.replaced else Relation.ADD_OR_REMOVE_ONE
     if parts.unprovable:
@@ -150,6 +152,8 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
 
 
 def _composition(ledger: Ledger, unit: Unit) -> Composition:
+    from bench.privacy.composition import decompose
+
     entries = ledger.entries(unit)
     if not entries:
         raise EmptyLedger(f"the ledger has no entry for unit '{unit}'; write down what was used, or a NoOpDpEvent")
@@ -158,6 +162,10 @@ def _composition(ledger: Ledger, unit: Unit) -> Composition:
 
 def _bounds(parts: Composition, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
     """Every (epsilon, delta, name) that holds, cheapest first; with `exact` the losses may be composed."""
+    from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
+    from bench.privacy._losses import composed_epsilon
+    from bench.privacy._renyi import renyi_epsilon
+
     pure = parts.pure_sum
     if parts.pure:
         yield pure, 0.0, "pure-sum"

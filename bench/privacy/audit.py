@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import betaincinv
 from torch import Tensor
 
 from bench.errors import BenchError
@@ -210,6 +209,8 @@ def _expected(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) ->
 
 def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
     """log((P - delta) / Q), P bounded from below and Q from above, each at half of the error; -inf where P <= delta."""
+    from scipy.special import betaincinv
+
     tail = (1 - confidence) / 2
     low = np.where(likely > 0, betaincinv(np.maximum(likely, 1), n - likely + 1, tail), 0.0)
     high = np.where(unlikely < n, betaincinv(unlikely + 1, np.maximum(n - unlikely, 1), 1 - tail), 1.0)

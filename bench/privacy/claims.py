@@ -9,7 +9,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from bench.errors import BenchError
 
@@ -116,6 +115,8 @@ def _renyi_minimum(slope: float, delta: float) -> float:
     def objective(u: np.ndarray) -> np.ndarray:
         order, *less = _order_and_rest(u, delta)
         return slope * order - less[0] - less[1]
+
+    from scipy.optimize import minimize_scalar  # here, as boards import this module for `defect` alone
 
     grid, order, *less = _scan(delta)
     values = slope * order - less[0] - less[1]

@@ -31,7 +31,7 @@ from bench.pipeline.devices import cores
 from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
 
 GRACE = 10.0
-IMPORTED = ["bench.pipeline.run", "timm"]
+IMPORTED = ["bench.pipeline.walk", "timm"]
 """What the process to be forked imports; with these, all that every run needs."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dp_accounting import NonPrivateDpEvent
-
 from bench.distillation.noisy_votes import VotePlan, calibrate, vote_game, votes_epsilon
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.events import unprotected_event
 
 BASELINE = "the unprotected baseline's gradients train the generator (Eq. 2)"
 PRIVATE_IMAGES = "private images train the student and are put to the teachers"
@@ -26,7 +25,7 @@ def votes_ledger(plan: VotePlan, unprotected: str) -> Ledger:
     """Everything that is taken from the private data: the votes, and what is `unprotected` ("" = nothing else)."""
     ledger = plan.ledger()
     if unprotected:
-        ledger.spend(NonPrivateDpEvent(), why=unprotected)
+        ledger.spend(unprotected_event(), why=unprotected)
     return ledger
 
 

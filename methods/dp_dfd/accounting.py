@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from bench import data
@@ -31,6 +30,7 @@ from bench.privacy import (
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, strongest_game
 from bench.privacy.claims import dpsd_theorem2
+from bench.privacy.events import unprotected_event
 from bench.privacy.information import selective_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
@@ -105,12 +105,12 @@ def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool 
     """
     ledger = Ledger()
     if generator_saw_teacher:
-        ledger.spend(NonPrivateDpEvent(), why="the teacher's gradients and statistics train the generator (line 1)")
+        ledger.spend(unprotected_event(), why="the teacher's gradients and statistics train the generator (line 1)")
     if soft or math.isinf(plan.answer_epsilon):
         why = "the teacher's own vectors as answers" if soft else "labels without noise"
         carries = None if soft else plan.carries
-        ledger.spend(NonPrivateDpEvent(), unit=Unit.EXAMPLE, why=why, carries=carries)
-        ledger.spend(NonPrivateDpEvent(), unit=Unit.QUERY, why=why)
+        ledger.spend(unprotected_event(), unit=Unit.EXAMPLE, why=why, carries=carries)
+        ledger.spend(unprotected_event(), unit=Unit.QUERY, why=why)
         return ledger
     event, why = randomised_response_event(plan.answer_epsilon, 2), "selective response, charged as over 2 classes"
     ledger.spend(event, count=plan.answers, unit=Unit.EXAMPLE, why=why, carries=plan.carries)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
@@ -23,6 +22,7 @@ from bench.distillation.updates import descend, train_without_dropout
 from bench.errors import BenchError
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger, Unit
+from bench.privacy.events import unprotected_event
 
 Sanitise = Callable[[Tensor], Tensor]
 """(B, c) gradients to (B, c) bounded and noisy ones: lines 7 to 9."""
@@ -90,7 +90,7 @@ def train_directly(
             schedule.step()
             advance(1)
     ledger = Ledger()
-    ledger.spend(NonPrivateDpEvent(), why="the noisy gradients are multiplied by the Jacobian at private images")
+    ledger.spend(unprotected_event(), why="the noisy gradients are multiplied by the Jacobian at private images")
     claim = mechanism.claim(parameters, delta)
     assert claim is not None, "Theorem 3 speaks of one teacher, and here is none"
     return Release(

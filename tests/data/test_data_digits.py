@@ -3,10 +3,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import pytest
 import torch
 from sklearn import datasets
+from sklearn.datasets import load_digits
 
 from bench import data
+from bench.data.sets import digits as digits_file
 
 
 def test_fingerprint_is_golden() -> None:
@@ -50,3 +53,12 @@ def test_every_class_is_in_both_parts_and_the_range_is_used() -> None:
     assert digits.train_labels.bincount().min() > 120
     assert digits.test_labels.bincount().min() > 20
     assert (int(digits.train_images.min()), int(digits.train_images.max())) == (0, 255)
+
+
+def test_they_are_read_as_scikit_learn_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, target = digits_file._read()
+    bunch = load_digits()
+    assert (images == bunch.images).all() and (target == bunch.target).all()
+    monkeypatch.setattr(digits_file.importlib.util, "find_spec", lambda name: None)  # its file is somewhere else
+    images, target = digits_file._read()
+    assert (images == bunch.images).all() and (target == bunch.target).all()

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+import timm
 import torch
 from torch import nn
 
 from bench.errors import BenchError
-from bench.nets import Classifier, SmallNet, build, check
+from bench.nets import Classifier, SmallNet, build, check, zoo
 from bench.nets.classifiers.datalens import DataLensNet
 from bench.nets.classifiers.evaluator_cnn import EvaluatorNet
 from bench.nets.zoo import patch_for
@@ -115,6 +116,11 @@ def test_uneven_and_smallest_shapes() -> None:
 def test_evaluator_stays_small_on_large_images() -> None:
     with torch.device("meta"):
         assert parameters(EvaluatorNet((3, 224, 224), 10)) < 20_000_000
+
+
+def test_names_read_from_timms_source_are_names_of_timm() -> None:
+    written = zoo._written_in_timm()
+    assert "resnet18" in written and written <= set(timm.list_models())
 
 
 def test_the_global_seed_decides_the_weights() -> None:

@@ -1,0 +1,127 @@
+"""The steps of a run, one after the other, and the record that they end in.
+
+Apart from `run`, which imports this where there is no record yet: networks, accountants and pictures take seconds to
+import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import leaderboard, registry
+from bench.api import MembershipAttack, ReleaseAttack
+from bench.errors import RunFailed
+from bench.metrics.table import check
+from bench.pipeline import (
+    inversion_stage,
+    membership_stage,
+    release_membership_stage,
+    release_step,
+    teacher_steps,
+    utility_stage,
+)
+from bench.pipeline.job import Job
+from bench.pipeline.plots import Plots
+from bench.pipeline.run_spec import changed_options, run_spec
+from bench.pipeline.stage_result import StageResult
+from bench.pipeline.trained import Networks
+from bench.privacy.accountant import Overspent
+from bench.storage import provenance
+from bench.storage.records import RECORD, Record
+from bench.storage.specs import RunSpec
+from bench.storage.store import publish
+
+FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
+"""What may go wrong in a step; anything else is a defect of the bench."""
+
+
+def prepare_shared(job: Job, seed: int) -> None:
+    """Make what runs on the same data share, teacher and evaluator, unless it is there. Raises RunFailed."""
+    spec = run_spec(job, seed)
+    try:
+        teacher_steps.teacher(job, spec.release.teacher)
+        teacher_steps.evaluator(job, spec.evaluator)
+    except RunFailed:
+        raise
+    except FAILURES as error:
+        raise RunFailed(one_line(error)) from error
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A record with the pictures that belong beside it."""
+
+    record: Record
+    plots: Plots
+
+
+def walk(job: Job, spec: RunSpec) -> Finished:
+    """All steps of a run, each made unless it is there. Raises BenchError, or one of `FAILURES`."""
+    teacher = teacher_steps.teacher(job, spec.release.teacher)
+    evaluator = teacher_steps.evaluator(job, spec.evaluator)
+    ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
+    student = release_step.release(job, spec.release, teacher.network, ensemble)
+    networks = Networks(teacher, evaluator, ensemble, student)
+    utility = utility_stage.measure(job, networks)
+    attack = _attack(job, spec, networks)
+    return _finished(job, spec, networks, [utility, attack])
+
+
+def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
+    """The attack played on student, teacher and a random net, and scored; nothing where no attack was asked for."""
+    if job.attack is None:
+        return StageResult()
+    if isinstance(job.attack, MembershipAttack):
+        return membership_stage.infer(job, job.attack, spec, networks)
+    if isinstance(job.attack, ReleaseAttack):
+        return release_membership_stage.compare(job, job.attack, spec, networks)
+    return inversion_stage.invert(job, job.attack, spec, networks)
+
+
+def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[StageResult]) -> Finished:
+    """The record of a run that came to its end."""
+    result = networks.student.result
+    privacy = result["privacy"] | {"noise": job.settings.noise, "solved": result["solved"]}
+    record = Record(spec.hash, "ok", "", asdict(spec), changed_options(job), result["arch"], privacy=privacy)
+    pictures, seconds = Plots(), dict[str, float]()
+    for stage in stages:
+        record.metrics |= stage.metrics
+        record.missing |= stage.missing
+        if stage.status != "ok":
+            record.status, record.reason = stage.status, stage.reason
+        pictures |= stage.plots
+        seconds |= stage.seconds
+    check(record.metrics)
+    record.provenance = _provenance(job, seconds)
+    return Finished(record, pictures)
+
+
+def failed(job: Job, spec: RunSpec, reason: str) -> Finished:
+    """The record of a run that did not."""
+    record = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
+    record.provenance = _provenance(job, {})
+    return Finished(record, {})
+
+
+def one_line(error: Exception) -> str:
+    """What went wrong."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
+    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds, job.settings.devices)
+    return found | ({"images": job.material.counts} if job.material.counts else {})
+
+
+def publish_run(job: Job, finished: Finished, final: Path) -> None:
+    """Write the record with its pictures into its own directory, then the data set's board."""
+    with job.store.exclusive(final) as work:
+        for key, plot in finished.plots.items():
+            plot.draw(work / plot.file)
+            finished.record.artifacts[key] = plot.file
+        (work / RECORD).write_text(finished.record.to_json(), encoding="utf-8")
+        publish(work, final)
+    leaderboard.refresh(job.store.root, job.material.data.name)
