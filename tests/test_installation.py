@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from bench import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import sys; from setuptools import build_meta; build_meta.{}(sys.argv[1])"
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    """In a release the changelog's "unreleased" becomes a date, and CITATION.cff gets the same one."""
+    first = re.search(r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = re.findall(r"^(version|date-released): (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert first is not None
+    version, date = first.groups()
+    assert __version__ == version == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert dict(cited) == {"version": version} | ({} if date == "unreleased" else {"date-released": date})
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +122,13 @@ def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["show", "dpsd"], ["doctor"], ["compare", "--paper", "dpsd", "--table", "Table I"]],
+    [
+        ["list"],
+        ["show", "dpsd"],
+        ["doctor"],
+        ["compare", "--paper", "dpsd", "--table", "Table I"],
+        ["choose", "--max-epsilon", "1", "--dataset", "mnist"],
+    ],
     ids=" ".join,
 )
 def test_other_commands_find_their_data(installed: Path, tmp_path: Path, arguments: list[str]) -> None:
