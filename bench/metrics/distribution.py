@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.metrics.inversion import all_finite, check_classes, knn_distance
 from bench.seeds import derive
@@ -58,7 +58,7 @@ def too_few_images(images: int, dimension: int) -> str | None:
 
 
 def frechet_distance(features: Tensor, private_features: Tensor) -> float:
-    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1.
+    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1; by torchmetrics.
 
     Whether there are enough images for a number that means something, `too_few_images` tells.
 
@@ -68,6 +68,8 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
     Raises:
         ValueError: shapes that do not belong together, or a value that is NaN or infinite.
     """
+    from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import: not without an attack
+
     for rows in (features, private_features):
         if rows.ndim != 2 or len(rows) < 2 or rows.shape[1] != features.shape[1]:
             raise ValueError(
@@ -76,26 +78,24 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
             )
         if not all_finite(rows):
             raise ValueError("a feature is NaN or infinite")
-    centre = private_features.double().mean(0)  # a large common mean would take the digits
-    ours, theirs = (rows.double() - centre for rows in (features, private_features))
-    ours_mean, theirs_mean = ours.mean(0), theirs.mean(0)
-    ours, theirs = (ours - ours_mean) / (len(ours) - 1) ** 0.5, (theirs - theirs_mean) / (len(theirs) - 1) ** 0.5
-    apart = (ours_mean - theirs_mean).square().sum() + ours.square().sum() + theirs.square().sum()
-    return max(0.0, float(apart - 2 * _trace_of_root(ours, theirs)))
+    # It keeps sums of squares, from which a large common mean would take the digits: only differences matter.
+    centre = private_features.double().mean(0)
+    # By itself it waits for every other process of a run on several devices (bench.ranks), which know nothing of it.
+    metric = FrechetInceptionDistance(_Given(features.shape[1]), sync_on_compute=False).to(features.device)
+    for rows, real in ((features, False), (private_features, True)):
+        metric.update(rows - centre, real=real)
+    return max(0.0, float(metric.compute()))
 
 
-def _trace_of_root(a: Tensor, b: Tensor) -> Tensor:
-    """Tr (A'A B'B)^(1/2), of (n, f) A and (m, f) B.
+class _Given(nn.Module):
+    """A network instead of Inception whose features are what it is given: those of our own evaluator."""
 
-    With B'B = L L' it is that of the symmetric L' A'A L, whose eigenvalues are found faster than those of the product.
-    Where B'B is singular, rounding would add the root of what is nearly 0 for each missing dimension: there the
-    singular values of A B' are added up, with the triangular factors of both.
-    """
-    factor, singular = torch.linalg.cholesky_ex(b.T @ b)
-    if not singular:
-        return torch.linalg.eigvalsh(factor.T @ (a.T @ a) @ factor).clamp_min(0).sqrt().sum()
-    a, b = (torch.linalg.qr(rows, mode="r")[1] for rows in (a, b))
-    return torch.linalg.svdvals(a @ b.T).sum()
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.num_features = width
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features
 
 
 def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor, k: int = 5) -> Prdc:

@@ -7,7 +7,6 @@ import pytest
 import scipy.linalg
 import torch
 from torch import Tensor
-from torchmetrics.image.fid import FrechetInceptionDistance
 
 from bench.metrics import distribution
 from bench.metrics.distribution import (
@@ -87,21 +86,6 @@ def test_frechet_survives_fewer_images_than_features() -> None:
 def test_frechet_agrees_with_the_matrix_square_root_wherever_the_features_are(where: float) -> None:
     x, y = gaussian(60, 8, 1), gaussian(50, 8, 2)
     assert frechet_distance(x + where, y + where) == pytest.approx(by_sqrtm(x.numpy(), y.numpy()), rel=1e-7)
-
-
-@pytest.mark.parametrize("n, m", [(600, 500), (300, 300)])
-def test_frechet_is_that_of_torchmetrics(n: int, m: int) -> None:
-    class Given(torch.nn.Module):
-        num_features = 64
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return rows
-
-    x, y = gaussian(n, 64, 1), gaussian(m, 64, 2)
-    metric = FrechetInceptionDistance(Given()).set_dtype(torch.float64)
-    metric.update(x, real=False)
-    metric.update(y, real=True)
-    assert frechet_distance(x, y) == pytest.approx(float(metric.compute()), rel=1e-10)
 
 
 def test_frechet_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
