@@ -46,7 +46,7 @@ Differs from the paper:
   epsilon of 10, 9 % both times, which is chance; sigma_2 is then 16 times the number of teachers. That is
   the budget and no fault of the votes: sigma_2 is sqrt(2 k B T) over the budget's mu, however the votes are spread.
 - One trial on MNIST with 1000 teachers, 2 bins, 100 steps and critic_width 16, whose noise is 0.4 times their number,
-  is at chance with noise (11 %) and without (9 %): of more steps nothing is known.
+  is at chance with noise (11 %) and without (9 %): of other settings there nothing is known.
 """
 
 from __future__ import annotations
