@@ -78,7 +78,7 @@ def test_the_claim_is_an_upper_bound_of_the_account_which_is_exact() -> None:
     exact = account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert 0.8 * made.claim(1e-5).epsilon < exact < made.claim(1e-5).epsilon
     assert not made.claim(1e-5).disputed
-    solved = DataLens(kept=300 / 784).calibrate(Budget(10.0, account="accounted"), 784)
+    solved = DataLens(kept=300 / 784).calibrate(Budget(10.0, account="accounted"), 784, 4000)
     assert solved.sigma == pytest.approx(math.sqrt(4 * 300 * 15 * 109 / 4.002), rel=2e-3)
 
 
@@ -86,7 +86,7 @@ def test_the_claim_is_an_upper_bound_of_the_account_which_is_exact() -> None:
 @pytest.mark.parametrize("solve", ["sigma", "steps"])
 def test_the_budget_is_met_and_nearly_spent(against: Any, solve: Any) -> None:
     budget = Budget(3.0, account=against, solve=solve)
-    made = smoke(sigma=300, steps=50).calibrate(budget, PIXELS)
+    made = smoke(sigma=300, steps=50).calibrate(budget, PIXELS, 3)
     assert 0.95 * 3.0 < made.cost(budget) <= 3.0
     assert (made.sigma == 300) == (solve == "steps") and (made.steps == 50) == (solve == "sigma")
 
@@ -304,13 +304,21 @@ def test_classes_are_learnt_without_noise() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("sigma", -1.0), ("rate", 0.0), ("aggregate", "median"), ("loss", "hinge"),
+    [("teachers", -1), ("steps", 0), ("sigma", -1.0), ("rate", 0.0), ("aggregate", "median"), ("loss", "hinge"),
      ("kept", 0.0), ("kept", 1.5), ("beta", -0.1), ("sigma", math.nan), ("width", 3), ("gamma", 0.0), ("clip", 0.0),
      ("teacher", "tree"), ("generator", "vae"), ("passes", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):
         DataLens(**{name: value})
+
+
+def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> None:
+    quick = configure(DataLens, "quick", {}, "method")
+    assert (quick.teachers, quick.panel("digits"), quick.panel("mnist"), quick.panel("toy")) == (0, 48, 1000, 1000)
+    assert smoke(teachers=7).panel("mnist") == 7
+    ledger = quick.calibrate(Budget(10.0), 784, quick.panel("mnist")).ledger()
+    assert "1000 teachers" in ledger.entries()[0].why
 
 
 def test_more_teachers_than_records_and_other_units_are_refused() -> None:
