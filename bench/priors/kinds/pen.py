@@ -8,6 +8,7 @@ image's shorter side, angles in radians, pens in pixels.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -123,7 +124,13 @@ def _walk(two: Tensor, draws: Draws) -> Tensor:
     walk = steps.cumsum(1).gather(1, index[..., None].expand(-1, -1, 2))
     closed = draws.chance(WALK_CLOSED, count, 1)
     walk[:, -1] = torch.where(closed, walk[:, 0], walk[:, -1])
-    return catmull_rom(WALK_POINTS, POINTS).to(draws.device) @ walk
+    return _curve(draws.device, torch.get_default_dtype()) @ walk
+
+
+@cache
+def _curve(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The weights of a walk's points along its curve, the same for all images; not to be changed."""
+    return catmull_rom(WALK_POINTS, POINTS).to(device, dtype)
 
 
 def _box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
