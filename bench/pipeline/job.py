@@ -113,7 +113,7 @@ class Lookup:
     check_net: Callable[[str], None] = nets.check
     plugin: Callable[[str, str, str | None], tuple[type[Any], Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
-    evaluator_recipe: Callable[[str], teachers.Recipe] = teachers.recipe_for
+    evaluator_recipe: Callable[[str, str], teachers.Recipe] = teachers.recipe_for
     weights_sha256: Callable[[Path | None], str | None] = weights_sha256
     devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
     store: Callable[[Path, bool], Store] = open_store
@@ -143,7 +143,7 @@ def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
     attack, attack_variant = _attack(look, s)
     recipe = look.recipe(s.tier, s.teacher_options)
     sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
-    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier)
+    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier, data.slug(s.dataset))
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
     method.check(s.budget, material.data.name, material.data.classes)
