@@ -15,6 +15,7 @@ from bench import data, nets, progress, registry, teachers
 from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
 from bench.config import Variant, configure, plain
 from bench.errors import BenchError
+from bench.pipeline import face_judge
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.settings import Settings
@@ -114,6 +115,7 @@ class Lookup:
     plugin: Callable[[str, str, str | None], tuple[type[Any], Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
     evaluator_recipe: Callable[[str, str], teachers.Recipe] = teachers.recipe_for
+    check_judge: Callable[[str], None] = face_judge.check
     weights_sha256: Callable[[Path | None], str | None] = weights_sha256
     devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
     store: Callable[[Path, bool], Store] = open_store
@@ -147,6 +149,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None) -> Job:
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
     method.check(s.budget, material.data.name, material.data.classes)
+    if attack is not None and attack.goal == "inversion":
+        look.check_judge(material.data.name)
     ranks = Ranks(devices) if len(devices) > 1 else None
     job = Job(
         *(s, devices[0], store, method, variant, attack, attack_variant),
