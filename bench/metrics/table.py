@@ -139,8 +139,16 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
 PREFIXES = tuple({subject.prefix for subjects in SUBJECTS.values() for subject in subjects})
 
 
-def _by_judge(key: str, label: str, images: str, of: Of = "floor", core: bool = False) -> tuple[Metric, ...]:
-    """What the judge of faces, which no attack saw, says of images of people (`bench.pipeline.face_judge`)."""
+def _by_judge(
+    key: str, label: str, images: str, of: Of = "floor", core: bool = False, whole: bool = True
+) -> tuple[Metric, ...]:
+    """What the judge of faces, which no attack saw, says of images of people (`bench.pipeline.face_judge`).
+
+    Args:
+        key, label: what stands before the names of the three numbers.
+        images: what was judged, in the plural.
+        whole: whether boards and terminal have all three numbers, not the first alone.
+    """
     return (
         Metric(
             f"{key}judge_accuracy", f"{label}judge accuracy",
@@ -150,12 +158,12 @@ def _by_judge(key: str, label: str, images: str, of: Of = "floor", core: bool = 
         Metric(
             f"{key}judge_near", f"{label}judged near",
             f"Of {images}, the share that the judge takes for the person aimed at: nearer than 0.6 to the mean face.",
-            "share", "down", of=of, beside_teacher=core, newer=True,
+            "share", "down", of=of, averaged=whole, beside_teacher=core, newer=True,
         ),
         Metric(
             f"{key}judge_distance", f"{label}judged distance",
             f"Median distance of {images}, to the mean face of the person aimed at, by the judge.",
-            "distance", "up", of=of, newer=True,
+            "distance", "up", of=of, averaged=whole, newer=True,
         ),
     )  # fmt: skip
 
@@ -264,9 +272,15 @@ BUILT_IN = (
         of="floor", newer=True,
     ),
     *_by_judge("retrieval_", "retrieval, ", "the five public images that the target prefers for a person"),
-    *_by_judge("retrieval_best_", "retrieval, best, ", "the public images that the target prefers most"),
-    *_by_judge("retrieval_mean_", "retrieval, mean, ", "the means of the ten public images that the target prefers"),
-    *_by_judge("retrieval_latents_", "retrieval, latents, ", "the best of a thousand images of random latents"),
+    *_by_judge(
+        "retrieval_best_", "retrieval, best, ", "the public images that the target prefers most", whole=False
+    ),
+    *_by_judge(
+        "retrieval_mean_", "retrieval, mean, ", "the means of the ten public images that it prefers", whole=False
+    ),
+    *_by_judge(
+        "retrieval_latents_", "retrieval, latents, ", "the best of a thousand images of random latents", whole=False
+    ),
     Metric(
         "above_floor", "above floor",
         "Attack accuracy less that of retrieval on the same target: a mean over classes, with a bootstrap over them; "
