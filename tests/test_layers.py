@@ -94,6 +94,34 @@ def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
     assert not others, "a plug-in imports no other plug-in: what two need is in a room of bench/"
 
 
+JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
+"""The judge of faces, and what it is made of."""
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion_stage.py"}
+MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/job.py", "cli/doctor.py"}
+"""Files of `bench` that ask the judge of faces, or whether it is there."""
+
+
+def asks_the_judge(path: Path) -> bool:
+    """Whether a file imports the judge or what it is made of, or holds the name of such a module as text."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    held = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return bool(JUDGE & ({part for name in imported(path) for part in name.split(".")} | held))
+
+
+def test_no_attack_method_or_teacher_can_ask_the_judge_of_faces() -> None:
+    """It knows people whom an attacker was not given: it judges what came back, and is asked by nothing else."""
+    everywhere = sorted(path for kind in ("bench", *KINDS) for path in (ROOT / kind).rglob("*.py"))
+    found = {path.relative_to(ROOT).as_posix() for path in everywhere if asks_the_judge(path)}
+    assert found == {"bench/metrics/face_descriptor.py", *(f"bench/{name}" for name in MAY_JUDGE)}
+    assert "metrics" not in TOOLBOXES and "pipeline" not in TOOLBOXES
+
+
+@pytest.mark.parametrize("line", ["import dlib", "from bench.metrics import face_descriptor", "import_module('dlib')"])
+def test_a_plug_in_that_asks_the_judge_is_noticed(line: str, tmp_path: Path) -> None:
+    (tmp_path / "attack.py").write_text(f"def run():\n    {line}\n")
+    assert asks_the_judge(tmp_path / "attack.py")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
     for path in (ROOT / kind).iterdir():

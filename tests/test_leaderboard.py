@@ -20,6 +20,7 @@ from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
 from bench.leaderboard.rows import table
+from bench.leaderboard.selection import attacked
 from bench.storage.records import Record
 from bench.storage.specs import (
     AttackSpec,
@@ -244,6 +245,20 @@ def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them(
         *(0.19, 0.2, 0.27)
     ]
     assert "gap_auc" not in found and found.loc["quick", "above_floor"] != found.loc["quick", "above_floor"]
+
+
+def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
+    for seen, flags in (({}, []), ({"judge_accuracy": None}, ["no-judge"]), ({"judge_accuracy": 0.4}, [])):
+        found = record(0, 0.5, accounted=10.0)
+        found.metrics |= seen
+        assert leaderboard.flags(found) == flags
+    found.metrics |= {"retrieval_judge_accuracy": 0.19, "reference_held_out_judge_accuracy": 0.98}
+    found.metrics |= {"reference_held_out_attack_accuracy": 0.9}
+    board = table([found]).set_index("kind")
+    assert board["judge_accuracy"].dropna().to_dict() == {"methods": 0.4, "reference": 0.98}
+    said = attacked(board.loc["methods"])
+    assert said.startswith("gmi (printed) 50.0%") and "; by the judge of faces 40.0%, public images 19.0%" in said
+    assert "judge" not in attacked(board.loc["methods"].drop("judge_accuracy"))
 
 
 def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:

@@ -42,6 +42,7 @@ def execute(given: argparse.Namespace) -> int:
         blocks = BLOCKS.get(name)
         missing += version is None
         _print(name, version or f"missing: blocks {blocks or 'every run'}")
+    _print_extras()
     out.print("[bold]devices[/bold]  (as the system lists them; torch is not asked)")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     _print("cpu", f"{cores} cores")
@@ -56,6 +57,23 @@ def execute(given: argparse.Namespace) -> int:
 
 def _print(name: str, text: str) -> None:
     out.print(f"  {name:<14} {text}", markup=False, soft_wrap=True)
+
+
+def _print_extras() -> None:
+    """What an optional extra adds, or what its absence blocks; a run without it is whole but for that."""
+    from bench import data
+    from bench.metrics import face_descriptor
+
+    people = [name for name in data.names() if ":" not in name and data.dataset(name).facts.classes_are_people]
+    sets = " and ".join(people)
+    try:
+        reason = face_descriptor.absent()
+        face_descriptor.check()
+    except BenchError as error:
+        reason = str(error)
+    out.print("[bold]extras[/bold]  (optional)")
+    blocks = f"missing: blocks the judge of reconstructed people on {sets}; {reason}"
+    _print(face_descriptor.EXTRA, blocks if reason else f"found: judges reconstructed people on {sets}")
 
 
 def _print_data(given: Path | None) -> None:

@@ -28,6 +28,7 @@ KINDS = {
 }
 """What is typed after `bench list` to the kind of plug-in."""
 LATER = "known when it is read"
+EVALUATED = "by the recipe {}, with {:g} times a teacher's passes"
 
 
 class LIST:
@@ -123,6 +124,8 @@ def _print_dataset(name: str) -> None:
     splits += [f"cross (with {known.cross})"] if known.cross else []
     splits += ["identity"] if known.of_people else []
     facts |= {"splits": ", ".join(splits), "pictures": "none are drawn: people" if known.of_people else "drawn"}
+    facts |= {"evaluator": "by the standard recipe" if known.evaluator is None else EVALUATED.format(*known.evaluator)}
+    facts |= {"judge": "dlib's descriptor of faces (extra [faces])"} if known.classes_are_people else {}
     for label, value in facts.items():
         _print(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
     _print_papers(known)

@@ -45,6 +45,8 @@ def show(outcome: Outcome, settings: Settings) -> None:
         out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
     elif record.status == "skipped":
         out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
+    if (reason := record.missing.get("judge_accuracy")) is not None:
+        out.print(reason, markup=False, soft_wrap=True)
     for flag in flags(record):
         out.print(f"flag: {flag}", markup=False)
     _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")

@@ -25,6 +25,10 @@ class DatasetFacts:
         class_names: one per class, in the order of the labels; () = only reading tells.
         is_public: whether anyone can have it, its test part too: a bundle then names it, and says its accuracy.
         of_people: whether its images show real people: then no picture of a run shows any image.
+        classes_are_people: whether every class is one person: an independent judge of faces then says who is on a
+            reconstruction (`bench.pipeline.face_judge`).
+        evaluator: the teacher recipe by which the evaluator is trained, and how many times the passes that a teacher
+            has by it; None = the standard recipe, at sizes of the evaluator's own.
         counts: training and test images of the whole data set; None = not known.
         layout: what is looked for below the data root, in a line.
         licence: what its publisher allows, in a line.
@@ -49,6 +53,8 @@ class DatasetFacts:
     class_names: tuple[str, ...] = ()
     is_public: bool = False
     of_people: bool = False
+    classes_are_people: bool = False
+    evaluator: tuple[str, float] | None = None
     counts: tuple[int, int] | None = None
     layout: str = ""
     licence: str = ""

@@ -28,6 +28,7 @@ def flags(record: Record) -> list[str]:
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
     `knows-nothing`: the student attacked is less than 1.5 times as accurate as chance: there is nothing to find in it;
     `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
+    `no-judge`: an attack on people whose images the evaluator alone has judged, a network of this project;
     `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
@@ -108,10 +109,11 @@ def _flags_of_knowledge(record: Record) -> list[str]:
 
 
 def _flags_of_inversion(record: Record) -> list[str]:
-    """With too few classes for the test against retrieval, as in records older than it, nothing is said."""
+    """With too few classes for the test against retrieval, as in records older than it, nothing is said of it."""
     p = record.metrics.get("floor_p")
     shown = p is not None and p < ALPHA and record.status == "ok"
-    return [] if p is None or shown else ["retrieval"]
+    alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
+    return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else [])
 
 
 def _flags_of_membership(record: Record) -> list[str]:

@@ -155,12 +155,21 @@ def attacked(row: Row) -> str:
         floor = number(row.get("retrieval_accuracy"))
         found = f"{student:.1%}" + ("" if teacher is None else f" (teacher {teacher:.1%})")
         found += "" if floor is None else f", public images {floor:.1%}"
+        found += _judged(row)
     elif auc is not None:
         found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
     else:
         found = "no score"
     power = "" if row["power"] == "pass" else f", {row['power'] or 'power not shown'}"
     return f"{row['attack']} ({row['attack_variant']}) {found}{power}"
+
+
+def _judged(row: Row) -> str:
+    """What the independent judge of faces says, on boards of people."""
+    judge, floor = number(row.get("judge_accuracy")), number(row.get("retrieval_judge_accuracy"))
+    if judge is None:
+        return ""
+    return f"; by the judge of faces {judge:.1%}" + ("" if floor is None else f", public images {floor:.1%}")
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:

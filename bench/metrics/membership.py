@@ -160,7 +160,7 @@ def balanced_accuracy(scores: Tensor, is_member: Tensor, seed: int = 0, confiden
 
 
 def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: float = 0.95, seed: int = 0) -> float:
-    """An epsilon >= 0 that the scores point at: the larger lower bound of two log ratios (card A16).
+    """An epsilon >= 0 that the scores point at: the larger lower bound of two log ratios.
 
     They are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on
     one half. Clopper-Pearson bounds on the other half, TPR and TNR from below and FPR and FNR from above, hold together

@@ -138,6 +138,36 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
 """What a metric is of, to whom it can be measured of."""
 PREFIXES = tuple({subject.prefix for subjects in SUBJECTS.values() for subject in subjects})
 
+
+def _by_judge(
+    key: str, label: str, images: str, of: Of = "floor", core: bool = False, whole: bool = True
+) -> tuple[Metric, ...]:
+    """What the judge of faces, which no attack saw, says of images of people (`bench.pipeline.face_judge`).
+
+    Args:
+        key, label: what stands before the names of the three numbers.
+        images: what was judged, in the plural.
+        whole: whether boards and terminal have all three numbers, not the first alone.
+    """
+    return (
+        Metric(
+            f"{key}judge_accuracy", f"{label}judge accuracy",
+            f"Of {images}, the share whose face an independent judge finds nearest to the person aimed at.",
+            "share", "down", of=of, beside_teacher=core, core=core, newer=True,
+        ),
+        Metric(
+            f"{key}judge_near", f"{label}judged near",
+            f"Of {images}, the share that the judge takes for the person aimed at: nearer than 0.6 to the mean face.",
+            "share", "down", of=of, averaged=whole, beside_teacher=core, newer=True,
+        ),
+        Metric(
+            f"{key}judge_distance", f"{label}judged distance",
+            f"Median distance of {images}, to the mean face of the person aimed at, by the judge.",
+            "distance", "up", of=of, averaged=whole, newer=True,
+        ),
+    )  # fmt: skip
+
+
 BUILT_IN = (
     Metric(
         "accuracy", "accuracy", "Share of the test images that the network classifies rightly.", "share", "up",
@@ -217,6 +247,7 @@ BUILT_IN = (
         "without_start", "without a start", "Share of searches that found no image of their class to start from.",
         "share",
     ),
+    *_by_judge("", "", "reconstructions, up to five of a person", of="reconstructions", core=True),
     Metric(
         "retrieval_accuracy", "retrieval",
         "Share of the attacker's own images, the five that the target prefers for each class, that show the class: "
@@ -240,9 +271,20 @@ BUILT_IN = (
         "The same of the best of a thousand images that the attack's generator makes of random latents.", "share",
         of="floor", newer=True,
     ),
+    *_by_judge("retrieval_", "retrieval, ", "the five public images that the target prefers for a person"),
+    *_by_judge(
+        "retrieval_best_", "retrieval, best, ", "the public images that the target prefers most", whole=False
+    ),
+    *_by_judge(
+        "retrieval_mean_", "retrieval, mean, ", "the means of the ten public images that it prefers", whole=False
+    ),
+    *_by_judge(
+        "retrieval_latents_", "retrieval, latents, ", "the best of a thousand images of random latents", whole=False
+    ),
     Metric(
         "above_floor", "above floor",
-        "Attack accuracy less that of retrieval on the same target: a mean over classes, with a bootstrap over them.",
+        "Attack accuracy less that of retrieval on the same target: a mean over classes, with a bootstrap over them; "
+        "of people by the judge of faces, where it is there.",
         "share", "down", of="floor", beside_teacher=True, core=True, newer=True,
     ),
     Metric(

@@ -10,7 +10,7 @@ _LAST_MAP = 4
 
 
 class Critic(nn.Module):
-    """The critic of GMI, for other sizes too (Zhang et al., CVPR 2020; card A2, network D32).
+    """The critic of GMI, for other sizes too (Zhang et al., CVPR 2020).
 
     5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d, ...
     channels; affine instance normalisation from the second on; leaky ReLU 0.2; a last convolution over the whole map.

@@ -40,7 +40,7 @@ def doublings(size: int) -> int:
 
 
 class DeconvGenerator(nn.Module):
-    """The transposed-convolution generator of GMI, for other sizes too (Zhang et al., CVPR 2020; card A2, network G32).
+    """The transposed-convolution generator of GMI, for other sizes too (Zhang et al., CVPR 2020).
 
     A linear layer makes a small map, `doublings(h)` transposed convolutions (5x5, stride 2) double it to the image:
 
@@ -90,7 +90,7 @@ def _double(inputs: int, outputs: int, bias: bool) -> nn.ConvTranspose2d:
 
 
 class UpsampleGenerator(nn.Module):
-    """The upsampling generator of data-free distillation (Chen et al., DAFL, ICCV 2019; card F5 has its sizes).
+    """The upsampling generator of data-free distillation (Chen et al., DAFL, ICCV 2019).
 
     Linear to a map of a quarter of the image's size with 2d channels, batch normalisation; twice: nearest-neighbour
     doubling, 3x3 convolution (2d, then d channels), batch normalisation, leaky ReLU 0.2; 3x3 convolution; batch

@@ -102,9 +102,7 @@ def score(
         victims: where the images are reconstructions of victims; the class aimed at is then the victim's.
         wanted: metrics that will be read; None = all. Others may be missing.
     """
-    if victims is not None:
-        assert found.victims is not None
-        found = replace(found, targets=victims.labels[found.victims])
+    found = aimed(found, victims)
     images = (found.images * 255).round().to(torch.uint8)
     logits = predict(judge.evaluator, images, judge.device).double()
     seen = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
@@ -119,6 +117,14 @@ def score(
             metrics |= dict.fromkeys(names)
             missing |= dict.fromkeys(names, str(error))
     return Scored(metrics, missing, confusion(logits, found.targets))
+
+
+def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
+    """Reconstructions with the class that each is to show: that of its victim, where it has one."""
+    if victims is None:
+        return found
+    assert found.victims is not None
+    return replace(found, targets=victims.labels[found.victims])
 
 
 def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:

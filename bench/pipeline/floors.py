@@ -2,7 +2,8 @@
 
 Retrieval asks the target about all of the attacker's images, with the access of the attack, and brings back for each
 class those that the target prefers. Public images come back as they are, so that nothing private leaves: what an attack
-shows of the private data is what it finds beyond them. No floor looks at the judge.
+shows of the private data is what it finds beyond them. No floor looks at the judge. Where classes are people and the
+judge of faces is there, it decides whether an attack finds more.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from torch import Tensor
 from bench.api import Access, Attack, AttackResult, GenerativeAttack, Target
 from bench.data import to_float
 from bench.metrics.floors import GATED_FROM, above_floor
-from bench.pipeline import evaluation
+from bench.pipeline import evaluation, face_judge
 from bench.pipeline.attack_targets import PREFIXES, AttackTarget
 from bench.pipeline.evaluation import Judge, Metrics
+from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
 from bench.seeds import derive
@@ -41,18 +43,24 @@ class FloorMetrics:
 
 
 def floor_metrics(
-    job: Job, attack: Attack, played: dict[str, tuple[AttackTarget, Tensor]], judge: Judge
+    job: Job,
+    attack: Attack,
+    played: dict[str, tuple[AttackTarget, Tensor]],
+    judge: Judge,
+    faces: FaceJudge | None = None,
 ) -> FloorMetrics:
     """Retrieval on every target, and by how much the attack beats it there.
 
     Args:
-        played: for each target the attack's (c, c) confusion counts (`evaluation.Scored`).
+        played: for each target the attack's (c, c) confusion counts: by the judge of faces where there is one
+            (`Identified`), else by the evaluator (`evaluation.Scored`).
+        faces: the judge of faces, where classes are people.
     """
     metrics: Metrics = {}
     missing: dict[str, str] = {}
     for name, (target, attacked) in played.items():
         prefix = PREFIXES[name]
-        found, counts = _retrieval(job, attack, target, judge)
+        found, counts = _retrieval(job, attack, target, judge, faces)
         gain = above_floor(attacked, counts)
         found |= {"above_floor": gain.gain, "above_floor.lo": gain.low, "above_floor.hi": gain.high, "floor_p": gain.p}
         metrics |= {f"{prefix}{key}": value for key, value in found.items()}
@@ -87,36 +95,63 @@ def _drawn(eligible: Tensor, count: int, rng: torch.Generator) -> Tensor:
     return order[torch.arange(count) % len(order)]
 
 
-def _retrieval(job: Job, attack: Attack, played: AttackTarget, judge: Judge) -> tuple[Metrics, Tensor]:
+def _retrieval(
+    job: Job, attack: Attack, played: AttackTarget, judge: Judge, faces: FaceJudge | None
+) -> tuple[Metrics, Tensor]:
     """The numbers of all floors on one target, and the (c, c) confusion counts of its best public images."""
-    access: Access = "label" if attack.access == "label" else "scores"
-    device, m = job.device, job.material
+    kept = _retrieved(job, attack, played)
+    best, mean = to_float(kept["best"]), to_float(kept["mean"])
+    scored = _scored(best.flatten(0, 1), BEST, judge)
+    found = _named("retrieval_accuracy", scored.metrics)
+    sets = {"retrieval_best": best[:, 0], "retrieval_next": best[:, 1], "retrieval_mean": mean}
+    if isinstance(attack, GenerativeAttack):
+        sets["retrieval_latents"] = _best_latents(job, attack, _target(job, attack, played))
+    for name, images in sets.items():
+        found |= _named(f"{name}_accuracy", _scored(images, 1, judge).metrics)
+    if faces is None:
+        return found, scored.confusion
+    people, counts = _judged(best, sets, faces)
+    return found | people, counts
 
-    def target() -> Target:
-        return Target(played.network, access, m.data.shape, m.data.classes)
+
+def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Metrics, Tensor]:
+    """The same by the judge of faces, of the (classes, BEST, c, h, w) best public images and of the other sets."""
+    each = torch.arange(len(best))
+    described = face_judge.describe(faces.job, quantised(best.flatten(0, 1))).view(len(best), BEST, -1)
+    found = {
+        "retrieval": faces.compared(described.flatten(0, 1), each.repeat_interleave(BEST)),
+        "retrieval_best": faces.compared(described[:, 0], each),
+    }
+    others = [name for name in ("retrieval_mean", "retrieval_latents") if name in sets]
+    found |= {name: faces.judged(sets[name], each) for name in others}
+    metrics: Metrics = {}
+    for name, one in found.items():
+        metrics |= {f"{name}_{key}": value for key, value in face_judge.numbers(one).items()}
+    return metrics, found["retrieval"].confusion
+
+
+def _retrieved(job: Job, attack: Attack, played: AttackTarget) -> dict[str, Tensor]:
+    """uint8: "best" (classes, BEST, c, h, w), the public images that the target prefers, and "mean" (classes, c, h, w).
+
+    Made once for a target and an access.
+    """
+    target = _target(job, attack, played)
 
     def make(path: Path) -> None:
-        aux = to_float(m.aux)
-        rows = preferred(target(), aux.to(device), max(BEST, AVERAGED), _generator("retrieval"))
+        aux = to_float(job.material.aux)
+        rows = preferred(target, aux.to(job.device), max(BEST, AVERAGED), _generator("retrieval"))
         tensors = {"best": quantised(aux[rows[:, :BEST]]), "mean": quantised(aux[rows[:, :AVERAGED]].mean(1))}
         save_file(tensors, path / IMAGES)
 
     spec = played.spec
-    key: dict[str, Any] = {"target": asdict(spec.target), "aux": spec.aux, "access": access, "kind": "floor"}
-    kept = load_file(job.store.step("floor", key | {"version": VERSION}, make).path / IMAGES)
-    best, mean = to_float(kept["best"]), to_float(kept["mean"])
-    scored = _scored(best.flatten(0, 1), BEST, judge)
-    found = _named("retrieval_accuracy", scored.metrics)
-    sets = {
-        "retrieval_best_accuracy": best[:, 0],
-        "retrieval_next_accuracy": best[:, 1],
-        "retrieval_mean_accuracy": mean,
-    }
-    if isinstance(attack, GenerativeAttack):
-        sets["retrieval_latents_accuracy"] = _best_latents(job, attack, target())
-    for name, images in sets.items():
-        found |= _named(name, _scored(images, 1, judge).metrics)
-    return found, scored.confusion
+    key: dict[str, Any] = {"target": asdict(spec.target), "aux": spec.aux, "access": target.access, "kind": "floor"}
+    return load_file(job.store.step("floor", key | {"version": VERSION}, make).path / IMAGES)
+
+
+def _target(job: Job, attack: Attack, played: AttackTarget) -> Target:
+    """A target as floors ask it: with the access of the attack, but no more than scores."""
+    access: Access = "label" if attack.access == "label" else "scores"
+    return Target(played.network, access, job.material.data.shape, job.material.data.classes)
 
 
 def _best_latents(job: Job, attack: GenerativeAttack, target: Target) -> Tensor:

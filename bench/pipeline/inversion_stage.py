@@ -7,14 +7,17 @@ from functools import partial
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult
+from bench.metrics.identity import Identified
 from bench.metrics.power import power
 from bench.nets import Classifier
-from bench.pipeline import attack_steps, evaluation, reconstruction_plot
+from bench.pipeline import attack_steps, evaluation, face_judge, reconstruction_plot
 from bench.pipeline.attack_targets import PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.evaluation import FeatureCache, Judge, Metrics, Scored
+from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.floors import floor_metrics
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plot
@@ -35,14 +38,16 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
     if reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
     victims = choose_victims(m) if getattr(attack, "observes", False) else None
-    judge = make_judge(job, spec, networks.evaluator.network)
+    judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
     targets = attack_targets(job, spec, networks)
-    played = {t.name: _play(job, attack, t, judge, victims) for t in targets}
-    floors = floor_metrics(job, attack, {t.name: (t, played[t.name].scored.confusion) for t in targets}, judge)
-    metrics, missing = _metrics(played) | floors.metrics, _missing(played) | floors.missing
+    played = {t.name: _play(job, attack, t, judge, faces, victims) for t in targets}
+    floors = floor_metrics(job, attack, {t.name: (t, played[t.name].confusion) for t in targets}, judge, faces)
+    unjudged = face_judge.unjudged(job)
+    metrics = _metrics(played) | floors.metrics | dict.fromkeys(unjudged)
+    missing = _missing(played) | floors.missing | unjudged
     gate = power(played["teacher"].scored.confusion, played["random"].scored.confusion)
     metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
-    metrics |= reference_metrics(job, attack, spec, judge)
+    metrics |= reference_metrics(job, attack, spec, judge, faces)
     title = f"{name} against {spec.release.method} on {m.data.name}"
     found = {target: one.found for target, one in played.items()}
     draw = partial(reconstruction_plot.draw, title=title, found=found, material=m, victims=victims)
@@ -63,16 +68,25 @@ class _Played:
 
     found: AttackResult
     scored: Scored
+    people: Identified | None
     queries: int
     seconds: float
 
+    @property
+    def confusion(self) -> Tensor:
+        """(c, c) counts, row the class aimed at, column the one seen: by the judge of faces, where there is one."""
+        return self.scored.confusion if self.people is None else self.people.confusion
 
-def _play(job: Job, attack: Attack, target: AttackTarget, judge: Judge, victims: Victims | None) -> _Played:
+
+def _play(
+    job: Job, attack: Attack, target: AttackTarget, judge: Judge, faces: FaceJudge | None, victims: Victims | None
+) -> _Played:
     images = None if victims is None else victims.images
     step = attack_steps.invert(job, attack, target.spec, target.network, images)
     found = attack_steps.reconstructions(step)
     scored = evaluation.score(found, judge, target.network, victims)
-    return _Played(found, scored, step.json(RESULT)["queries"], step.seconds)
+    people = None if faces is None else faces.judged(found.images, evaluation.aimed(found, victims).targets)
+    return _Played(found, scored, people, step.json(RESULT)["queries"], step.seconds)
 
 
 def _metrics(played: dict[str, _Played]) -> Metrics:
@@ -80,6 +94,8 @@ def _metrics(played: dict[str, _Played]) -> Metrics:
     for name, one in played.items():
         metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.scored.metrics.items()}
         metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.found.facts.items()}
+        people = {} if one.people is None else face_judge.numbers(one.people)
+        metrics |= {f"{PREFIXES[name]}{key}": value for key, value in people.items()}
     return metrics | {"queries": played["student"].queries}
 
 

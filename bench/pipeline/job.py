@@ -111,6 +111,13 @@ def weights_sha256(path: Path | None) -> str | None:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def check_judge(dataset: str) -> None:
+    """`face_judge.check`, which nothing but an inversion needs. Raises BenchError."""
+    from bench.pipeline import face_judge
+
+    face_judge.check(dataset)
+
+
 def check_method(method: Method, budget: Budget, dataset: str, classes: int) -> None:
     """`Method.check`. Raises BenchError."""
     method.check(budget, dataset, classes)
@@ -146,7 +153,8 @@ class Lookup:
     check_net: Callable[[str], None] = nets.check
     plugin: Callable[[str, str, str | None, str, Given], tuple[Any, Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
-    evaluator_recipe: Callable[[str], teachers.Recipe] = teachers.recipe_for
+    evaluator_recipe: Callable[[str, str], teachers.Recipe] = teachers.recipe_for
+    check_judge: Callable[[str], None] = check_judge
     weights_sha256: Callable[[Path | None], str | None] = weights_sha256
     devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
     store: Callable[[Path, bool], Store] = open_store
@@ -194,9 +202,11 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     attack, attack_variant = _attack(look, s)
     recipe = look.recipe(s.tier, s.teacher_options)
     sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
-    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier)
+    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier, data.slug(s.dataset))
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
+    if attack is not None and attack.goal == "inversion":
+        look.check_judge(material.data.name)
     ranks = Ranks(devices) if len(devices) > 1 else None
     job = Job(
         *(s, devices[0], store, method, variant, attack, attack_variant),

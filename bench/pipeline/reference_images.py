@@ -12,8 +12,9 @@ from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult, DecodingAttack, GenerativeAttack
-from bench.pipeline import evaluation
+from bench.pipeline import evaluation, face_judge
 from bench.pipeline.evaluation import Judge, Metrics
+from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import smallest_class, some_of_each_class
 from bench.pipeline.trained import RESULT
@@ -26,10 +27,12 @@ LARGE, AT_ONCE = 2**26, 256
 """Bytes of a class from which on its mean is summed over so many images at once."""
 REDRAWN = 5
 """Unseen images of each class that an attack's generator is asked to redraw."""
+Sets = dict[str, tuple[Tensor, Tensor]]
+"""Name of `bench.metrics.table.REFERENCES` to images (n, c, h, w) in [0, 1] and the classes that they stand for."""
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 
-def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge) -> Metrics:
+def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, faces: FaceJudge | None = None) -> Metrics:
     """The metrics of every set of reference images, as `reference_SET_METRIC`.
 
     The attacker's own images, class means, unseen images of the class, all three scored once for all runs on the same
@@ -45,20 +48,29 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge) -> 
     key: dict[str, Any] = {"data": asdict(spec.release.teacher.data), "evaluator": asdict(spec.evaluator)}
     key |= {"aux": spec.attack.aux, "images": IMAGES, "kind": "reference-images", "version": evaluation.VERSION}
     found: Metrics = job.store.step("reference-images", key, make).json(RESULT)
+    sets = _of_generator(job, attack)
+    for name, (images, targets) in sets.items():
+        found |= _scored(name, images, targets, judge)
+    return found if faces is None else found | _judged(_of_everyone(job) | sets, faces)
+
+
+def _of_generator(job: Job, attack: Attack) -> Sets:
+    """What the attack's generator, if it has one, makes of random latents, and of unseen images."""
+    ctx, sets = job.context(SEED), Sets()
     if isinstance(attack, GenerativeAttack):
-        ctx, targets = job.context(SEED), _targets(job)
+        targets = _targets(job)
         drawn = attack.prior(len(targets), data.to_float(job.material.aux).to(ctx.device), ctx)
-        found |= _scored("prior", drawn.cpu(), targets, judge)
+        sets["prior"] = drawn.cpu(), targets
     if isinstance(attack, DecodingAttack):
-        found |= _redrawn(job, attack, judge)
-    return found
+        sets["decoder"] = _redrawn(job, attack)
+    return sets
 
 
-def _redrawn(job: Job, attack: DecodingAttack, judge: Judge) -> Metrics:
+def _redrawn(job: Job, attack: DecodingAttack) -> tuple[Tensor, Tensor]:
     m, ctx = job.material, job.context(SEED)
     unseen = _unseen(m.data.test_labels, REDRAWN)
     images, aux = (data.to_float(x).to(ctx.device) for x in (m.data.test_images[unseen], m.aux))
-    return _scored("decoder", attack.nearest(images, aux, ctx).cpu(), m.data.test_labels[unseen], judge)
+    return attack.nearest(images, aux, ctx).cpu(), m.data.test_labels[unseen]
 
 
 def _unseen(labels: Tensor, count: int) -> Tensor:
@@ -67,17 +79,24 @@ def _unseen(labels: Tensor, count: int) -> Tensor:
 
 
 def _of_data(job: Job, judge: Judge) -> Metrics:
+    metrics: Metrics = {}
+    for name, (images, targets) in _of_everyone(job).items():
+        metrics |= _scored(name, images, targets, judge)
+    return metrics
+
+
+def _of_everyone(job: Job) -> Sets:
+    """The sets that are the same for all attacks."""
     m, targets = job.material, _targets(job)
-    test_images, test_labels = m.data.test_images, m.data.test_labels
     rng = np.random.RandomState(SEED)
     aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
     means = torch.stack([_mean_of_class(*m.private, c) for c in range(m.data.classes)])
-    unseen = _unseen(test_labels, IMAGES)
-    return (
-        _scored("aux", data.to_float(aux), targets, judge)
-        | _scored("class_mean", means, torch.arange(m.data.classes), judge)
-        | _scored("held_out", data.to_float(test_images[unseen]), test_labels[unseen], judge)
-    )
+    unseen = _unseen(m.data.test_labels, IMAGES)
+    return {
+        "aux": (data.to_float(aux), targets),
+        "class_mean": (means, torch.arange(m.data.classes)),
+        "held_out": (data.to_float(m.data.test_images[unseen]), m.data.test_labels[unseen]),
+    }
 
 
 def _mean_of_class(images: Tensor, labels: Tensor, number: int) -> Tensor:
@@ -97,3 +116,12 @@ def _scored(name: str, images: Tensor, targets: Tensor, judge: Judge) -> Metrics
     wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
     scored = evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, wanted)
     return {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}
+
+
+def _judged(sets: Sets, faces: FaceJudge) -> Metrics:
+    """What the judge of faces says of them."""
+    metrics: Metrics = {}
+    for name, (images, targets) in sets.items():
+        found = face_judge.numbers(faces.judged(images, targets))
+        metrics |= {f"reference_{name}_{key}": found[key] for key in face_judge.NAMES}
+    return metrics

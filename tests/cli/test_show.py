@@ -134,3 +134,10 @@ def test_doctor_looks_at_files_and_says_what_is_missing(tmp_path: Path, say) -> 
     for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (raw / f"{part}-ubyte").touch()
     assert "mnist          found" in say("doctor", "--data-root", str(tmp_path))
+
+
+def test_a_data_set_says_who_judges_its_reconstructions(say) -> None:  # type: ignore[no-untyped-def]
+    shown = say("show", "lfw")
+    assert "by the recipe faces, with 1.5 times a teacher's passes" in shown and "dlib's descriptor of faces" in shown
+    shown = say("show", "digits")
+    assert "evaluator  by the standard recipe" in shown and "dlib" not in shown

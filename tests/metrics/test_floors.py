@@ -43,7 +43,7 @@ def test_no_gain_is_not_found_and_a_gain_is() -> None:
 
 
 def test_the_measured_gain_on_62_people_decides() -> None:
-    """29 hits of 62 against 12 (card A24), however paired."""
+    """29 hits of 62 against 12, however paired."""
     for start in (0, 17):
         attack = [int(c < 29) for c in range(62)]
         floor = [int(start <= c < start + 12) for c in range(62)]

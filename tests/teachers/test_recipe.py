@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from functools import partial
 
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import plugins, registry, teachers, testing
-from bench.config import describe, options
+from bench import data, plugins, registry, teachers, testing
+from bench.config import TIERS, describe, options
 from bench.errors import BenchError
 from bench.nets import check
+from bench.storage.specs import digest
 from bench.teachers import EVALUATOR, Recipe, evaluator, recipe_for
+from bench.teachers.recipes.faces import Faces
 
 
 @given(st.integers(0, 400), st.integers(1, 4), st.integers(2, 50), st.integers(0, 30))
@@ -25,7 +30,7 @@ def test_steps_by_counting(images: int, epochs: int, batch: int, limit: int) -> 
 @pytest.mark.parametrize("tier", ["smoke", "quick", "standard", "paper"])
 def test_every_tier_exists_for_both(tier: str) -> None:
     assert Recipe.at(tier, lr=0.5).lr == 0.5
-    assert recipe_for(tier).steps(1200) >= 8
+    assert recipe_for(tier, "digits").steps(1200) >= 8
     check(EVALUATOR)
 
 
@@ -44,8 +49,50 @@ def test_a_tier_changes_sizes_alone() -> None:
     assert all(each == same[0] for each in same)
 
 
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", ["lfw-crop", "lfw-10-32px", "celeba-id-subset-25"])
+def test_people_are_learnt_by_the_recipe_for_faces_with_half_as_many_passes_again(name: str, tier: str) -> None:
+    found, teacher = recipe_for(tier, name), teachers.make_recipe(tier, {"recipe": "faces"})
+    assert isinstance(found, Faces) and found.settings()["recipe"] == "faces"
+    assert found.epochs == math.ceil(1.5 * teacher.epochs)
+    assert dataclasses.replace(found, epochs=teacher.epochs) == teacher
+    assert {"smoke": 2, "quick": 60, "standard": 60, "paper": 45}[tier] == found.epochs
+
+
+def test_the_facts_name_recipes_that_exist() -> None:
+    named = {name: data.facts(name).evaluator for name in data.names() if ":" not in name}
+    assert {name for name, given in named.items() if given} == {"lfw", "celeba-id"}
+    for recipe, passes in filter(None, named.values()):
+        assert issubclass(teachers.recipe_class(recipe), Recipe) and passes >= 1
+
+
+KEYS = {
+    "smoke": "08d2a8aece8762a5",
+    "quick": "4a09bd5d264d790f",
+    "standard": "4a09bd5d264d790f",
+    "paper": "28c75a5b3a2a7fd6",
+}
+"""Hashes of the standard evaluator's settings, as they were when every data set had it."""
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_evaluators_of_all_other_data_sets_keep_their_keys(tier: str) -> None:
+    others = [*({name for name in data.names() if ":" not in name} - {"lfw", "celeba-id"}), "npz-mine", "mnist-32px"]
+    assert {digest(recipe_for(tier, name).settings()) for name in others} == {KEYS[tier]}
+
+
+def test_the_evaluators_of_the_published_records_are_those_of_today() -> None:
+    seen = set()
+    for path in (ROOT / "leaderboards" / "records").glob("*.json"):
+        spec = json.loads(path.read_bytes())["spec"]
+        used, where = spec["evaluator"], spec["evaluator"]["data"]["dataset"]
+        assert used["recipe"] == recipe_for(spec["tier"], where).settings() and used["arch"] == EVALUATOR
+        seen.add(where)
+    assert seen >= {"digits", "mnist", "fmnist", "cifar10-jpeg"}
+
+
 def test_unknown_tier() -> None:
-    for make in (Recipe.at, recipe_for):
+    for make in (Recipe.at, partial(recipe_for, dataset="digits"), partial(recipe_for, dataset="lfw")):
         with pytest.raises(BenchError, match=r"no tier called 'papier'\. Did you mean 'paper'"):
             make("papier")
 

@@ -22,6 +22,8 @@ class CelebaIdentity(FileDataset):
         shape=(3, 64, 64),
         is_public=True,
         of_people=True,
+        classes_are_people=True,
+        evaluator=("faces", 1.5),
         layout="celeba/img_align_celeba/*.jpg, celeba/identity_CelebA.txt (torchvision); fewer images: -subset",
         licence="non-commercial research; no image may be passed on or published",
         prior="faces",

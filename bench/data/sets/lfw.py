@@ -29,6 +29,8 @@ class Lfw(FileDataset):
         shape=(3, 64, 64),
         is_public=True,
         of_people=True,
+        classes_are_people=True,
+        evaluator=("faces", 1.5),
         layout=f"{', '.join(TREES)}, each NAME/NAME_0001.jpg (torchvision), or {CROPPED}/NAME/*.jpg: then lfw-crop",
         licence="for research; no licence is stated, the rights to the pictures are the news agencies'",
         prior="faces",

@@ -1,0 +1,103 @@
+"""The independent judge of reconstructed people, by dlib's descriptor of faces.
+
+The evaluator learnt the same classes from the same images as a target, so that what fools the one may fool the other.
+This judge was trained by others on other images, and asks which person's mean of up to five private images is nearest.
+It is asked when an attack has ended; no attack, method or teacher sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from bench import data
+from bench.data import images_fingerprint
+from bench.metrics import face_descriptor
+from bench.metrics.identity import Identified, class_means, identified
+from bench.metrics.table import TARGETS
+from bench.pipeline.evaluation import Metrics, with_interval
+from bench.pipeline.material import quantised, some_of_each_class
+
+if TYPE_CHECKING:
+    from bench.pipeline.job import Job
+
+IMAGES = 5
+"""Private images of each person in the mean; and of each person as many of every set that is judged, chosen by seed."""
+SEED = 2020
+NAMES = ("judge_accuracy", "judge_near", "judge_distance")
+
+
+@dataclass(frozen=True)
+class FaceJudge:
+    """The judge with the people of a run.
+
+    Attributes:
+        job: whose store keeps descriptors.
+        means: (people, 128) float64, of the private classes.
+    """
+
+    job: Job
+    means: Tensor
+
+    def judged(self, images: Tensor, targets: Tensor) -> Identified:
+        """What it says of (n, c, h, w) images in [0, 1], up to `IMAGES` of each person that they were aimed at."""
+        chosen = some_of_each_class(targets, IMAGES)
+        return self.compared(describe(self.job, quantised(images[chosen])), targets[chosen])
+
+    def compared(self, descriptors: Tensor, targets: Tensor) -> Identified:
+        """The same of (n, 128) descriptors, all of them."""
+        return identified(descriptors, targets, self.means, face_descriptor.NEAR)
+
+
+def find(job: Job) -> FaceJudge | None:
+    """The judge of a run whose classes are people; None of another one, and where the judge is not on this machine."""
+    if not wanted(job) or face_descriptor.absent():
+        return None
+    images, labels = job.material.private
+    chosen = some_of_each_class(labels, IMAGES)
+    described = describe(job, images[chosen])
+    return FaceJudge(job, class_means(described, labels[chosen], job.material.data.classes))
+
+
+def wanted(job: Job) -> bool:
+    """Whether every class of a run is a person."""
+    return data.facts(job.material.data.name).classes_are_people
+
+
+def check(dataset: str) -> None:
+    """Refuse other models than the known ones before anything is trained for a data set, of the name of an `ImageData`.
+
+    Raises:
+        BenchError: the data set's classes are people, and the file of a model is another one.
+    """
+    if data.facts(dataset).classes_are_people:
+        face_descriptor.check()
+
+
+def describe(job: Job, images: Tensor) -> Tensor:
+    """(n, 128) descriptors of (n, c, h, w) uint8 images; made once for all runs that ask about the same images."""
+
+    def make() -> dict[str, Tensor]:
+        with job.context(SEED).track("judge of faces", len(images)) as advance:
+            return {"descriptors": face_descriptor.describe(images, advance)}
+
+    key = {"images": images_fingerprint(images), "shape": list(images.shape), **face_descriptor.identity()}
+    return job.store.get("face-descriptors", key, make)["descriptors"]
+
+
+def numbers(found: Identified) -> Metrics:
+    """The metrics of a judged set, by the names of `NAMES`, shares with their intervals."""
+    shares = {"judge_accuracy": found.right, "judge_near": found.near}
+    metrics: Metrics = {}
+    for name, count in shares.items():
+        metrics |= with_interval(name, count, found.images)
+    return metrics | {"judge_distance": found.distance}
+
+
+def unjudged(job: Job) -> dict[str, str]:
+    """The numbers that a run of people lacks where no judge is there, with the reason; {} of any other run."""
+    if not wanted(job) or not (reason := face_descriptor.absent()):
+        return {}
+    return {f"{target.prefix}{name}": f"nobody judged the faces: {reason}" for target in TARGETS for name in NAMES}

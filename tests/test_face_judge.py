@@ -1,0 +1,230 @@
+"""The judge of faces in a run: on every row of people, made once, and named where it is not there.
+
+dlib's network is replaced by colours, and people by patterns: no picture of anybody is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import write_toy
+from PIL import Image
+from torch import Tensor, nn
+
+from bench import leaderboard
+from bench.cli import main
+from bench.errors import BenchError
+from bench.metrics import face_descriptor
+from bench.metrics.table import metrics
+from bench.pipeline import face_judge, floors, inversion_stage, run, teacher_steps
+from bench.pipeline.attack_targets import AttackTarget, attack_specs
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
+
+PEOPLE, OTHERS = 3, 8
+TARGETS = ("", "teacher_", "random_")
+ABSENT = "the package dlib not found: pip install 'dp-distill-bench[faces]'"
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LFW's layout at 64 pixels: patterns of 4 x 4 colours with noise, 3 people of 10 images and 8 of 3."""
+    root, rng = tmp_path_factory.mktemp("faces"), np.random.default_rng(0)
+    for person in range(PEOPLE + OTHERS):
+        pattern = np.kron(rng.integers(20, 200, (4, 4, 3)), np.ones((16, 16, 1), dtype=int))
+        folder = root / "lfw-64" / f"P_{person}"
+        folder.mkdir(parents=True)
+        for number in range(10 if person < PEOPLE else 3):
+            image = pattern + rng.integers(0, 40, (64, 64, 3))
+            Image.fromarray(image.astype(np.uint8)).save(folder / f"P_{person}_{number:04}.png")
+    return root
+
+
+def colours(images: Tensor) -> Tensor:
+    """(n, 128): the mean colours of 6 x 7 places, and two zeros."""
+    means = nn.functional.adaptive_avg_pool2d(images.float() / 255, (6, 7)).flatten(1)
+    return nn.functional.pad(means, (0, face_descriptor.LENGTH - means.shape[1]))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A judge that goes by colours; how many images it was asked about, a number a time."""
+    counts: list[int] = []
+
+    def describe(images: Tensor, advance: Callable[[int], object]) -> Tensor:
+        counts.append(len(images))
+        advance(len(images))
+        return colours(images)
+
+    monkeypatch.setattr(face_descriptor, "describe", describe)
+    monkeypatch.setattr(face_descriptor, "absent", lambda: "")
+    monkeypatch.setattr(face_descriptor, "check", lambda: None)
+    yield counts
+
+
+def job(faces: Path, out: Path, attack: str = "pca-mi", dataset: str = "lfw:10@16") -> Job:
+    settings = Settings(
+        method="no-defence",
+        attack=attack,
+        dataset=dataset,
+        split="identity" if dataset.startswith("lfw") else "iid",
+        data_root=faces,
+        teacher="datalens",
+        tier="smoke",
+        out=out,
+    )
+    return load_job(settings)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of people lie that share their trainings."""
+    return tmp_path_factory.mktemp("runs")
+
+
+def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Path, out: Path, asked: list[int]) -> None:
+    given = job(faces, out)
+    assert given.evaluator_recipe.settings()["recipe"] == "faces"
+    record = run.run(given, 0).record
+    numbers = record.metrics
+    for prefix in TARGETS:
+        for kind in ("", "retrieval_", "retrieval_best_", "retrieval_mean_", "retrieval_latents_"):
+            for key in ("judge_accuracy", "judge_near"):
+                name = f"{prefix}{kind}{key}"
+                assert 0 <= numbers[f"{name}.lo"] <= numbers[name] <= numbers[f"{name}.hi"] <= 1  # type: ignore[operator]
+            assert numbers[f"{prefix}{kind}judge_distance"] > 0  # type: ignore[operator]
+        gain = numbers[f"{prefix}judge_accuracy"] - numbers[f"{prefix}retrieval_judge_accuracy"]  # type: ignore[operator]
+        assert numbers[f"{prefix}above_floor"] == pytest.approx(gain), "by the judge, not by the evaluator"
+    for name in ("aux", "class_mean", "held_out", "prior", "decoder"):
+        assert {f"reference_{name}_{key}" for key in face_judge.NAMES} <= numbers.keys()
+    assert numbers["reference_held_out_judge_accuracy"] == numbers["reference_class_mean_judge_accuracy"] == 1.0
+    assert numbers["reference_held_out_judge_distance"] < numbers["reference_aux_judge_distance"]  # type: ignore[operator]
+    assert not [key for key in record.missing if "judge" in key] and "no-judge" not in leaderboard.flags(record)
+    assert not record.artifacts, "no picture is drawn of people"
+    board = (out / "leaderboards" / "lfw-crop-subset-10-16px.csv").read_text().splitlines()[0].split(",")
+    assert {"judge_accuracy", "teacher_judge_accuracy", "judge_distance", "retrieval_judge_accuracy"} <= set(board)
+
+
+def test_faces_are_described_once_for_all_runs(faces: Path, out: Path, asked: list[int]) -> None:
+    first = run.run(job(faces, out), 0)
+    (first.path / "record.json").unlink()
+    asked.clear()
+    again = run.run(job(faces, out), 0).record
+    assert asked == [] and again.metrics == first.record.metrics
+    other = run.run(job(faces, out, "mi-face"), 0).record
+    assert 1 <= len(asked) <= len(TARGETS), "nothing but its own images"
+    assert set(asked) == {PEOPLE * face_judge.IMAGES}, "of which no more are judged than of the others"
+    for key in ("reference_aux_judge_distance", "retrieval_judge_distance", "teacher_retrieval_mean_judge_near"):
+        assert other.metrics[key] == again.metrics[key]
+
+
+def test_without_the_extra_the_row_says_so(faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
+    record = run.run(job(faces, out, "random-guess"), 0).record
+    numbers = record.metrics
+    for prefix in TARGETS:
+        for key in face_judge.NAMES:
+            assert numbers[f"{prefix}{key}"] is None and ABSENT in record.missing[f"{prefix}{key}"]
+        gain = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_accuracy"]  # type: ignore[operator]
+        assert numbers[f"{prefix}above_floor"] == pytest.approx(gain), "by the evaluator"
+    assert not [key for key in numbers if key.startswith(("retrieval_judge", "reference_aux_judge"))]
+    assert "no-judge" in leaderboard.flags(record)
+
+
+def test_the_command_says_it_too(
+    faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
+    line = "run --method no-defence --attack random-guess --dataset lfw:10@16 --split identity --teacher datalens"
+    assert main([*line.split(), "--tier", "smoke", "--data-root", str(faces), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"nobody judged the faces: {ABSENT}" in said and "flag: no-judge" in said
+
+
+def test_nobody_is_judged_where_classes_are_no_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
+    write_toy(tmp_path, 160)
+    record = run.run(job(tmp_path, tmp_path / "o", "random-guess", f"npz:{tmp_path}/toy.npz"), 0).record
+    assert asked == [] and not [key for key in record.metrics | record.missing if "judge" in key]
+    assert "no-judge" not in leaderboard.flags(record)
+
+
+def test_other_models_are_refused_before_anything_is_trained(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = tmp_path / face_descriptor.NETWORK
+    wrong.write_bytes(b"another network")
+    monkeypatch.setattr(face_descriptor, "_paths", lambda: (wrong, wrong))
+    with pytest.raises(BenchError, match="is not the model that judges faces"):
+        job(faces, tmp_path / "o")
+    assert not (tmp_path / "o" / "steps" / "teacher").exists()
+    assert job(faces, tmp_path / "o", "loss-threshold"), "a membership attack needs no judge"
+
+
+class Sure(nn.Module):
+    """Is sure of a person on the image that is exactly the one it knows, and of nobody on any other."""
+
+    def __init__(self, known: Tensor) -> None:
+        super().__init__()
+        self.known = known
+
+    def forward(self, x: Tensor) -> Tensor:
+        same = (x[:, None] - self.known[None]).flatten(2).abs().amax(2) < 1e-6
+        return 10 * same.double()
+
+
+def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recognised(
+    faces: Path, out: Path, asked: list[int]
+) -> None:
+    plain = job(faces, out)
+    images, labels = plain.material.private
+    leaked = images[torch.stack([(labels == c).nonzero()[0, 0] for c in range(PEOPLE)])]
+    nobody = 1 - torch.eye(PEOPLE, dtype=torch.int64)
+    gains = {}
+    for name, aux in {"clean": plain.material.aux, "leak": torch.cat([plain.material.aux, leaked])}.items():
+        given = replace(plain, material=replace(plain.material, aux=aux))
+        spec, attack = run_spec(given, 0), given.attack
+        judge = inversion_stage.make_judge(given, spec, teacher_steps.evaluator(given, spec.evaluator).network)
+        target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
+        played = {"student": (target, nobody)}
+        gains[name] = floors.floor_metrics(given, attack, played, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]
+    assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
+    assert gains["clean"]["retrieval_best_judge_near"] == 0.0
+    assert gains["leak"]["retrieval_best_judge_distance"] < 0.1 < gains["clean"]["retrieval_best_judge_distance"]
+    assert gains["leak"]["above_floor"] == pytest.approx(-gains["leak"]["retrieval_judge_accuracy"]), (
+        "an attack that shows nobody"
+    )
+
+
+def test_older_records_and_boards_stay_as_they_are(faces: Path, out: Path, asked: list[int]) -> None:
+    record = run.run(job(faces, out), 0).record
+    record.metrics = {key: value for key, value in record.metrics.items() if "judge" not in key}
+    assert "no-judge" not in leaderboard.flags(record)
+    assert not [column for column in leaderboard.table([record]) if "judge" in column]
+    newer = [metric for key, metric in metrics().items() if "judge" in key]
+    assert len(newer) == 15 and all(metric.newer for metric in newer)
+
+
+def test_doctor_names_what_is_blocked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
+    main(["doctor"])
+    said = capsys.readouterr().out
+    assert f"missing: blocks the judge of reconstructed people on celeba-id and lfw; {ABSENT}" in said
+
+    def refuse() -> None:
+        raise BenchError("another model lies there")
+
+    monkeypatch.setattr(face_descriptor, "absent", lambda: "")
+    monkeypatch.setattr(face_descriptor, "check", refuse)
+    main(["doctor"])
+    assert "on celeba-id and lfw; another model lies there" in capsys.readouterr().out
+    monkeypatch.setattr(face_descriptor, "check", lambda: None)
+    main(["doctor"])
+    assert "faces          found: judges reconstructed people on celeba-id and lfw" in capsys.readouterr().out
