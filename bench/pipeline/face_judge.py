@@ -66,16 +66,6 @@ def wanted(job: Job) -> bool:
     return data.facts(job.material.data.name).classes_are_people
 
 
-def check(dataset: str) -> None:
-    """Refuse other models than the known ones before anything is trained for a data set, of the name of an `ImageData`.
-
-    Raises:
-        BenchError: the data set's classes are people, and the file of a model is another one.
-    """
-    if data.facts(dataset).classes_are_people:
-        face_descriptor.check()
-
-
 def describe(job: Job, images: Tensor) -> Tensor:
     """(n, 128) descriptors of (n, c, h, w) uint8 images; made once for all runs that ask about the same images."""
 

@@ -15,6 +15,7 @@ from bench import data, nets, progress, registry, teachers
 from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
 from bench.config import Variant, configure, plain
 from bench.errors import BenchError
+from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.settings import Settings
@@ -112,10 +113,13 @@ def weights_sha256(path: Path | None) -> str | None:
 
 
 def check_judge(dataset: str) -> None:
-    """`face_judge.check`, which nothing but an inversion needs. Raises BenchError."""
-    from bench.pipeline import face_judge
+    """Refuse other models of the judge of faces than the known ones, before anything is trained for an inversion.
 
-    face_judge.check(dataset)
+    Raises:
+        BenchError: the data set's classes are people, and the file of a model is another one.
+    """
+    if data.facts(dataset).classes_are_people:
+        face_descriptor.check()
 
 
 def check_method(method: Method, budget: Budget, dataset: str, classes: int) -> None:
