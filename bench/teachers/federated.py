@@ -9,6 +9,7 @@ Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; the statistics of BatchNorm are 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -208,7 +209,7 @@ class ClientEnsemble(nn.Module):
 
 
 @dataclass(frozen=True)
-class ServerDistillation(Federation):
+class ServerDistillation(Federation, ABC):
     """A federation whose server makes its own images and distils the clients' ensemble into one model on them."""
 
     start: Literal["fresh", "average"] = "fresh"
@@ -249,15 +250,15 @@ class ServerDistillation(Federation):
         loss.backward()
         optimizer.step()
 
+    @abstractmethod
     def server_steps(self) -> int:
         """Steps of the server in a round, for the progress bar."""
-        raise NotImplementedError
 
+    @abstractmethod
     def distil(
         self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
     ) -> Tensor:
         """Train `student` in place, and return some of the images it was trained on, in [0, 1]."""
-        raise NotImplementedError
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """R rounds of local training and distillation; the undefended teacher and `budget` play no part."""

@@ -74,8 +74,7 @@ def _read(path: Path, safetensors: bool) -> object:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return load_file(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # The bytes may come from anyone, and the readers raise a dozen kinds; none of them means anything but this.
+    except Exception as error:  # the bytes may come from anyone; the readers raise a dozen kinds, which all mean this
         raise BenchError(
             f"cannot read weights from '{path}' ({type(error).__name__}): give a .safetensors file, or a torch file "
             "that holds a state dict of tensors and nothing else (torch.save(model.state_dict(), FILE))"
