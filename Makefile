@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test checks fast device test-all lowest lint install clean
+.PHONY: demo test checks fast thorough device test-all lowest lint install clean
 
 .venv/.user: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -34,13 +34,17 @@ checks: lint
 	$(BIN)/python docs/tables.py --check
 
 fast: .venv/.dev
-	$(PYTEST) -m "not slow" --ignore=tests/device
+	$(PYTEST) -m "not slow and not thorough" --ignore=tests/device
+
+# Seconds each: every step beside its neighbour, every pair, statistics, kills. CI runs them.
+thorough: .venv/.dev
+	$(PYTEST) -m "thorough and not slow" --ignore=tests/device
 
 # Every method and attack on a device that is no CPU, made of CPU tensors; alone, as torch knows of it from then on.
 device: .venv/.dev
 	$(PYTEST) tests/device
 
-# The slow tests too: whole trainings, many seeds of statistical tests, real data.
+# All tests, the slow ones too: whole trainings, many seeds of statistical tests, real data.
 test-all: lint device
 	$(PYTEST) --ignore=tests/device
 
@@ -48,7 +52,7 @@ test-all: lint device
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check --constraint tests/lowest.txt --editable '.[dev]'
-	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --dist loadfile -m "not slow" --ignore=tests/device
+	PYTHONHASHSEED=0 OMP_NUM_THREADS=1 .venv-lowest/bin/pytest -n auto --dist loadfile -m "not slow and not thorough" --ignore=tests/device
 
 clean:
 	rm -rf .venv .venv-lowest build *.egg-info

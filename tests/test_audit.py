@@ -116,6 +116,7 @@ def test_every_choice_is_another_audit(place: Path) -> None:
     assert len(specs) == 7
 
 
+@pytest.mark.thorough
 def test_a_memorising_teacher_is_caught_and_a_null_is_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(canary_audit.OVERFIT, "epochs", 40)
     given = job(place, tier="quick", teacher_options=(("batch", "16"),), out=place / "caught")

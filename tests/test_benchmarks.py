@@ -66,6 +66,7 @@ def test_ranks_against_one_process() -> None:
     assert [row[:2] for row in cells(ran.stdout)] == [["teacher", "datalens"], ["DP-SGD", "tanh-cnn"]]
 
 
+@pytest.mark.thorough
 def test_ensembles_against_one_teacher() -> None:
     ran = benchmark("ensemble.py", "--teachers", 3, "--batch", 4, "--shape", "1x16x16", "--repeats", 1,
                     "--seconds", 0.01, "--net", "shard-cnn")  # fmt: skip
@@ -209,6 +210,7 @@ class TestPeers:
         monkeypatch.syspath_prepend(str(BENCHMARKS))
         return importlib.import_module("peer_pairs._pair")
 
+    @pytest.mark.thorough
     def test_a_ratio_above_one_is_ours_being_slower(self, pairs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         spent = [0.0]
         monkeypatch.setattr(pairs.time, "process_time", lambda: spent[0])

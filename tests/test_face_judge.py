@@ -111,6 +111,7 @@ def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Pat
     assert {"judge_accuracy", "teacher_judge_accuracy", "judge_distance", "retrieval_judge_accuracy"} <= set(board)
 
 
+@pytest.mark.thorough
 def test_faces_are_described_once_for_all_runs(faces: Path, out: Path, asked: list[int]) -> None:
     first = run.run(job(faces, out), 0)
     (first.path / "record.json").unlink()

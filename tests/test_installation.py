@@ -78,6 +78,7 @@ def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.thorough
 def test_the_sdist_holds_what_it_is_tested_with(checkout: Path) -> None:
     sdist = build("sdist", checkout)
     with tarfile.open(sdist) as archive:
@@ -111,6 +112,7 @@ def bench(command: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
     return subprocess.run([command, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
 def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path) -> None:
     where = bench(installed.with_name("python"), tmp_path, "-c", "import bench; print(bench.__file__)")
     assert str(installed.parent.parent) in where.stdout, "the checkout, not the wheel, is imported"

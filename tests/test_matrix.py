@@ -57,6 +57,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "method", "attack"), CELLS)
 def test_every_pair_gives_a_record(folders: dict[str, Path], kind: str, method: str, attack: str | None) -> None:
     toy = folders[kind]

@@ -78,6 +78,7 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
     assert not rows_of(seen[0]) & rows_of(asked.population[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["no-defence", "label-smoothing", "pate"])
 def test_students_references_are_converted_like_the_student(toy: Path, method: str) -> None:
     given = job(toy, method=method, out=toy / "students")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 
 from bench import registry, testing
-from bench.api import Release
 
 NOT_RANDOM = {"no-defence"}
 READS_BATCH_NORM = {"dp-dfd"}
@@ -41,20 +39,8 @@ def checks(contract: type[Any]) -> list[str]:
     return [name for name in dir(contract) if name.startswith("test_")]
 
 
-class Shared(testing.MethodContract):
-    """The conversion of seed 0 is made once for the checks that look at one; same seeds are compared with others."""
-
-    def convert(self, seed: int = 0) -> Release:
-        return _converted(type(self)) if seed == 0 else super().convert(seed)
-
-
-@cache
-def _converted(contract: type[Shared]) -> Release:
-    return testing.MethodContract.convert(contract())
-
-
 @pytest.mark.parametrize("check", checks(testing.MethodContract))
-@pytest.mark.parametrize("plugin", contracts("method", Shared))
+@pytest.mark.parametrize("plugin", contracts("method", testing.MethodContract))
 def test_methods(plugin: testing.MethodContract, check: str) -> None:
     getattr(plugin, check)()
 

@@ -52,6 +52,7 @@ def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) 
     assert with_it.aux_labels is not None and len(with_it.aux_labels) == 20
 
 
+@pytest.mark.thorough
 def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Teacher] = []
     original = Pate.convert

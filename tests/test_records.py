@@ -27,6 +27,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(JSON)
 def test_canonical_form_is_what_json_writes(data: Any) -> None:
     assert canonical(data) == json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
@@ -99,6 +100,7 @@ def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None
             Record.read(path)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
 def test_the_digest_of_a_canonical_text_needs_no_second_composing(spec: Any, metrics: Any) -> None:

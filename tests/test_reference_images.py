@@ -32,6 +32,7 @@ def made(toy: Path, kind: str) -> list[Path]:
     return sorted((toy / "runs" / "steps" / kind).glob("[0-9a-f]*"))
 
 
+@pytest.mark.thorough
 def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
     records = [run.run(job(toy, *pair), 0).record for pair in (("no-defence", "gmi"), ("dpsd", "mi-face"))]
     assert [len(made(toy, kind)) for kind in ("features", "reference-images")] == [1, 1]
@@ -43,6 +44,7 @@ def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
     assert own == [True, False], "gmi has a generator, mi-face has none"
 
 
+@pytest.mark.thorough
 def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     given = job(toy)
     spec = run_spec(given, 0)

@@ -86,6 +86,7 @@ def test_a_private_image_among_the_attackers_is_found() -> None:
     assert int(floors.preferred(target(), asked, 1, rng())[1]) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["gmi", "brep-mi", "random-guess"])
 def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
     outcome = run.run(job(toy, attack), 0)
@@ -104,6 +105,7 @@ def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
     assert "retrieval" not in leaderboard.flags(outcome.record), "on few classes nothing is gated"
 
 
+@pytest.mark.thorough
 def test_floors_are_made_once_for_a_target_and_an_access(toy: Path) -> None:
     for attack in ("gmi", "brep-mi", "mi-face"):
         run.run(job(toy, attack), 0)

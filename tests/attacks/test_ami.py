@@ -203,6 +203,7 @@ def test_truncation_hides_the_small_confidences() -> None:
     assert torch.equal(top.images[0], top.images[1])
 
 
+@pytest.mark.thorough
 def test_decoder_learns_to_invert() -> None:
     """On a target of which the answers tell the quadrant, reconstructions are nearer to their victims than the mean."""
     victims = toy_images(20, 9)

@@ -244,6 +244,7 @@ def test_gan_does_not_depend_on_the_step_seed_or_torchs_generator() -> None:
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.thorough
 def test_search_makes_the_target_see_its_class() -> None:
     settings = {**TINY, "gan_steps": 160, "gan_batch": 16, "n_critic": 2, "gan_lr": 1e-2, "width": 8}
     shelf = Shelf()

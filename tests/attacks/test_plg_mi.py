@@ -267,6 +267,7 @@ def test_what_it_brings_back() -> None:
     assert len(torch.unique(found.images.flatten(1), dim=0)) == 24
 
 
+@pytest.mark.thorough
 def test_the_generator_learns_the_pseudo_labels() -> None:
     """Without the max-margin loss and before any search, images of a class look like those selected for it."""
     settings = {**TINY, "top_n": 8, "gan_steps": 160, "gan_batch": 16, "gan_lr": 1e-2, "width": 8, "margin_weight": 0.0}

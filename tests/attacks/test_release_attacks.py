@@ -207,6 +207,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("toy"), 240)
 
 
+@pytest.mark.thorough
 def test_the_memorising_generator_is_found_and_a_random_one_is_not() -> None:
     members, others, aux = drawn(100, 1), drawn(100, 2), drawn(300, 3)
     x, inside = torch.cat([members, others]), torch.arange(200) < 100
@@ -239,6 +240,7 @@ def job(toy: Path, method: str, variant: str | None = None, **options: str) -> A
     return load_job(settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["dp-merf", "gs-wgan", "dp-gan", "pate-gan", "g-pate", "dp-sinkhorn", "datalens"])
 @pytest.mark.parametrize("box", ["black", "white"])
 def test_released_generators_are_drawn_from(toy: Path, method: str, box: str) -> None:
@@ -251,6 +253,7 @@ def test_released_generators_are_drawn_from(toy: Path, method: str, box: str) ->
     leaderboard.flags(record)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "fed-dpsd", "dp-dfd", "dgd"])
 def test_the_papers_generators_are_drawn_from(toy: Path, method: str) -> None:
     given = job(toy, method, "printed", box="white")

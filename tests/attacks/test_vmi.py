@@ -181,6 +181,7 @@ def test_flow_without_couplings_has_the_gaussians_kl() -> None:
     assert estimate.item() == pytest.approx(exact.item(), abs=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["full", "diagonal"])
 def test_the_fit_finds_the_known_posterior(family: str) -> None:
     """For -log p_0 = (z - a)' K (z - a) / 2 the best N(m, S) has m = (K + gI)^-1 K a and S = g (K + gI)^-1.
@@ -213,6 +214,7 @@ def test_the_fit_finds_the_known_posterior(family: str) -> None:
     torch.testing.assert_close(factor @ factor.T, expected, atol=0.05, rtol=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_the_target_sees_its_class_and_gamma_holds_back(smooth: None, family: str, optimiser: str) -> None:

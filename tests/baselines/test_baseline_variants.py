@@ -141,6 +141,7 @@ def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
     assert not ALGORITHM & {option.name for option in options(load("method", name)) if option.size}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_algorithm_has_not_moved(name: str) -> None:

@@ -426,6 +426,7 @@ def games(target: float = 1.0) -> list[DistinguishingGame]:
     return [method.game(budget, "x", 3) for method in (many, ClassMoments())]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("plays", "share"), [(200_000, 0.45), pytest.param(1_000_000, 0.6, marks=pytest.mark.slow)])
 def test_an_audit_comes_close_to_what_is_accounted_and_not_above(plays: int, share: float) -> None:
     for game in games():
@@ -435,6 +436,7 @@ def test_an_audit_comes_close_to_what_is_accounted_and_not_above(plays: int, sha
         assert share * found.accounted < found.lower_bound <= found.accounted
 
 
+@pytest.mark.thorough
 def test_an_audit_finds_half_of_the_noise_missing() -> None:
     for fields, make in (
         (replace(VOTES, queries=1, share=0.01), lambda s: vote_game(s, 3, DELTA)),
@@ -480,6 +482,7 @@ GOLDEN: list[Any] = [
 logits of student and control for two images."""
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("double_precision")
 @pytest.mark.parametrize(("dataset", "records", "target", "sigma", "multiplier", "spent", "student", "control"), GOLDEN)
 def test_the_algorithm_has_not_moved(

@@ -204,6 +204,7 @@ def test_training_sees_released_labels_and_nothing_else(monkeypatch: pytest.Monk
     assert torch.equal(student((images, labels)), student(other))
 
 
+@pytest.mark.thorough
 def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
     game = ClusterRr(share=0.5).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
     found = audit(game, plays=40_000)
@@ -240,6 +241,7 @@ def accuracy(release: Release) -> float:
         return float((release.student(images.float() / 255).argmax(1) == labels).double().mean())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("eps", "loss"), [(math.inf, "debiased"), (math.inf, "posterior"), (1.0, "posterior")])
 def test_toy_classes_are_learnt(eps: float, loss: str) -> None:
     release = convert(Budget(eps), toy_private(n=400), loss=loss, epochs="6")
@@ -249,6 +251,7 @@ def test_toy_classes_are_learnt(eps: float, loss: str) -> None:
         assert entry.event == NonPrivateDpEvent()
 
 
+@pytest.mark.thorough
 def test_labels_that_are_all_noise_teach_nothing() -> None:
     found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6")) for s in range(2)]
     assert sum(found) / 2 < 0.6

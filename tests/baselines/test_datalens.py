@@ -136,6 +136,7 @@ def test_noise_is_on_every_pixel_and_of_the_right_size() -> None:
     assert is_normal(u.flatten().double(), 50 / 3) and (u != 0).all() and played.images == 8
 
 
+@pytest.mark.thorough
 def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
     made = replace(smoke(), teachers=6, steps=1, batch=1, kept=0.01).game(Budget(4.0), "toy", CLASSES)
     assert made.accounted <= made.claimed <= 4.0
@@ -290,6 +291,7 @@ def test_directions_by_hand() -> None:
     assert training(smoke(beta=0.3, batch=1)).directions(gradients)[0, :2].tolist() == [-1, -1]
 
 
+@pytest.mark.thorough
 def test_classes_are_learnt_without_noise() -> None:
     """Each toy class is bright in a corner of its own: generated ones are too, in most."""
     images, labels = toy_private()

@@ -240,6 +240,7 @@ def test_a_budget_solves_for_both_noises_and_infinity_takes_them_away() -> None:
     assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.thorough
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much() -> None:
     settings = {"steps": 25, "batch": 40, "rate": 2.0}
     assert accuracy(convert(DpBlsgd, NO_NOISE, toy(80), **settings)) > 0.9

@@ -305,6 +305,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
         replace(DpGan(), **wrong)
 
 
+@pytest.mark.thorough
 def test_it_learns_the_classes_without_noise_and_not_with_much() -> None:
     """Toy classes are bright in a corner of their own; counted is how often the right corner is the brightest."""
 

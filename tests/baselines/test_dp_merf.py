@@ -228,6 +228,7 @@ def quarters(method: DpMerf, budget: Budget) -> float:
     return float((light.argmax(1) == labels).float().mean())
 
 
+@pytest.mark.thorough
 def test_an_easy_set_is_learnt_from_a_clear_embedding_and_not_from_noise() -> None:
     method = smoke(features="500", epochs="2", steps="60", batch="64")
     assert quarters(method, Budget(10.0)) > 0.95

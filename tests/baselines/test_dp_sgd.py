@@ -491,6 +491,7 @@ def easy(n: int) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(clipping: Any) -> None:
     settings = replace(PLAIN, batch=64, clip=1.0, rate=0.5, clipping=clipping)

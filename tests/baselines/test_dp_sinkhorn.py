@@ -86,6 +86,7 @@ def test_the_cost_by_hand() -> None:
     assert ground_cost(x, y, 0.0).flatten().tolist() == pytest.approx([25, 0])
 
 
+@pytest.mark.thorough
 def test_the_gradient_is_that_of_the_converged_value() -> None:
     x, y = randn(4, 3).requires_grad_(), randn(5, 3, seed=1)
     transport(ground_cost(x, y, 1.0), annealing(10.0, 0.5, 3000)).backward()
@@ -191,6 +192,7 @@ def test_noise_has_its_deviation() -> None:
     assert stats.kstest(drawn.numpy(), "norm", (0, 1.9)).pvalue < 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clipping", ["batch", "image"])
 def test_the_noise_added_over_the_sensitivity_is_what_the_ledger_says(
     clipping: Any, monkeypatch: pytest.MonkeyPatch
@@ -282,6 +284,7 @@ def test_the_budget_is_met_and_nearly_spent(clipping: Any, against: Any, solved:
     assert (found.steps == 20) == (solved == "sigma")
 
 
+@pytest.mark.thorough
 def test_a_budget_of_single_images_is_held_against_the_account_that_was_named() -> None:
     found = replace(smoke(), clipping="image", sigma=3.0).calibrate(80, FIELDS)
     claimed, proved = found.cost(Budget(3.0)), found.cost(Budget(3.0, account="accounted"))

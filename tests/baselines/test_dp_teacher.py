@@ -70,6 +70,7 @@ def test_the_ledger_is_the_private_training_and_nothing_else(conversion: str) ->
     assert entry.event.sampling_probability == 16 / 64 and entry.event.event.noise_multiplier == 2.0
 
 
+@pytest.mark.thorough
 def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Released with the noise of the ledger; half of the fresh questions are drawn of them."""
     taken: list[tuple[float, Tensor]] = []
@@ -158,12 +159,14 @@ def test_the_conversion_sees_the_private_network_and_no_record(monkeypatch: pyte
     )
 
 
+@pytest.mark.thorough
 def test_one_record_more_changes_the_release_and_the_seed_does() -> None:
     assert not torch.equal(answers(convert(teacher=toy(64))), answers(convert(teacher=toy(65))))
     assert not torch.equal(answers(convert(seed=1)), answers(convert(seed=2)))
     assert torch.equal(answers(convert(seed=1)), answers(convert(seed=1)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [
@@ -237,6 +240,7 @@ def test_without_noise_the_student_comes_near_its_teacher(tmp_path: Path) -> Non
     assert teacher > 0.9 and accuracy("distil") > teacher - 0.1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["dp-sgd", "private-features"])
 @pytest.mark.parametrize("conversion", ["distil", "transcribe"])
 def test_either_private_teacher_teaches_for_free(kind: str, conversion: str) -> None:

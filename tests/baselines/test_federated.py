@@ -308,6 +308,7 @@ def images(kind: str, dataset: str = "toy", count: int = 600, seed: int = 0) -> 
     return method.unlabelled_images(toy(dataset=dataset, private=None, model=Untouchable()), context(seed))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["auto", "strokes", "upsample", "noise"])
 def test_u_needs_neither_private_images_nor_the_teacher(kind: str) -> None:
     u = images(kind)

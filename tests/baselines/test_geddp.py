@@ -183,6 +183,7 @@ def test_the_noise_that_is_taken_away_is_that_which_was_added(monkeypatch: pytes
 # Accounting, and what is learnt
 
 
+@pytest.mark.thorough
 def test_claim_and_account_are_one_number_below_renyis() -> None:
     release = convert(Geddp, multiplier=2.5, batch=16, steps=20)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
@@ -194,6 +195,7 @@ def test_claim_and_account_are_one_number_below_renyis() -> None:
     assert release.claim is not None and release.claim.epsilon == found and "reconstructed" in release.claim.source
 
 
+@pytest.mark.thorough
 def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     release = convert(Geddp, Budget(3.0), batch=64)
     assert release.claim is not None and 0.97 * 3.0 < release.claim.epsilon <= 3.0

@@ -192,6 +192,7 @@ def renyi(event: Any, steps: int, delta: float, old: bool = False) -> float:
     return min(r + math.log(1 / delta) / (a - 1) for r, a in pairs)
 
 
+@pytest.mark.thorough
 def test_the_ledger_is_two_gaussians_on_one_sample() -> None:
     """Checked by Renyi divergence, which composes them under one sample itself."""
     release = convert(Gep, multiplier=2.5, batch=16, steps=50)
@@ -203,6 +204,7 @@ def test_the_ledger_is_two_gaussians_on_one_sample() -> None:
     assert release.solved["sigma"] == 2.5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("q", "sigma", "steps", "doubled", "true"), [(0.02, 1, 500, 4.93, 8.38), (0.01, 0.8, 1000, 5.56, 11.56)]
 )
@@ -272,6 +274,7 @@ def test_anchors_are_public_images_or_drawings() -> None:
     assert convert(Gep, images="prior", network="tanh-cnn").arch == "tanh-cnn"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("given", [{}, {"residual": "false", "bases": "60", "anchors": "64"}])
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(given: dict[str, str]) -> None:
     settings = {"steps": 25, "batch": 40, "clip": 1.0, "residual_clip": 1.0, "rate": 0.5, "momentum": 0.5} | given

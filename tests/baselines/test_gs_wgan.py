@@ -161,6 +161,7 @@ def state(network: nn.Module | None) -> Tensor:
     return torch.cat([value.detach().flatten() for value in network.state_dict().values()])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("generator", ["resnet", "dcgan"])
 @pytest.mark.parametrize("warm", [0, 1])
 def test_nothing_but_sanitised_gradients_leaves_a_critic(

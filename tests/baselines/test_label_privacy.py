@@ -260,6 +260,7 @@ def test_alibis_target_is_the_posterior_by_bayes(noise: Any, scale: float) -> No
         np.testing.assert_allclose(logits.detach().softmax(1).numpy() - gradient.numpy(), bayes, atol=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("noise", "scale"), [("laplace", 0.5), ("gaussian", 0.8)])
 def test_the_posterior_averages_to_the_prior(noise: Any, scale: float) -> None:
     """Integrated over all noisy labels of two classes, on a fine grid, and over the label."""
@@ -498,6 +499,7 @@ def test_noise_from_the_system_differs_from_run_to_run(cls: type[LabelPrivate]) 
     assert not torch.equal(first, again)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", METHODS)
 def test_the_audit_comes_near_epsilon_and_not_above(cls: type[LabelPrivate]) -> None:
     game = cls().game(Budget(1.5, unit=Unit.LABEL), "toy", 4)  # type: ignore[attr-defined]
@@ -602,6 +604,7 @@ def accuracy(release: Release, seed: int = 9) -> float:
 LEARNING = {"epochs": "6", "batch": "32"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cls", "given"),
     [(Rr, {}), (Rr, {"loss": "forward"}), (RrDebiased, {}), (Lp2st, {}), (Alibi, {"uniform": "0.2"})],
@@ -614,6 +617,7 @@ def test_labels_that_are_wrong_one_time_in_three_are_learnt_from(
     assert accuracy(release) >= 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", METHODS)
 def test_labels_that_are_all_noise_teach_nothing(cls: type[LabelPrivate]) -> None:
     """Of two seeds, as the images of a class fall together; the same training reaches 0.9 at epsilon 2."""

@@ -106,6 +106,7 @@ def test_jacobians_of_few_records_at_a_time_give_the_same(monkeypatch: pytest.Mo
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 @NETWORKS
 def test_one_label_changes_the_secret_part_by_the_bound_at_most_and_nothing_else(name: str) -> None:
     model, (images, labels) = fresh(name), toy_private(n=4)
@@ -239,6 +240,7 @@ def test_toy_classes_are_learnt(eps: float) -> None:
         assert release.ledger.entries(Unit.LABEL)[0].event == NonPrivateDpEvent()
 
 
+@pytest.mark.thorough
 def test_a_whole_network_is_learnt_without_noise() -> None:
     release = convert(Budget(math.inf), network="student", epochs="30", batch="20", rate="0.1", clip="5")
     assert release.arch == "shard-cnn" and accuracy(release) >= 0.9

@@ -228,6 +228,7 @@ def test_the_exact_sigma_of_gaussian_votes() -> None:
     assert plan.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("solved", ["sigma", "steps"])
 @LAWS

@@ -61,6 +61,7 @@ def pld(*multipliers: tuple[float, int]) -> float:
     return float(accountant.get_epsilon(DELTA))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", MU)
 @pytest.mark.parametrize(("share", "images"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.3), (0.0, 0.3)])
 def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, share: float, images: float) -> None:
@@ -142,6 +143,7 @@ def test_it_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None
     assert torch.equal(rebuilt.eval()(images), release.student(images))
 
 
+@pytest.mark.thorough
 def test_colour_is_mirrored_and_whitened_by_drawings() -> None:
     release = convert(Budget(8.0), toy(shape=(3, 16, 16)))
     assert release.arch == "wavelet-linear-mirrored" and len(release.ledger.entries()) == 1

@@ -181,6 +181,7 @@ def test_the_undefended_teacher_is_used_for_nothing_and_every_record_counts(name
     assert not torch.equal(first, answers(convert(name, teacher=toy(65))))
 
 
+@pytest.mark.thorough
 @every_method
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(name: str) -> None:
     given = {"steps": "25", "batch": "40", "clip": "1.0", "rate": "0.5", "momentum": "0.5"}
@@ -267,6 +268,7 @@ def noise_alone(monkeypatch: pytest.MonkeyPatch, name: str, **given: str) -> lis
     return list(moved.split([p.numel() for p in release.student.parameters()]))[::2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale", [1.0, 0.5, 2.0, math.sqrt(2)])
 @pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
 def test_the_noise_of_every_layer_is_that_of_the_ledger(
@@ -347,6 +349,7 @@ def prv(multipliers: list[float], q: float, delta: float) -> float:
     return other.get_epsilon(delta)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("schedule", ["exponential", pytest.param("polynomial", marks=pytest.mark.slow)])
 def test_the_ledger_of_a_schedule_agrees_with_two_other_accountants(schedule: Any) -> None:
     plan = DpSgdParameters(0.02, 60, 1.5, Zcdp(schedule=schedule, epochs=2, k=0.4, period=2).scheduled(0.02))

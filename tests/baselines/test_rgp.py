@@ -207,6 +207,7 @@ def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("carried", ["both", "left"])
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(carried: str) -> None:
     settings = {"steps": 40, "batch": 40, "clip": 1.0, "rate": 2.0, "momentum": 0.5, "head_scale": 1, "rank": 4}

@@ -67,6 +67,7 @@ def test_gradients_on_features_are_those_on_images() -> None:
         torch.testing.assert_close(got.float(), parameter.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_claim_and_account_are_the_poisson_sampled_gaussians_of_its_steps() -> None:
     release = convert(Budget(2.0), batch="20", steps="7")
     (entry,) = release.ledger.entries(Unit.EXAMPLE)

@@ -63,6 +63,7 @@ def total_of(coding: Votes, rows: Tensor) -> Tensor:
     return total["votes"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clip", [1e-5, 1e9])
 @pytest.mark.parametrize("make", [network, trained])
 def test_a_record_reaches_sqrt_k_and_no_other_ones_vote(clip: float, make: Any) -> None:
@@ -148,6 +149,7 @@ def test_a_step_moves_every_weight_by_gamma_or_not_at_all() -> None:
     assert (still | stepped).all() and 0.01 < stepped.double().mean() < 0.9
 
 
+@pytest.mark.thorough
 def test_claim_and_account_are_one_number() -> None:
     release = convert(TopAgg, multiplier=2.5, batch=16, steps=50)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
@@ -156,6 +158,7 @@ def test_claim_and_account_are_one_number() -> None:
     assert release.claim is not None and release.claim.epsilon == found and not release.claim.disputed
 
 
+@pytest.mark.thorough
 def test_the_epsilon_does_not_depend_on_the_votes() -> None:
     """The released code's does: it takes the smaller of the Gaussian's cost and a function of the noisy votes."""
     one, other = toy(64), replace(toy(64), private=toy_private(seed=5, n=64))
@@ -167,6 +170,7 @@ def test_the_epsilon_does_not_depend_on_the_votes() -> None:
     assert all(release.claim == releases[0].claim for release in releases)
 
 
+@pytest.mark.thorough
 def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     release = convert(TopAgg, Budget(3.0), batch=64)
     assert release.claim is not None and 0.97 * 3.0 < release.claim.epsilon <= 3.0

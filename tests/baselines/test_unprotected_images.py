@@ -114,6 +114,7 @@ def test_the_released_generator_can_be_built_again_and_draws_what_was_shown(cls:
     assert torch.equal(again, release.synthetic)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", GENERATORS)
 def test_the_generator_learns_from_the_private_images(cls: type[Any]) -> None:
     """Dark ones and bright ones: generated images follow."""

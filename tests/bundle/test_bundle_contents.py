@@ -92,6 +92,7 @@ def laboratory(record: Record) -> dict[str, str]:
     return texts | {"release": digest(release), "teacher": digest(release["teacher"])}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bundle_holds_what_the_account_covers_and_nothing_else(kind: str) -> None:
     run, folder = found(kind), bundle_of(kind)
@@ -180,6 +181,7 @@ def test_an_infinite_epsilon_stays_infinite() -> None:
     assert "| accounted | infinite |" in (folder / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
     run = found("dp-sgd")
     audit = {"epsilon_lower": 0.25, "confidence": 0.95, "unit": "example", "delta": 1e-5, "ceiling": 3.5,
@@ -209,6 +211,7 @@ def test_of_your_own_data_neither_name_nor_classes_nor_accuracy_leave(tmp_path: 
     assert len(read(tmp_path / "named" / "model.json")["class_names"]) == 4
 
 
+@pytest.mark.thorough
 def test_a_ledger_with_more_than_its_events_is_refused(tmp_path: Path) -> None:
     run = found("dp-sgd")
     run.record.privacy["events"][0]["found_in_the_data"] = 123456789.25

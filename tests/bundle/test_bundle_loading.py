@@ -45,6 +45,7 @@ def alone(code: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", ["dpsd data", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "dp-sgd"))]
 )
@@ -83,6 +84,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("arch", "shape"), PROGRAMS, ids=str)
 def test_every_network_of_ours_becomes_a_program_that_answers_the_same(
     tmp_path: Path, arch: str, shape: tuple[int, int, int]
@@ -113,6 +115,7 @@ def test_a_librarys_own_call_takes_the_weights(
     assert call.function == ("torchvision.models.get_model" if arch.startswith("tv:") else "timm.create_model")
 
 
+@pytest.mark.thorough
 def test_a_network_that_the_library_would_build_otherwise_is_a_program(tmp_path: Path) -> None:
     model = nets.build("tv:resnet18", (1, 32, 32), 4).eval().requires_grad_(False)
     assert library_call("tv:resnet18", model, (1, 32, 32), 4) is None

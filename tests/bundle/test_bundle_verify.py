@@ -68,6 +68,7 @@ def smaller_in_card(folder: Path) -> None:
     card.write_text(card.read_text().replace("| accounted | 1 |", "| accounted | 0.1 |"))
 
 
+@pytest.mark.thorough
 def test_a_bundle_as_it_was_written_is_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder)]) == 0
     said = capsys.readouterr().out
@@ -77,6 +78,7 @@ def test_a_bundle_as_it_was_written_is_verified(folder: Path, capsys: pytest.Cap
     assert "answers two 1x16x16 images with 10 classes each" in said and "5 as in the manifest" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [

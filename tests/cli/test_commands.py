@@ -123,6 +123,7 @@ def test_the_second_run_is_a_cache_hit(
     assert before.stat().st_mtime_ns == old
 
 
+@pytest.mark.thorough
 def test_fresh_gives_the_same_record(
     here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
@@ -157,6 +158,7 @@ def test_seeds_share_a_row(here: Path) -> None:
     assert float(row["accuracy_mean"]) == pytest.approx(sum(accuracies) / 3, abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "stage",
     [pytest.param("teacher", marks=pytest.mark.slow), "release", pytest.param("artifact", marks=pytest.mark.slow)],
@@ -205,6 +207,7 @@ def test_two_processes_at_once_agree(tmp_path: Path, finished: tuple[Path, subpr
     assert not list(tmp_path.rglob(".making-*"))
 
 
+@pytest.mark.thorough
 def test_noise_from_the_system_differs_and_seeded_does_not(
     here: Path, finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
@@ -237,6 +240,7 @@ def test_user_weights_are_taken_as_they_are(
     assert str(here) not in ours.read_text()
 
 
+@pytest.mark.thorough
 def test_list_show_doctor_version(bench: Bench) -> None:
     listed = bench("list")
     assert listed.returncode == 0

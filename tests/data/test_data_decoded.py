@@ -109,6 +109,7 @@ def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkey
     assert data.load(name).fingerprint != kept.fingerprint == gone.fingerprint
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
     folder, out = noise(tmp_path / "in", 1500, 96), tmp_path / "out"
     process = start(folder, out)
@@ -128,6 +129,7 @@ def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp
     assert len(steps(out)) == 1 and not list(out.glob("steps/decoded/.making-*"))
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_decode_once_and_agree(tmp_path: Path) -> None:
     folder, out = noise(tmp_path / "in", 400, 64), tmp_path / "out"
     both = [start(folder, out) for _ in range(2)]

@@ -171,6 +171,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
         replace(SMALL, **wrong)
 
 
+@pytest.mark.thorough
 def test_a_student_learns_an_easy_teacher_it_never_saw_images_of() -> None:
     model = Classifier(Quarters())
     student, _, _ = run(

@@ -199,6 +199,7 @@ def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise
     assert float(posterior(far.counts(votes, rng(6)), far, 180).amax()) < 0.11
 
 
+@pytest.mark.thorough
 def test_an_audit_does_not_refute_the_votes_and_refutes_a_claim_of_half() -> None:
     plan = VotePlan(Aggregation("laplace", 1.0), 1, 1, 9)
     sound = vote_game(plan, claimed=2.0, delta=1e-5)

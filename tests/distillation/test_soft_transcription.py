@@ -41,6 +41,7 @@ def test_the_loss_is_least_at_the_answers() -> None:
     assert float(soft_loss(answers, answers)) == pytest.approx(float(-(answers.exp() * answers).sum(1).mean()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("committee", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_student_learns_what_the_classifier_knows(committee: int) -> None:
     torch.manual_seed(0)

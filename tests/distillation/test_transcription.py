@@ -258,6 +258,7 @@ class TestCommittee:
             expected = (one(images / 255).softmax(1) + two(images / 255).softmax(1)) / 2
         torch.testing.assert_close(found, expected)
 
+    @pytest.mark.thorough
     def test_of_answers_that_are_often_wrong_it_knows_more_than_the_student_that_asked(self) -> None:
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             """The class, bright or dark, which is given wrongly four times in ten."""
@@ -293,6 +294,7 @@ class TestSources:
         with pytest.raises(BenchError, match=r"pencil.*pen"):
             image_source("pencil", toy_teacher(), context())
 
+    @pytest.mark.thorough
     def test_the_generator_descends_its_loss_and_leaves_the_student_as_it_is(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

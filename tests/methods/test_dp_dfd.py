@@ -394,6 +394,7 @@ def test_the_likelihood_reading_finds_the_law_behind_noisy_answers() -> None:
 # The ledger
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
 def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidates are looked at, and however many steps student and generator take."""

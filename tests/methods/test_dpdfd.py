@@ -211,6 +211,7 @@ def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant
     assert found.claimed < 0.1 < 1 < found.lower_bound <= found.accounted and found.verdict == "refuted"
 
 
+@pytest.mark.thorough
 def test_a_batch_with_one_noise_draw_is_a_play() -> None:
     budget = Budget(5.0, account="accounted", unit=Unit.QUERY)
     played = Dpdfd(batch=4).game(budget, "mnist", 10)

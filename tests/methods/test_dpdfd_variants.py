@@ -245,6 +245,7 @@ def test_the_first_step_of_direct_training_by_hand(variant: Variant, monkeypatch
     assert torch.allclose(targets, p - 0.1 * step, atol=1e-6), "and the student had no dropout"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("variant", "last"), [("printed", 0.1), ("working", 0.0)])
 def test_the_rate_of_direct_training(variant: Variant, last: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Constant as printed; the working variant's falls to 0."""
@@ -326,6 +327,7 @@ def accuracy(release: Release) -> float:
         return float((release.student(images).argmax(1) == labels).float().mean())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("committee", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_student_learns_an_easy_teacher_from_noiseless_rows(committee: int) -> None:
     torch.manual_seed(0)

@@ -59,6 +59,7 @@ def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters
     return method._answers(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
 def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidates are looked at, and however many steps student and generator take."""
@@ -152,6 +153,7 @@ def usual() -> Release:
     return convert(budget=FREE, **ALONE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [

@@ -39,6 +39,7 @@ def test_the_two_hypotheses_are_two_beta_apart(variant: Variant, loss: str, boun
     assert torch.allclose((rows[1] - rows[0]).norm(dim=1), torch.tensor(0.02), rtol=1e-3)
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize("fields", [{}, {"loss": "kd"}, {"bound": "clip"}, {"k": 10}], ids=str)
 def test_data_mode_is_what_its_ledger_says(variant: Variant, fields: dict[str, Any]) -> None:
@@ -48,6 +49,7 @@ def test_data_mode_is_what_its_ledger_says(variant: Variant, fields: dict[str, A
     assert 0.1 < found.lower_bound <= found.accounted
 
 
+@pytest.mark.thorough
 @BOTH
 def test_the_audit_measures_the_noise_that_the_method_adds(variant: Variant) -> None:
     """The same game with half of the noise, and the ledger of the whole, is refuted."""
@@ -72,6 +74,7 @@ def test_no_noise_is_seen_and_refutes_nothing_as_nothing_is_promised(variant: Va
         assert found.verdict == "not refuted"
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 @pytest.mark.parametrize("k", [0, 2, 10])

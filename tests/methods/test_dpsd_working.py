@@ -52,6 +52,7 @@ def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: Annot
 # Who is asked
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +74,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, mon
     assert (once.count, once.event) == (1, entry.event)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode: str) -> None:
     release = convert(mode=mode)
@@ -221,6 +223,7 @@ def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, as
     assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000
 
 
+@pytest.mark.thorough
 def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
     for mode in MODES:
         release = convert(budget=FREE, mode=mode)

@@ -271,6 +271,7 @@ def test_no_client_is_believed_without_doubt() -> None:
     assert found[0].tolist() == pytest.approx(by_hand, abs=2e-3)
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize("noise", ["server", "client"])
 def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
@@ -299,6 +300,7 @@ def test_the_ledger_of_label_mode(variant: Variant) -> None:
     assert account(release.ledger, Unit.CLIENT, 1e-100).epsilon == pytest.approx(96.0, rel=1e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_the_generator_of_the_working_variant_never_sees_the_clients(
     mode: str, monkeypatch: pytest.MonkeyPatch
@@ -331,6 +333,7 @@ def test_noise_of_every_client_is_readable_where_that_of_their_mean_is() -> None
     assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize("mode", MODES)
 def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Variant) -> None:
@@ -341,6 +344,7 @@ def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Vari
     assert release.claim is not None and math.isinf(release.claim.epsilon)
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize(("mode", "source"), [("data", "DPSD, Theorem 1"), ("label", "DPSD, Theorem 2")])
 def test_the_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
@@ -379,6 +383,7 @@ def test_noise_at_the_clients_costs_the_same_by_the_ledger() -> None:
     assert len(sigmas) == 1
 
 
+@pytest.mark.thorough
 def test_a_client_costs_what_an_example_costs() -> None:
     for mode, variant in itertools.product(MODES, ("printed", "working")):
         release, _ = convert(FREE, variant, mode=mode)
@@ -409,6 +414,7 @@ def test_label_mode_solves_the_number_of_batches_per_client() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mode", "tight"), [("data", 0.4), ("label", 0.8)])
 @pytest.mark.parametrize("clients", [1, 5])
 @pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
@@ -463,6 +469,7 @@ def test_lines_15_to_18_descend_the_losses_of_lines_4_and_14(mode: str, monkeypa
     assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
 
 
+@pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("noise", ["server", "client"])

@@ -158,6 +158,7 @@ WORKING = COMMITTEE + [(name, {"committee": "1"} | given) for name, given in ALO
 CASES = [(*case, "printed") for case in PRINTED] + [(*case, "working") for case in WORKING]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "given", "variant"), CASES, ids=str)
 def test_a_conversion_never_waits_for_the_device(
     name: str, given: dict[str, str], variant: Variant, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def drawn(*turns: float) -> torch.Tensor:
     return torch.stack(found)[:, None].expand(-1, 3, -1, -1).to(torch.uint8)
 
 
+@pytest.mark.thorough
 @needs_dlib
 def test_a_descriptor_is_of_its_image_alone_and_grey_is_colour_of_three_equal_channels() -> None:
     images, done = torch.cat([drawn(0, 8, -8), drawn(0).flip(2)]), list[int]()

@@ -33,6 +33,7 @@ def test_p_value_is_that_of_all_signs() -> None:
     assert sign_flip_p(gains) == pytest.approx(exact, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_no_gain_is_not_found_and_a_gain_is() -> None:
     rng = np.random.RandomState(0)
     null = [sign_flip_p((rng.rand(62) < 0.2) * 1.0 - (rng.rand(62) < 0.2)) < 0.05 for _ in range(200)]

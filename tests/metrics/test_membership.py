@@ -63,6 +63,7 @@ def test_interval_is_delongs_on_the_logit_scale(digits: int) -> None:
     assert auc_interval(scores, is_member, 0.9) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("auc", [0.5, 0.7, 0.95])
 @pytest.mark.parametrize(("m", "n"), [(20, 20), (40, 120)])
 def test_interval_covers(auc: float, m: int, n: int) -> None:

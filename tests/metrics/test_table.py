@@ -172,6 +172,7 @@ print(said.getvalue())
 """
 
 
+@pytest.mark.thorough
 def test_a_third_partys_metric_is_in_record_board_page_and_terminal(tmp_path: Path) -> None:
     """A distribution with one module and one entry point, installed beside the bench."""
     (tmp_path / "toy_metric.py").write_text(TOY)

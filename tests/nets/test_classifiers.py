@@ -7,6 +7,7 @@ import pytest
 from bench import nets, testing
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", [name for name in dir(testing.NetworkContract) if name.startswith("test_")])
 @pytest.mark.parametrize("name", nets.own_names())
 def test_contract(name: str, check: str) -> None:

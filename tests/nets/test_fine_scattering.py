@@ -86,6 +86,7 @@ def test_a_mirror_image_has_the_same_mirrored_features_alone() -> None:
     assert differ[1] < 1e-4 < differ[0]
 
 
+@pytest.mark.thorough
 def test_a_release_of_it_is_written_as_a_program(tmp_path: Path) -> None:
     network = nets.build("wavelet-linear-mirrored", (3, 16, 16), 4).eval().requires_grad_(False)
     assert write_program(tmp_path / "student.pt2", network, (3, 16, 16))

@@ -50,6 +50,7 @@ def test_the_first_stage_sees_twice_as_much() -> None:
     assert seen == {"small:resnet18": (16, 16), "resnet18": (8, 8)}
 
 
+@pytest.mark.thorough
 def test_vgg_loses_a_pooling_only_where_nothing_would_be_left() -> None:
     pools = [
         sum(isinstance(layer, nn.MaxPool2d) for layer in build("small:tv:vgg11_bn", shape, 10).modules())

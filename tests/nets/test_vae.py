@@ -55,6 +55,7 @@ def test_rows_do_not_depend_on_each_other() -> None:
     assert torch.allclose(vae.decode(codes), alone, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_training_lowers_the_loss_and_reconstructs() -> None:
     """Images of one bright column each: after a few steps the decoded mean is nearer to its image than to any other."""
     torch.manual_seed(2)

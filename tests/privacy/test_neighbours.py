@@ -180,6 +180,7 @@ def test_both_variants_with_code_of_their_own_are_here() -> None:
         assert (name, variant) in here or not private, f"{name}, {variant}: add it to a list above"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", SAMPLED, ids=name_of)
 def test_sampled_records(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
@@ -188,6 +189,7 @@ def test_sampled_records(case: tuple[str, Options]) -> None:
     assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", SEARCHES, ids=name_of)
 def test_sampled_records_of_line_searches(case: tuple[str, Options]) -> None:
     """Gradients as the ledger has them; answers of the sparse vector technique by eps_s / 4 of their noise."""
@@ -203,6 +205,7 @@ def test_sampled_records_of_line_searches(case: tuple[str, Options]) -> None:
     assert same(first.student, second.student)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", LEFT_OUT, ids=name_of)
 def test_records_left_out(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(method(*case), OWN, held(records()), held(without(records())), absent=True)
@@ -211,6 +214,7 @@ def test_records_left_out(case: tuple[str, Options]) -> None:
     assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ENSEMBLES, ids=name_of)
 def test_records_behind_one_of_many_teachers(case: Case) -> None:
     plugin = method(*case)
@@ -238,6 +242,7 @@ def test_records_behind_one_of_many_teachers_of_printed_dgd(aggregation: str) ->
     assert same(first.student, second.student)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", LABELS, ids=name_of)
 def test_labels_replaced(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(
@@ -295,6 +300,7 @@ def by_place_in_the_batch(model: nn.Module, *_: object) -> None:
     model.train()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gradients", ["opacus", "func"])
 def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
     case = ("dp-sgd", {"batch": 40, "network": "student", "gradients": gradients})
@@ -303,6 +309,7 @@ def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
     assert violations(trace, first.ledger, twice=True)
 
 
+@pytest.mark.thorough
 def test_found_views_drawn_by_a_records_place() -> None:
     original = clipped_sums.views
 

@@ -151,6 +151,7 @@ GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int, int]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("play", "answers", "plays"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_planted_gaussian_faults_are_refuted(play: Play, answers: int, plays: int) -> None:
     found = audit(gaussian_game(play, answers), plays)
@@ -158,6 +159,7 @@ def test_planted_gaussian_faults_are_refuted(play: Play, answers: int, plays: in
     assert found.verdict == "refuted" and found.lower_bound > found.claimed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("play", "answers"), [(answer, 1), (two_answers, 2)])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_correct_gaussian_mechanisms_are_not(play: Play, answers: int, seed: int) -> None:
@@ -258,6 +260,7 @@ def test_a_bound_below_the_claim_says_not_refuted_whatever_is_claimed() -> None:
     assert found.verdict == "not refuted" and found.lower_bound == pytest.approx(found.ceiling, rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_equal_worlds_give_about_nothing() -> None:
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         return torch.randn(n, 5, generator=g)
@@ -305,6 +308,7 @@ def test_the_same_seed_gives_the_same_bound() -> None:
     assert bounds[0] == bounds[1] != bounds[2]
 
 
+@pytest.mark.thorough
 def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
     games = [gaussian_game(play) for play in (answer, no_normalisation, half_the_noise)]
     assert strongest_game(games, 20_000) is games[1]
@@ -323,6 +327,7 @@ BEST = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("game", "scorer"), BEST, ids=[scorer for _, scorer in BEST])
 def test_every_score_is_used_where_it_is_the_best(game: DistinguishingGame, scorer: str) -> None:
     assert re.fullmatch(scorer, choose(game, 20_000, 0)[0].scorer)

@@ -44,6 +44,7 @@ def test_half_right_is_nothing_and_the_bound_is_where_the_tail_crosses() -> None
     assert binom.sf(79, 100, 1 / (1 + math.exp(-found))) == pytest.approx(0.05, abs=1e-9)
 
 
+@pytest.mark.thorough
 @given(st.integers(1, 300), st.integers(0, 300), st.sampled_from([0.0, 1e-6, 1e-4, 1e-2]), st.data())
 @settings(max_examples=80, deadline=None)
 def test_monotone_in_what_is_right_in_delta_and_in_confidence(
@@ -80,6 +81,7 @@ def found_over(epsilon: float, seeds: int, guesses: int = 200, m: int = 500) -> 
     return np.array([one_run_epsilon(guesses, right, m) for right in rights])
 
 
+@pytest.mark.thorough
 def test_the_guarantee_holds_and_is_not_vacuous() -> None:
     found = found_over(1.0, 400)
     assert (found > 1.0).mean() <= 0.08

@@ -51,6 +51,7 @@ def test_another_seed_refutes_it_too(fault: Planted) -> None:
     assert found.verdict == "refuted", f"{found.lower_bound:.2f} by {found.scorer}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mechanism", CORRECT, ids=named)
 def test_a_correct_mechanism_is_accepted(mechanism: Correct) -> None:
     bounds = [audit(mechanism.game, 20_000, seed).lower_bound for seed in range(3)]

@@ -66,6 +66,7 @@ def test_little_is_not_nothing(noise, delta):
     assert exact_delta(mu, found * (1 + 1e-8)) <= delta <= exact_delta(mu, found * (1 - 1e-8))
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(mu=powers(1e-170, 1e3), delta=DELTAS)
 def test_the_closed_form_is_exact_over_all_its_range(mu, delta):
@@ -110,6 +111,7 @@ def least_total_variation(event) -> float:
     return 1 - event.noise_parameter
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(spent=st.lists(st.tuples(EVENTS, COUNTS), min_size=1, max_size=3), delta=DELTAS)
 def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
@@ -122,6 +124,7 @@ def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
         assert delta >= max(least_total_variation(event) for event, _ in spent) * (1 - 1e-9)
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(kind=st.sampled_from("LPR"), noise=powers(1e-3, 1e6), count=COUNTS, factor=st.floats(1, 10), delta=DELTAS)
 @example(kind="L", noise=10**-2.875, count=1, factor=1.0, delta=0.1)
@@ -199,6 +202,7 @@ MANY = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spent", MANY.values(), ids=MANY)
 def test_every_call_s_work_is_bounded(spent):
     start = time.process_time()
@@ -224,6 +228,7 @@ def test_a_looser_bound_says_so(spent, reason):
     assert accounted((L(20.0), 100)).note == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "spent", [[(L(20.0), 1000)], [(P(0.02, G(2.0)), 1000)], [(G(3.0), 5), (L(20.0), 100)], [(RR(0.9, 10), 500)]]
 )
@@ -234,6 +239,7 @@ def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent,
     assert found.accountant != "pld" or delta >= 1e-10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise, count", [(300.0, 10**5), (20.0, 30_000), (1000.0, 10**5 + 7)])
 def test_two_stages_give_what_one_stage_gives(noise, count):
     staged = cost((L(noise), count))

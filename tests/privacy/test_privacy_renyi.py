@@ -40,6 +40,7 @@ OVERLAPS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spent", OVERLAPS, ids=range(len(OVERLAPS)))
 @pytest.mark.parametrize("delta", [1e-5, 1e-7])
 def test_renyi_lies_above_the_exact_composition_and_not_far(spent, delta):
@@ -97,6 +98,7 @@ def test_what_is_too_much_is_left_to_other_bounds():
     assert renyi_epsilon(parts_of((L(1e200), 1)), DELTA) == math.inf
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rate, multiplier, count", [(0.01, 2.0, 1000), (0.05, 1.0, 100), (1e-3, 0.8, 10**5)])
 def test_a_replaced_record_in_a_sample_lies_above_the_exact_composition_and_not_far(rate, multiplier, count):
     parts = parts_of((P(rate, G(multiplier)), count), replaced=True)

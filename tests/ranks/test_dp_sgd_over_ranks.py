@@ -46,6 +46,7 @@ def trained(settings: DpSgdSettings, ranks: Ranks | None, **changes: Any) -> Ten
     return flat(model)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [{}, {"clipping": "layer"}, {"views": 2, "gradients": "func"}, {"batch": N}, {"batch": 1}],
@@ -65,6 +66,7 @@ def assert_same(shared: Tensor, alone: Tensor, settings: DpSgdSettings) -> None:
     assert float((off > 1e-6).double().mean()) < 1e-3 and float(off.max()) < settings.steps * step
 
 
+@pytest.mark.thorough
 def test_with_noise_the_draws_are_those_of_one_process(ranks: Ranks) -> None:
     settings = replace(PLAIN, multiplier=0.7)
     alone, shared = trained(settings, None), trained(settings, ranks)
@@ -83,6 +85,7 @@ def convert(ranks: Ranks | None, **given: str) -> Release:
     return made
 
 
+@pytest.mark.thorough
 def test_the_release_has_the_ledger_the_claim_and_the_weights_of_one_process(ranks: Ranks) -> None:
     alone, shared = convert(None), convert(ranks)
     assert shared.ledger.to_json() == alone.ledger.to_json() and len(alone.ledger.entries()) == 1

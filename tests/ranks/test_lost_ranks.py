@@ -37,6 +37,7 @@ def ended(process: int) -> bool:
         return True
 
 
+@pytest.mark.thorough
 def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_new_one(ranks: Ranks) -> None:
     recipe, killed = Recipe(epochs=50, batch=16, optimizer="sgd", lr=0.01), list[int]()
 
@@ -61,6 +62,7 @@ def test_what_goes_wrong_in_a_helper_is_told(ranks: Ranks) -> None:
         ranks.take(1)
 
 
+@pytest.mark.thorough
 def test_a_helper_that_dies_while_it_is_waited_for_is_no_hang(ranks: Ranks) -> None:
     ranks.serve(stuck)
     ranks.order("anything")
@@ -70,6 +72,7 @@ def test_a_helper_that_dies_while_it_is_waited_for_is_no_hang(ranks: Ranks) -> N
         ranks.gather_sum(torch.ones(3))
 
 
+@pytest.mark.thorough
 def test_closed_there_is_no_helper_left() -> None:
     ranks, before = Ranks((CPU, CPU)), torch.get_num_threads()
     torch.set_num_threads(4)
@@ -85,6 +88,7 @@ def test_closed_there_is_no_helper_left() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.thorough
 def test_there_is_a_process_group_only_while_helpers_serve(ranks: Ranks) -> None:
     """Else whatever looks for one in this process, torchmetrics for instance, waits for helpers that know nothing."""
     for _ in range(2):

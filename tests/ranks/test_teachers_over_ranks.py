@@ -22,6 +22,7 @@ def trained(recipe: Recipe, ranks: Ranks | None, model: Classifier | None = None
     return model.state_dict()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", [Recipe(**SGD), Mixing(**SGD)], ids=["standard", "mixing"])
 def test_weights_and_running_statistics_are_those_of_one_process(ranks: Ranks, recipe: Recipe) -> None:
     """35 images in batches of 16: the last batch of an epoch, of three, is shared out unevenly."""
@@ -33,6 +34,7 @@ def test_weights_and_running_statistics_are_those_of_one_process(ranks: Ranks, r
     assert len(moved) > 10 and any("running_var" in name for name in moved)
 
 
+@pytest.mark.thorough
 def test_adamw_and_bfloat16_learn_over_ranks(ranks: Ranks) -> None:
     model = normalised()
     fit(model, *records(180), Recipe(epochs=6, batch=32, lr=1e-2, shift=0), CPU, 0, autocast=True, ranks=ranks)
@@ -56,6 +58,7 @@ def test_frozen_weights_stay_as_they_are(ranks: Ranks) -> None:
     assert torch.equal(found[1]["body.0.weight"], normalised().state_dict()["body.0.weight"])
 
 
+@pytest.mark.thorough
 def test_divergence_is_a_failed_run_and_the_next_training_goes_well(ranks: Ranks) -> None:
     with pytest.raises(RunFailed, match="diverged at step"):
         trained(Recipe(**SGD | {"lr": 1e30, "warmup": 0.0}), ranks)

@@ -109,6 +109,7 @@ HEALTH = """[document.documentElement.scrollWidth, document.querySelectorAll('ma
   VIEW.innerText]"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [390, 1400])
 def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
     page: Browser, index: dict[str, Any], sources: Sources, width: int

@@ -73,6 +73,7 @@ def test_an_audit_that_can_be_read_is_cached(tmp_path: Path) -> None:
     assert Audit.read(ready.record / AUDIT).hash == ready.record.name
 
 
+@pytest.mark.thorough
 def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return cells
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [9, pytest.param(1000, marks=pytest.mark.slow)])
 def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
     """In a process of its own, whose `__main__` the cells need not import."""
@@ -91,6 +92,7 @@ def awaited(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
 def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",)), Task(2, ("0",))]
@@ -105,6 +107,7 @@ def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any,
     assert ended and len(hanging) == 2, "one of them does not heed interrupts"
 
 
+@pytest.mark.thorough
 def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, failures = forkserver.connect_to_new_process, [OSError(11, "no process to spare"), EOFError()]
 

@@ -58,6 +58,7 @@ def test_a_dry_run_lists_every_cell_and_makes_nothing(
     assert not (tmp_path / "runs" / "steps").exists()
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_bad_input_gets_one_line_and_status_2(
     assert said in told and len(told.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("device", "given"), [("cpu", {3: "a b", 4: "c"}), ("cuda", {3: "a b"})])
 def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str, given: dict[int, str]) -> None:
     if device == "cuda" and torch.cuda.is_available():
@@ -167,6 +169,7 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
     return started, int(made[0].name.rpartition("-")[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_it_ends_its_children_and_goes_on_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: signal.Signals

@@ -43,6 +43,7 @@ def trained(
 PARTS = [np.arange(0, 50), np.arange(50, 110), np.arange(110, 120)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("arch", "lr"), [("shard-cnn", 1e-3), ("resnet10t", 1e-6)])
 def test_stacked_and_in_turn_are_the_same_training(arch: str, lr: float) -> None:
     """At a small rate for the network with BatchNorm, as Adam's first step is the sign of a gradient that may be 0."""
