@@ -72,16 +72,56 @@ class Candidate:
         return tuple(attacked(row) for row in self.attacked)
 
     @property
-    def strongest(self) -> Row | None:
-        """The row of the attack that reconstructs most, among those that proved their power; None without any."""
-        proven = [row for row in self.attacked if row["power"] == "pass" and number(row["attack_accuracy"]) is not None]
-        return max(proven, key=lambda row: number(row["attack_accuracy"]) or 0.0, default=None)
+    def strongest(self) -> Inversion | None:
+        """The attack that reconstructs most beyond public images, among those that proved their power, if any did."""
+        proven = [found for row in self.attacked if row["power"] == "pass" and (found := inversion(row)) is not None]
+        return max(proven, key=lambda found: found.gain, default=None)
 
     @property
     def spread(self) -> str:
         """Standard deviation over seeds, or that there is one seed."""
         std, seeds = number(self.row["accuracy_std"]), len(str(self.row["seeds"]).split())
         return "one seed" if std is None else f"sd {std:.3f}, {seeds} seeds"
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What an attack reconstructed of a student, by the most independent judge that its row has.
+
+    Args:
+        attack: its name.
+        success: share of its images that the judge takes for their class, in [0, 1].
+        on_teacher: the same of the teacher; None where it was not attacked.
+        floor: the same of the public images that the student knows best; None where they were not judged.
+        judge: "judge of faces" or "evaluator".
+    """
+
+    attack: str
+    success: float
+    on_teacher: float | None
+    floor: float | None
+    judge: str
+
+    @property
+    def gain(self) -> float:
+        """Success beyond what public images reach alone."""
+        return self.success - (self.floor or 0.0)
+
+    def __str__(self) -> str:
+        return f"{self.attack} {self.success:.1%}" + ("" if self.floor is None else f" (public images {self.floor:.1%})")
+
+
+def inversion(row: Row) -> Inversion | None:
+    """What a row's attack reconstructed; None where the row has no such attack."""
+    for judge, success, on_teacher, floor in (
+        ("judge of faces", "judge_accuracy", "teacher_judge_accuracy", "retrieval_judge_accuracy"),
+        ("evaluator", "attack_accuracy", "teacher_attack_accuracy", "retrieval_accuracy"),
+    ):
+        found = number(row.get(success))
+        if found is not None:
+            attack = str(row["attack"])
+            return Inversion(attack, found, number(row.get(on_teacher)), number(row.get(floor)), judge)
+    return None
 
 
 @dataclass(frozen=True)

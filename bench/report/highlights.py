@@ -35,7 +35,8 @@ def _line(candidate: Candidate) -> dict[str, Any]:
         "accuracy": candidate.accuracy,
         "seeds": len(str(row["seeds"]).split()),
         "epsilon": candidate.epsilon,
-        "attack": None if strongest is None else strongest["attack"],
-        "success": None if strongest is None else strongest["attack_accuracy"],
-        "on_teacher": None if strongest is None else strongest["teacher_attack_accuracy"],
+        "attack": None if strongest is None else strongest.attack,
+        "success": None if strongest is None else strongest.success,
+        "floor": None if strongest is None else strongest.floor,
+        "on_teacher": None if strongest is None else strongest.on_teacher,
     }

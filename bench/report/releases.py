@@ -44,7 +44,7 @@ def line(candidate: Candidate) -> dict[str, Any]:
         "seeds": len(str(row["seeds"]).split()),
         "runs": str(row["runs"]).split(),
         "attacks": [[attacked(each), str(each["runs"]).split()[0]] for each in candidate.attacked],
-        "strongest": None if strongest is None else f"{strongest['attack']} {strongest['attack_accuracy']:.1%}",
+        "strongest": None if strongest is None else str(strongest),
         "flags": sorted(candidate.flags),
         "lacking": lacking(candidate),
     }

@@ -233,6 +233,25 @@ def test_cells_that_are_empty_in_any_way_are_no_attack_and_no_number() -> None:
         assert selection.lacking(found) == selection.lacking(text)
 
 
+def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_the_most_independent_judge() -> None:
+    def row(attack: str, success: float, floor: float, **more: Any) -> dict[str, Any]:
+        scores = {"attack_accuracy": success, "teacher_attack_accuracy": 0.9, "retrieval_accuracy": floor}
+        return proved("pate", 2.0, 0.93, dataset="mnist", attack=attack, power="pass", **scores, **more)
+
+    def strongest(*rows: dict[str, Any]) -> selection.Inversion | None:
+        (found,) = selection.candidates(rows)
+        return found.strongest
+
+    high, gaining = row("gmi", 0.8, 0.9), row("pca-mi", 0.5, 0.2)
+    assert strongest(high, gaining) == selection.Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
+    assert str(strongest(high)) == "gmi 80.0% (public images 90.0%)"
+    judged = row("vmi", 0.9, 0.1, judge_accuracy=0.12, teacher_judge_accuracy=0.3, retrieval_judge_accuracy=0.11)
+    assert strongest(judged) == selection.Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
+    assert strongest(judged, gaining) == strongest(gaining), "the judge has more to say than the evaluator"
+    assert strongest(row("gmi", 0.8, 0.1) | {"power": "fail"}) is None
+    assert strongest(proved("pate", 2.0, 0.93, dataset="mnist", attack="lira", auc=0.6, power="pass")) is None
+
+
 def lacks(method: str = "pate", **more: Any) -> list[str]:
     (found,) = selection.candidates([proved(method, 2.0, 0.93, dataset="mnist", **more)])
     return selection.lacking(found)
