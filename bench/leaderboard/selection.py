@@ -108,7 +108,9 @@ class Inversion:
         return self.success - (self.floor or 0.0)
 
     def __str__(self) -> str:
-        return f"{self.attack} {self.success:.1%}" + ("" if self.floor is None else f" (public images {self.floor:.1%})")
+        return f"{self.attack} {self.success:.1%}" + (
+            "" if self.floor is None else f" (public images {self.floor:.1%})"
+        )
 
 
 def inversion(row: Row) -> Inversion | None:

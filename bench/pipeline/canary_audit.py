@@ -215,5 +215,5 @@ def _audit(
         lines,
         lines["teacher"]["epsilon_lower"] > 0,
         {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
-        provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds, job.settings.devices),
+        provenance.collect(registry.ROOT, job.device, job.precision, seconds, job.settings.devices),
     )

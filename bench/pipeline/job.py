@@ -18,6 +18,7 @@ from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
+from bench.pipeline.precision import Precision, settled
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.ranks import Ranks
@@ -71,10 +72,15 @@ class Job:
         self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
         return True
 
+    @cached_property
+    def precision(self) -> Precision:
+        """In which networks train."""
+        return settled(self.settings.precision, self.device)
+
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
         s = self.settings
-        how = (s.noise, s.precision == "bf16", s.compile, self.ranks)
+        how = (s.noise, self.precision == "bf16", s.compile, self.ranks)
         return Context(self.device, seed, progress.track, self.store, *how)
 
     def shards(self) -> Shards | None:

@@ -30,7 +30,7 @@ class Settings:
     budget: Budget = field(default_factory=Budget)
     device: str = "auto"
     devices: int = 1
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
     compile: bool = False
     noise: Literal["seeded", "os"] = "seeded"
     out: Path = Path("runs")

@@ -112,7 +112,7 @@ def one_line(error: Exception) -> str:
 
 
 def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    found = provenance.collect(registry.ROOT, job.device, job.settings.precision, seconds, job.settings.devices)
+    found = provenance.collect(registry.ROOT, job.device, job.precision, seconds, job.settings.devices)
     return found | ({"images": job.material.counts} if job.material.counts else {})
 
 
