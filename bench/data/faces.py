@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import defaultdict
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from bench.data.decoded import Look
@@ -12,23 +14,38 @@ from bench.data.listing import Listing, Part
 from bench.errors import BenchError
 
 
-def identities(name: str, base: Path, shown: Mapping[Path, int], fewest: int, look: Look) -> Listing:
+def identities(
+    name: str, base: Path, shown: Mapping[Path, int], fewest: int, look: Look, most: float = math.inf
+) -> Listing:
     """The people of `shown` (file to person) with at least `fewest` images as classes, the others as outsiders.
 
-    Classes are in the order of the people's numbers and named after them: "person 7".
+    Classes are in the order of the people's numbers and named after them: "person 7". Of a person with more than `most`
+    images, so many are kept, by the hash of their files' names; the rest is no outsider's either.
 
     Raises:
         BenchError: fewer than two people have so many images.
     """
-    counts = Counter(shown.values())
-    chosen = sorted(person for person, count in counts.items() if count >= fewest)
+    every = defaultdict(list)
+    for file, person in shown.items():
+        every[person].append(file)
+    chosen = sorted(person for person, files in every.items() if len(files) >= fewest)
     if len(chosen) < 2:
         raise BenchError(
             f"data set '{name}': {len(chosen)} people have at least {fewest} images in {base}; give a smaller N"
         )
     numbers = {person: number for number, person in enumerate(chosen)}
-    files = sorted((file for file, person in shown.items() if person in numbers), key=Path.as_posix)
+    kept = (file for person in chosen for file in _some(every[person], base, most))
+    files = sorted(kept, key=Path.as_posix)
     others = sorted((file for file, person in shown.items() if person not in numbers), key=Path.as_posix)
     part = Part(files, [numbers[shown[file]] for file in files], [shown[file] for file in files])
     names = tuple(f"person {person}" for person in chosen)
     return Listing(name, base, names, part, None, look, outsiders=others, hold_out=HELD_OUT)
+
+
+def _some(files: list[Path], base: Path, most: float) -> list[Path]:
+    """At most `most` of a person's files, which no order of theirs has a say in: those named first follow one event."""
+
+    def hashed(file: Path) -> str:
+        return sha256(file.relative_to(base).as_posix().encode()).hexdigest()
+
+    return files if len(files) <= most else sorted(files, key=hashed)[: int(most)]

@@ -20,7 +20,9 @@ from scipy.io import savemat
 from torchvision.datasets import CIFAR100, SVHN
 
 from bench import data
+from bench.data.decoded import Look
 from bench.data.duplicates import without_copies
+from bench.data.faces import identities
 from bench.errors import BenchError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,6 +289,25 @@ def test_lfw_as_torchvision_has_it(tmp_path: Path) -> None:
     assert "Ann" not in " ".join(found.class_names)
 
 
+def test_of_a_person_with_many_images_sixty_are_kept_by_no_order_of_theirs_and_the_rest_is_nobodys(
+    tmp_path: Path,
+) -> None:
+    files = {
+        tmp_path / f"{person}_{n:04}.jpg": person for person, count in enumerate((70, 20, 3)) for n in range(count)
+    }
+    look = Look(64, box=None)
+    listed = identities("toy", tmp_path, files, 20, look, 60)
+    assert listed.outsiders is not None
+    kept = [file for file, label in zip(listed.train.files, listed.train.labels, strict=True) if label == 0]
+    assert len(kept) == 60 and len(listed.train.files) == 80
+    assert [file.name for file in listed.outsiders] == ["2_0000.jpg", "2_0001.jpg", "2_0002.jpg"]
+    backwards = dict(reversed(files.items()))
+    assert identities("toy", tmp_path, backwards, 20, look, 60).train == listed.train
+    dropped = [int(file.stem[2:]) for file in set(files) - set(kept) - set(listed.outsiders) if files[file] == 0]
+    assert max(dropped) - min(dropped) > 20, "not one end of them"
+    assert len(identities("toy", tmp_path, files, 20, look).train.files) == 90
+
+
 def test_cross_takes_training_images_and_outsiders_of_the_other_set(tmp_path: Path) -> None:
     celeba(tmp_path, 51)
     found = data.load("celeba-id:9", tmp_path)
@@ -330,8 +351,8 @@ def unpacked(data_root: Path) -> Path:
         ("celeba-h", "celeba-h-subset", 3, 4900, 979, None),
         ("celeba-id", "celeba-id-subset", 201, 4245, 996, 10_701),
         ("celeba-id:25", "celeba-id-subset-25", 125, 2919, 692, 12_331),
-        ("lfw", "lfw-crop", 62, 2442, 581, 10_210),
-        ("lfw:10", "lfw-crop-10", 158, 3517, 807, 8909),
+        ("lfw", "lfw-crop", 62, 1745, 410, 10_210),
+        ("lfw:10", "lfw-crop-10", 158, 2820, 636, 8909),
         ("tiny-imagenet", "tiny-imagenet-subset-32px", 200, 20_000, 5000, None),
         ("covid-xray", "covid-xray", 3, 938, 186, None),
     ],

@@ -19,11 +19,13 @@ CROPPED = "lfw-64"
 CENTRE = (61 / 250, 61 / 250, 189 / 250, 189 / 250)
 """128x128 pixels of the 250x250: the face."""
 ALL = 13_233
+MOST = 60
+"""Images of a person: one man has 530 of the 3,023 of the people with at least 20."""
 
 
 class Lfw(FileDataset):
-    """Faces of the news (Huang et al., 2007). A fifth of each person's images is held out by the hash of its pixels;
-    images of all other people are the attacker's in split identity."""
+    """Faces of the news (Huang et al., 2007). A fifth of a person's images, of 60 at most, is held out by the hash of
+    its pixels; images of all other people are the attacker's in split identity."""
 
     facts = DatasetFacts(
         shape=(3, 64, 64),
@@ -36,7 +38,7 @@ class Lfw(FileDataset):
         prior="faces",
         cross="celeba-id",
     )
-    takes = "N, people with at least N images are the classes (default 20)"
+    takes = "N, people with at least N images are the classes (default 20), 60 images of a person at most"
     usual = "20"
     versions = ("crop", "subset")
 
@@ -62,7 +64,7 @@ class Lfw(FileDataset):
         cropped = tree.name == CROPPED
         name = ("lfw-crop" if cropped else "lfw") + ("" if len(shown) == ALL else "-subset")
         look = Look(64, box=None if cropped else CENTRE)
-        return identities(name, tree, shown, int(asked.argument), look)
+        return identities(name, tree, shown, int(asked.argument), look, MOST)
 
     def _tree(self, root: Path) -> Path | None:
         return next((root / tree for tree in (*TREES, CROPPED) if os.path.isdir(root / tree)), None)
