@@ -1,4 +1,4 @@
-"""Every method and every attack on the second device, from data to record: nothing of the host among its tensors.
+"""Every method, attack and audit on the second device, from data to record: nothing of the host among its tensors.
 
 The host may wait for the device about once per logged step at any one line, and at lines that are no loop: then nothing
 is hidden that would keep a GPU idle. `make device` runs all of them.
@@ -17,8 +17,9 @@ from conftest import write_toy
 from second_device import Generator, SecondDevice, register
 
 from bench import progress, registry
-from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline import canary_audit, run
+from bench.pipeline.canary_game import CanaryGame, Score
+from bench.pipeline.job import Job, load_job
 from bench.pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +34,8 @@ LOOPS = {
     "attacks/rmia.py": "one number is chosen by the areas under curves of the references, once",
 }
 """Files whose lines wait more often, and why they may."""
+AUDITED = ("dpsd", "dp-dfd", "class-moments", "pate", "no-defence")
+"""Methods of each kind that an audit asks: noisy answers, moments, an ensemble, none."""
 FAST = [("dp-sgd", None, "bf16"), ("dp-merf", "gan-leaks", "fp32")]
 EVERY = [(method, None, "fp32") for method in registry.entries("method")]
 EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
@@ -65,6 +68,26 @@ CASES = [pytest.param(*case, marks=() if case in FAST else pytest.mark.slow) for
 def test_it_runs_there_and_waits_seldom(
     toy: Path, logged: list[int], method: str, attack: str | None, precision: str
 ) -> None:
+    job = there(toy, method, attack, precision)
+    with SecondDevice(ROOT) as device:
+        record = run.run(job, 0).record
+    assert record.status in ("ok", "inconclusive", "skipped"), record.reason
+    assert not loops(device, logged)
+
+
+@pytest.mark.parametrize(
+    ("method", "score"), [("dp-sgd", "rmia"), *(pytest.param(m, "loss", marks=pytest.mark.slow) for m in AUDITED)]
+)
+def test_an_audit_of_its_release_does_so_too(toy: Path, logged: list[int], method: str, score: Score) -> None:
+    job = there(toy, method, None, "fp32")
+    with SecondDevice(ROOT) as device:
+        audit = canary_audit.run(job, CanaryGame(12, 6, score), 0).audit
+    assert audit.lines.keys() == {"student", "teacher", "null"}
+    assert not loops(device, logged)
+
+
+def there(toy: Path, method: str, attack: str | None, precision: str) -> Job:
+    """A job of tier smoke on the second device."""
     asked = Settings(
         method=method,
         attack=attack,
@@ -74,10 +97,10 @@ def test_it_runs_there_and_waits_seldom(
         out=toy / precision,
         precision=precision,  # type: ignore[arg-type]
     )
-    job = replace(load_job(asked), device=register())
-    with SecondDevice(ROOT) as device:
-        record = run.run(job, 0).record
-    assert record.status in ("ok", "inconclusive", "skipped"), record.reason
+    return replace(load_job(asked), device=register())
+
+
+def loops(device: SecondDevice, logged: list[int]) -> dict[str, int]:
+    """Lines at which the host waited more often than for every logged step, with how often."""
     allowed = max(FEW, sum(logged))
-    loops = {line: count for line, count in device.waits.items() if count > allowed and line.split(":")[0] not in LOOPS}
-    assert not loops
+    return {line: count for line, count in device.waits.items() if count > allowed and line.split(":")[0] not in LOOPS}
