@@ -31,7 +31,7 @@ test: .venv/.dev
 
 checks: lint
 	$(BIN)/bench leaderboard --check
-	$(BIN)/python docs/tables.py --check
+	$(BIN)/python -m docs.tables --check
 
 fast: .venv/.dev
 	$(PYTEST) -m "not slow and not thorough" --ignore=tests/device

@@ -4,7 +4,7 @@ bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
 A run that is made again, with the same version of the method or a newer one, replaces itself; the others stay.
-`docs/tables.py` makes the table of docs/methods.md of the file.
+`docs/tables` makes the table of docs/methods.md of the file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+"""The tables of results in docs/, from leaderboards/ and from nothing else.
+
+    python -m docs.tables            # writes them again
+    python -m docs.tables --check    # fails if one of them is not what the boards and records say
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from docs.tables.attacked import floors, inversion, membership, remembered, shown
+from docs.tables.boards import ROOT
+from docs.tables.demo import demo
+from docs.tables.lines import FINDINGS
+from docs.tables.proved import audited, excluded, found, issues
+from docs.tables.results import ablations, classifiers, headlines, measured, results, votes
+
+PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+TABLES: dict[str, Callable[[], str]] = {
+    **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
+    **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist")},
+    **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist")},
+    **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
+    **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
+    **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
+    "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
+    "excluded": excluded,
+    "headlines": partial(headlines, "mnist"),
+    **{f"found_{name}": partial(found, name) for name in FINDINGS},
+    "shown": shown,
+    "votes": votes,
+    "issues": issues,
+    "demo": demo,
+    "floors_digits": partial(floors, "digits"),
+    "classifiers": classifiers,
+    "ablations_dpsd": partial(ablations, "dpsd"),
+}
+DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
+
+
+def rewritten(page: Path) -> str:
+    """A page with its tables made again."""
+    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", page.read_text(encoding="utf-8"))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check all pages. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page would change")
+    given = parser.parse_args(arguments)
+    stale = [page for page in PAGES if rewritten(page) != page.read_text(encoding="utf-8")]
+    for page in stale:
+        if given.check:
+            print(
+                f"{page.relative_to(ROOT)}: a table is not what the boards say; python -m docs.tables", file=sys.stderr
+            )
+        else:
+            page.write_text(rewritten(page), encoding="utf-8")
+            print(f"wrote {page.relative_to(ROOT)}")
+    return 1 if stale and given.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

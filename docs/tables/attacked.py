@@ -1,0 +1,113 @@
+"""Tables of attacks: inversion, its floors, membership."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bench import leaderboard, registry
+from bench.leaderboard import reported
+from bench.metrics.table import metrics
+from bench.storage.records import Record
+from docs.tables.boards import attacks, board, own, records, release
+from docs.tables.cells import accounted, accuracy, claimed, interval, joined, percent, power, table, typed, with_seeds
+from docs.tables.lines import SHOWN, filled
+
+TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", {"method": {"mode": "label"}}), "teacher": ("no-defence", {})}
+"""Targets of the matrix of attacks: method and options."""
+REMEMBERING = {"epochs": 12}
+"""Options of the teachers of recipes/membership.toml."""
+
+
+@cache
+def matrix(name: str) -> dict[str, dict[str, Record]]:
+    """Attack to target to record of seed 0; of the attack's newest version and its own options' defaults."""
+    found: dict[str, dict[str, Record]] = {}
+    for record in records().values():
+        attack, method = record.spec["attack"], record.spec["release"]["method"]
+        if attack is None or leaderboard.dataset(record) != name or leaderboard.seed(record) != 0:
+            continue
+        for target, known in TARGETS.items():
+            newest = attack["version"] == registry.load("attack", attack["attack"]).version
+            if newest and (method, filled(record.options)) == known:
+                found.setdefault(attack["attack"], {})[target] = record
+    return found
+
+
+def inversion(name: str) -> str:
+    """The matrix of the attacks that reconstruct images and ran on every target."""
+    rows = []
+    for attack in attacks("inversion"):
+        runs = matrix(name).get(attack, {})
+        if not runs.keys() >= TARGETS.keys():
+            continue
+        first = next(iter(runs.values())).metrics
+        success = [first["teacher_attack_accuracy"], first["random_attack_accuracy"]]
+        success += [runs[target].metrics["attack_accuracy"] for target in TARGETS]
+        scores = [first["teacher_inception_score"], *(runs[t].metrics["inception_score"] for t in ("data", "label"))]
+        gaps = [first["teacher_knn_gap"], runs["data"].metrics["knn_gap"]]
+        rows.append([
+            f"`{attack}`", *map(percent, success), joined(scores, 2), joined(gaps, 1),
+            power(runs.values()),
+        ])  # fmt: skip
+    heads = ["attack", "teacher", "random net", "student: dpsd, data", "student: dpsd, label", "no-defence"]
+    return table([*heads, "IS teacher / data / label", "KNN gap teacher / data", "power"], rows)
+
+
+def floors(name: str) -> str:
+    """Attacks beside retrieval of the attacker's own images, on each target of their run on the default `dpsd`."""
+    rows = []
+    for attack in ("gmi", "mi-face"):
+        known = matrix(name)[attack]["data"].metrics
+        for target, of in (("teacher", "teacher_"), ("student: `dpsd`", ""), ("random net", "random_")):
+            gain, low, high = (100 * known[f"{of}above_floor{end}"] for end in ("", ".lo", ".hi"))
+            shares = [percent(known[f"{of}{key}_accuracy"]) for key in ("attack", "retrieval")]
+            latents = known.get(f"{of}retrieval_latents_accuracy")
+            floor = "" if latents is None else percent(latents)
+            rows.append([f"`{attack}`", target, *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", floor])
+    return table(["attack", "target", "attack accuracy", "retrieval", "above floor", "latents retrieved"], rows)
+
+
+def shown() -> str:
+    """How well `gmi` inverts networks of digits that know of their records what a proved epsilon allows."""
+    rows = []
+    for line in SHOWN:
+        row = release("digits", line.method, line.options)
+        if row is None or row["attack"] != "gmi":
+            raise KeyError(f"{line.label} was not attacked by gmi")
+        public = f"{100 * float(row['retrieval_accuracy']):.0f} %" if row["retrieval_accuracy"] else "not measured"
+        success = f"{100 * float(row['attack_accuracy']):.0f} %"
+        rows.append([line.label, with_seeds(row), accounted(row), success, public])
+    heads = ["inverted, on digits", "accuracy", "proved, per private record"]
+    return table([*heads, "`gmi` shows the class", "the attacker's own images do"], rows)
+
+
+def membership(name: str) -> str:
+    """The matrix of the attacks that guess who was in the training data and ran on every target."""
+    rows = []
+    for attack in attacks("membership"):
+        runs = matrix(name).get(attack, {})
+        if not runs.keys() >= TARGETS.keys():
+            continue
+        places = [("data", "teacher_"), ("data", "random_"), ("data", ""), ("label", "")]
+        rows.append([
+            f"`{attack}`", *(interval(runs[target].metrics, f"{of}auc") for target, of in places), power(runs.values()),
+        ])  # fmt: skip
+    return table(["attack", "AUC teacher", "AUC random net", "AUC dpsd, data", "AUC dpsd, label", "power"], rows)
+
+
+def remembered(name: str) -> str:
+    """Membership in the training data of teachers that remember them, by `REMEMBERING`, a value per seed."""
+    rows = []
+    for row in sorted(board(name), key=lambda row: (row["method"] != "no-defence", row["method"], row["setting"])):
+        teacher = reported.options(row["options"])["teacher"]
+        if row["attack"] == "loss-threshold" and REMEMBERING.items() <= teacher.items():
+            mine = [records()[each] for each in row["runs"].split()]
+            others = filled(own(row) | {"teacher": {}})
+            rows.append([
+                f"`{row['method']}`", row["variant"], typed(others), accuracy(row), claimed(row), accounted(row),
+                " / ".join(interval(r.metrics, "auc") for r in mine),
+                " / ".join(percent(r.metrics["tpr_at_1pct"]) for r in mine), power(mine),
+            ])  # fmt: skip
+    heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold"]
+    heads.append(metrics()["tpr_at_1pct"].label)
+    return table([*heads, "power"], rows)

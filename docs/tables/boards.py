@@ -1,0 +1,75 @@
+"""The committed boards and records, as the tables of docs/ look for rows in them."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+
+from bench import leaderboard, registry
+from bench.leaderboard import reported
+from bench.storage.options import Changed
+from bench.storage.records import Record
+from docs.tables.lines import filled
+
+ROOT = Path(__file__).resolve().parents[2]
+Row = dict[str, str]
+
+
+@cache
+def board(name: str) -> list[Row]:
+    """The releases of a committed board; reference images are none."""
+    rows = reported.boards(ROOT / "leaderboards")
+    return [row for row in rows if row["dataset"] == name and row["kind"] != "reference"]
+
+
+@cache
+def records() -> dict[str, Record]:
+    """Every committed record by its hash."""
+    return {r.hash: r for r in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json"))}
+
+
+def names(kind: str, folder: str) -> list[str]:
+    """What the registry has of a kind in a folder, by name."""
+    return list(registry.entries(kind, folder))
+
+
+def attacks(goal: str) -> list[str]:
+    """The attacks with a goal, by name."""
+    return [name for name in registry.entries("attack") if registry.load("attack", name).goal == goal]
+
+
+def of(name: str, method: str, options: Changed | None, variant: str | None = None) -> list[Row]:
+    """The rows of a board with a method, exactly these options of its own, and a variant, or any."""
+    rows = [row for row in board(name) if row["method"] == method and variant in (None, row["variant"])]
+    return [row for row in rows if own(row) == options]
+
+
+def own(row: Row) -> Changed:
+    """The options of a row but the attack's."""
+    return filled(reported.options(row["options"]) | {"attack": {}})
+
+
+def release(name: str, method: str, options: Changed | None, variant: str | None = None) -> Row | None:
+    """The row of a release with most seeds, whatever attacked it; None if it was not run.
+
+    Of several variants the default one, if it was run; a row of an older version where there is no other.
+    """
+    usual = registry.variants("method", method)[-1]
+    found = of(name, method, options, variant)
+    return max(
+        found,
+        key=lambda row: (row["variant"] == usual, not older(row), len(row["seeds"].split()), row["attack"] == "gmi"),
+        default=None,
+    )
+
+
+def older(row: Row) -> bool:
+    """Whether the method or the attack has changed since."""
+    return "older-version" in row["flags"].split()
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

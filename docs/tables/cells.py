@@ -1,0 +1,110 @@
+"""How a number stands in a cell, and cells in a table of Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import mean, stdev
+from typing import Any
+
+from bench.storage.options import BUDGET, Changed
+from bench.storage.records import Record
+from docs.tables.boards import Row
+
+
+def accuracy(row: Row | None) -> str:
+    """Mean and standard deviation of a row, in percent."""
+    if row is None:
+        return ""
+    spread = f" ± {100 * float(row['accuracy_std']):.1f}" if row["accuracy_std"] else ""
+    return f"{100 * float(row['accuracy_mean']):.1f}{spread} %"
+
+
+def with_seeds(row: Row | None) -> str:
+    """Accuracy, and how many seeds where they are not three."""
+    if row is None:
+        return ""
+    count = len(row["seeds"].split())
+    return accuracy(row) + ("" if count == 3 else f" ({count} seed{'s' * (count > 1)})")
+
+
+def epsilon(row: Row, number: str, unit: str) -> str:
+    """A claimed or accounted epsilon of a row."""
+    if not row[unit]:
+        return "none"
+    if math.isinf(float(row[number])):
+        return "infinite"
+    value = float(row[number])
+    return f"{value:,.0f}" if value > 100 else f"{value:.3g}"
+
+
+def claimed(row: Row) -> str:
+    """The claim, with its unit where that is not a private record."""
+    unit = {"query": " per answer", "label": " per label"}.get(row["claim_unit"], "")
+    return epsilon(row, "epsilon_claimed", "claim_unit") + unit
+
+
+def accounted(row: Row) -> str:
+    """The account, with its unit where that is not a private record."""
+    return epsilon(row, "epsilon_accounted", "unit") + {"label": " per label", "client": " per client"}.get(
+        row["unit"], ""
+    )
+
+
+def typed(options: Changed) -> str:
+    """Options as the command takes them; that nothing is solved for goes without saying."""
+    words = []
+    for group, held in options.items():
+        for name, value in sorted(held.items(), key=lambda item: BUDGET.index(item[0]) if group == "budget" else 0):
+            if (name, value) != ("solve", "none"):
+                flag = name if group == "budget" else f"{group}.{name}"
+                text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+                words.append(f"--{flag} {text}")
+    return "`" + " ".join(words) + "`" if words else ""
+
+
+def control(mine: list[Record]) -> str:
+    """The accuracy of the control that asks no teacher, where there is one."""
+    found = [value for r in mine if (value := r.metrics.get("control_accuracy")) is not None]
+    return f" (control {100 * mean(found):.1f})" if len(found) == len(mine) else ""
+
+
+def printed(row: Row) -> str:
+    """What a paper prints."""
+    value = row["reported_accuracy"]
+    return f"{100 * float(value):.1f} ({row['reported_source']})" if value else ""
+
+
+def spread(accuracies: list[float]) -> str:
+    """Mean and deviation in percent, with the number of seeds if that is not three; "" of none."""
+    if not accuracies:
+        return ""
+    seeds = "" if len(accuracies) == 3 else f" ({len(accuracies)} seeds)" if len(accuracies) > 1 else " (1 seed)"
+    deviation = f" ± {100 * stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
+    return f"{100 * mean(accuracies):.1f}{deviation} %{seeds}"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent, or that there is none."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def interval(metrics: dict[str, Any], key: str) -> str:
+    """A metric with its 95 % interval."""
+    return f"{metrics[key]:.3f} [{metrics[f'{key}.lo']:.2f}, {metrics[f'{key}.hi']:.2f}]"
+
+
+def joined(values: Iterable[float | None], places: int) -> str:
+    """Numbers with slashes between them."""
+    return " / ".join("-" if value is None else f"{value:.{places}f}" for value in values)
+
+
+def power(runs: Iterable[Record]) -> str:
+    """Whether the attack proved its power in every run."""
+    return " / ".join(sorted({"pass" if run.status == "ok" else run.status for run in runs}))
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines)

@@ -1,0 +1,65 @@
+"""Tables of what is claimed, proved, audited and possible."""
+
+from __future__ import annotations
+
+from bench.leaderboard import printed_information, reported
+from docs.tables.boards import board, older, own, read_rows, release
+from docs.tables.cells import accounted, claimed, printed, table, typed, with_seeds
+from docs.tables.lines import FINDINGS
+
+
+def audited(name: str) -> str:
+    """What audits of whole releases measured, beside what the releases promise for one private record."""
+    rows, kinds = [], {}
+    for row in sorted(board(name), key=lambda row: (not older(row), len(row["seeds"].split()))):
+        if row["epsilon_audited"]:
+            kinds[row["method"], row["variant"], row["setting"]] = row
+    for (method, variant, _), row in sorted(kinds.items()):
+        found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
+        rows.append([
+            f"`{method}`" + (", older version" if older(row) else ""), variant, typed(own(row)), claimed(row),
+            accounted(row), *(f"{float(value):.2f}" for value in found),
+        ])  # fmt: skip
+    bounds = ["student, at least", "undefended teacher", "null run", "ceiling"]
+    return table(["name", "variant", "options", "claimed", "accounted", *bounds], rows)
+
+
+def excluded() -> str:
+    """The printed accuracies that need more than the settings printed beside them let through; a sentence that repeats
+    a table is left out."""
+    rows = []
+    for entry in reported.load():
+        if printed_information.exceeds(entry) and not entry.table.startswith("text"):
+            rows.append([
+                entry.source, entry.dataset, f"{entry.epsilon:g}", entry.ablation, entry.printed,
+                f"{printed_information.allowed(entry):.3f}", f"{printed_information.least(entry):.1f}",
+                f"{printed_information.carried(entry):.2f}",
+            ])  # fmt: skip
+    heads = ["where", "data set", "epsilon", "ablation", "printed accuracy", "possible at most"]
+    return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
+
+
+def found(finding: str) -> str:
+    """What docs/findings.md sets side by side: print, and what was measured, claimed and proved here."""
+    rows = []
+    for line in FINDINGS[finding]:
+        row = release("mnist", line.method, line.options, line.variant)
+        if row is None:
+            raise KeyError(f"{finding}: {line.label} is on no board")
+        rows.append([line.label, printed(row), with_seeds(row), claimed(row), accounted(row)])
+    return table(["on MNIST", "the paper prints", "here", "claimed", "proved, per private record"], rows)
+
+
+def issues() -> str:
+    """How many of the papers' printed numbers a contradiction touches, by paper."""
+    rows = read_rows(reported.FILE)
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    slugs = sorted({slug for row in rows for slug in row["issue"].split()})
+    counts = [
+        [slug, *(sum(slug in r["issue"].split() for r in rows if r["paper"] == p) for p in papers)] for slug in slugs
+    ]
+    touched = [sum(bool(row["issue"]) for row in rows if row["paper"] == paper) for paper in papers]
+    every = [sum(row["paper"] == paper for row in rows) for paper in papers]
+    lines = [[f"`{slug}`", *(str(count or "") for count in of)] for slug, *of in counts]
+    ends = [["touched by any", *map(str, touched)], ["all that are in the file", *map(str, every)]]
+    return table(["issue", *(f"`{paper}`" for paper in papers)], [*lines, *ends])

@@ -1,0 +1,131 @@
+"""Tables of accuracy: results, all that was measured, headlines, classifiers, votes, ablations."""
+
+from __future__ import annotations
+
+import json
+from statistics import mean, median
+
+from bench.leaderboard import reported
+from bench.storage.options import Changed
+from docs.tables.boards import ROOT, board, names, of, older, own, read_rows, records, release
+from docs.tables.cells import accounted, accuracy, claimed, control, printed, spread, table, typed, with_seeds
+from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
+
+ATTACKS = ("gmi", "mi-face", "ami")
+EXPECTED = (
+    ("mnist", "MNIST", 50_000),
+    ("fmnist", "Fashion-MNIST", 50_000),
+    ("cifar10-jpeg", "CIFAR-10, as JPEG", 41_667),
+)
+"""Data sets of docs/true-epsilon.md: board, name, private records."""
+
+
+def results(name: str) -> str:
+    """The most telling releases on a data set."""
+    rows = []
+    for line in LINES:
+        row = release(name, line.method, line.options)
+        if row is not None:
+            cells = [accuracy(row), claimed(row), accounted(row)]
+            rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
+    return table(["method, options", "variant", "accuracy", "claimed", "proved, per private record", *ATTACKS], rows)
+
+
+def attacked(name: str, method: str, options: Changed) -> list[str]:
+    """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
+    chosen = release(name, method, options)
+    same = [] if chosen is None else of(name, method, options, chosen["variant"])
+    rows = {row["attack"]: row for row in same if chosen is not None and older(row) == older(chosen)}
+    values = []
+    for attack in ATTACKS:
+        row = rows.get(attack)
+        share = f"{100 * float(row['attack_accuracy']):.0f}" if row is not None and row["attack_accuracy"] else ""
+        values.append(f"({share})" if row is not None and row["power"] == "inconclusive" else share)
+    return values
+
+
+def headlines(name: str) -> str:
+    """Every paper's headline cell beside the variants, as they are and with the ingredient that has no protection."""
+    rows = []
+    for line in HEADLINES:
+        ours = {v: release(name, line.method, line.options, v) for v in ("printed", "working")}
+        bare = {v: release(name, line.method, line.unprotected, v) for v in ("printed", "working")}
+        told = next((row["reported_accuracy"] for row in ours.values() if row and row["reported_accuracy"]), "")
+        rows.append([
+            line.cell, f"{100 * float(told):.1f} %" if told else "",
+            *(with_seeds(row) for row in ours.values()), line.ingredient, *(with_seeds(row) for row in bare.values()),
+        ])  # fmt: skip
+    heads = [
+        "paper's cell",
+        "prints",
+        "printed",
+        "working",
+        "unprotected ingredient",
+        "printed, with it",
+        "working, with it",
+    ]
+    return table(heads, rows)
+
+
+def measured(folder: str, name: str) -> str:
+    """Every variant and setting of the methods of a folder that ran on a data set."""
+    rows = []
+    for method in names("method", folder):
+        kinds = {(row["variant"], row["setting"]): own(row) for row in board(name) if row["method"] == method}
+        for variant, setting in sorted(kinds):
+            row = release(name, method, kinds[variant, setting], variant)
+            if row is not None:
+                mine = [records()[each] for each in row["runs"].split()]
+                minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
+                rows.append([
+                    f"`{method}`", variant, typed(own(row)), accuracy(row) + control(mine), str(len(mine)),
+                    claimed(row), accounted(row), printed(row), f"{minutes:.1f}",
+                ])  # fmt: skip
+    return table(
+        ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows
+    )
+
+
+def classifiers() -> str:
+    """What `private-features` reaches at three proved epsilons."""
+    rows = []
+    for name, label, count in EXPECTED:
+        of = [row for row in board(name) if row["method"] == "private-features"]
+        best = {reported.options(row["options"])["budget"]["epsilon"]: with_seeds(row) for row in of}
+        rows.append([label, f"{count:,}", *(best[epsilon] for epsilon in (1.0, 3.0, 8.0))])
+    return table(["data", "records", "epsilon 1", "epsilon 3", "epsilon 8"], rows)
+
+
+def votes() -> str:
+    """A student of moments and votes beside its control, which asks no teacher and has the same budget."""
+    rows = []
+    for name, teachers, epsilon in (("digits", 40, 8.0), ("digits", 40, 2.0), ("mnist", 50, 8.0), ("mnist", 50, 1.0)):
+        row = release(name, "class-moments", given(teachers=teachers, epsilon=epsilon, **SOUND))
+        if row is None:
+            raise KeyError(f"class-moments with {teachers} teachers is not on {name}")
+        alone = mean(records()[each].metrics["control_accuracy"] for each in row["runs"].split())
+        rows.append([name, str(teachers), f"{epsilon:g}", with_seeds(row), f"{100 * alone:.1f} %"])
+    return table(["data set", "teachers", "epsilon, proved", "with their votes", "control, no teacher asked"], rows)
+
+
+def ablations(method: str) -> str:
+    """docs/ablations.csv: the student's mean accuracy at each setting, per data set, and the versions that ran."""
+    found: dict[str, dict[str, list[float]]] = {}
+    versions: dict[str, set[str]] = {}
+    mine = [row for row in read_rows(ROOT / "docs" / "ablations.csv") if row["method"] == method]
+    for row in sorted(mine, key=by_mode):
+        options = typed(filled(json.loads(row["options"]))) or "as it is"
+        found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
+        versions.setdefault(options, set()).add(row["version"])
+    sets = sorted({dataset for by_set in found.values() for dataset in by_set})
+    rows = [
+        [options, ", ".join(sorted(versions[options])), *(spread(by_set.get(dataset, [])) for dataset in sets)]
+        for options, by_set in found.items()
+    ]
+    return table(["options", "version", *sets], rows)
+
+
+def by_mode(row: dict[str, str]) -> tuple[bool, int, str]:
+    """Where a row of ablations stands: data mode first, in each mode what leaves least out."""
+    options = json.loads(row["options"])
+    return options["method"].get("mode") == "label", len(options["method"]) + len(options["budget"]), row["options"]
