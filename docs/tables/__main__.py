@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs.tables.attacked import floors, inversion, membership, remembered, shown
+from docs.tables.attacked import examples, floors, inversion, membership, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "headlines": partial(headlines, "mnist"),
     **{f"found_{name}": partial(found, name) for name in FINDINGS},
     "shown": shown,
+    "examples": examples,
     "votes": votes,
     "issues": issues,
     "demo": demo,

@@ -8,7 +8,7 @@ from bench import leaderboard, registry
 from bench.leaderboard import reported
 from bench.metrics.table import metrics
 from bench.storage.records import Record
-from docs.tables.boards import attacks, board, own, records, release
+from docs.tables.boards import Row, attacks, board, own, records, release
 from docs.tables.cells import accounted, accuracy, claimed, interval, joined, percent, power, table, typed, with_seeds
 from docs.tables.lines import SHOWN, filled
 
@@ -111,3 +111,37 @@ def remembered(name: str) -> str:
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold"]
     heads.append(metrics()["tpr_at_1pct"].label)
     return table([*heads, "power"], rows)
+
+
+def examples() -> str:
+    """What numbers of the kinds that docs/attacks.md explains are on the boards, and what they say."""
+    gmi = matrix("digits")["gmi"]["data"].metrics
+    bare, unsure = _memberships("cifar10-jpeg", "no-defence"), _memberships("digits", "dp-sgd")
+    caught, held = release("mnist", "no-defence", {}), release("digits", "ts-adp", {})
+    if caught is None or held is None:
+        raise KeyError("no-defence is not on mnist, or ts-adp not on digits")
+    gain = 100 * gmi["above_floor"]
+    near = f"{gmi['teacher_knn_gap']:.1f} of {gmi['teacher_knn_distance']:.0f}"
+    rows = [
+        ["`attack_accuracy`", "`gmi` on `dpsd`, digits", percent(gmi["attack_accuracy"]), "classes are recognised"],
+        ["`retrieval_accuracy`", "the attacker's own images there", percent(gmi["retrieval_accuracy"]), "so they are"],
+        ["`above_floor`", "the same attack", f"{gain:.1f} points", "it adds nothing to them"],
+        ["`knn_gap`", "`gmi` on the teacher of digits", near, "next to no nearer to records than to others"],
+        ["`auc`", "`loss-threshold`, CIFAR-10's teacher", f"{bare['auc']:.2f}", "more is bet rightly than by chance"],
+        ["`tpr_at_1pct`", "the same", percent(bare["tpr_at_1pct"]), "hardly anybody is named for certain"],
+        ["`auc`, `inconclusive`", "`loss-threshold`, `dp-sgd`, digits", f"{unsure['auc']:.2f}", "nothing"],
+        ["`epsilon_audited`", "no defence, MNIST", least(caught), "canaries are told apart"],
+        ["`epsilon_audited`", "`ts-adp`, digits, at 10", least(held), "a little of them shows"],
+    ]  # fmt: skip
+    return table(["number", "of", "measured", "that is"], rows)
+
+
+def least(row: Row) -> str:
+    """What an audit found of a release."""
+    return f"at least {float(row['epsilon_audited']):.2f}"
+
+
+def _memberships(name: str, method: str) -> dict[str, float]:
+    """Metrics of the first run of `loss-threshold` on a method without options of its own."""
+    rows = [row for row in board(name) if row["method"] == method and row["attack"] == "loss-threshold"]
+    return records()[rows[0]["runs"].split()[0]].metrics

@@ -142,7 +142,7 @@ def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("double_precision")
+@pytest.mark.usefixtures("double_precision", "usual_draws")
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_algorithm_has_not_moved(name: str) -> None:
     given = {option: str(value) for option, value in SMALL[name].items()}

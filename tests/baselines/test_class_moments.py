@@ -483,7 +483,7 @@ logits of student and control for two images."""
 
 
 @pytest.mark.thorough
-@pytest.mark.usefixtures("double_precision")
+@pytest.mark.usefixtures("double_precision", "usual_draws")
 @pytest.mark.parametrize(("dataset", "records", "target", "sigma", "multiplier", "spent", "student", "control"), GOLDEN)
 def test_the_algorithm_has_not_moved(
     dataset: str,

@@ -106,6 +106,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.usefixtures("usual_draws")
 @pytest.mark.parametrize(("cls", "dataset", "given", "logits", "scale"), GOLDEN)
 def test_golden_students(
     cls: type[Any], dataset: str, given: dict[str, str], logits: list[float], scale: float

@@ -132,6 +132,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.usefixtures("usual_draws")
 @pytest.mark.parametrize(("cls", "dataset", "target", "given", "logits"), GOLDEN)
 def test_golden_students(
     cls: type[Any], dataset: str, target: float, given: dict[str, str], logits: list[float]
@@ -149,6 +150,7 @@ def test_golden_students(
     assert release.claim is not None and (release.claim.epsilon, release.claim.delta) == (target, 0)
 
 
+@pytest.mark.usefixtures("usual_draws")
 def test_golden_student_of_an_accounted_budget() -> None:
     release = convert(learning(**ALONE), toy_teacher(), Budget(10.0, account="accounted"))
     with torch.no_grad():
