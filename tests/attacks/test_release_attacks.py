@@ -264,6 +264,7 @@ def test_the_papers_generators_are_drawn_from(toy: Path, method: str) -> None:
         assert run.run(given, 0).record.status in ("ok", "inconclusive", "skipped")
 
 
+@pytest.mark.thorough
 def test_images_alone_are_samples_but_no_generator(toy: Path) -> None:
     assert run.run(job(toy, "dpsd"), 0).record.metrics["queries"] <= 60  # type: ignore[operator]
     skipped = run.run(job(toy, "dpsd", box="white"), 0).record

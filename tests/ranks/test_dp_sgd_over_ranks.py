@@ -93,6 +93,7 @@ def test_the_release_has_the_ledger_the_claim_and_the_weights_of_one_process(ran
     assert_same(flat(shared.student), flat(alone.student), DpSgd(steps=3, batch=20).settings("mnist"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["seeded", "os"])
 def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, noise: Any) -> None:
     """No record is ever sampled, so that what moves the weights is noise alone: z C / (q n), not a share of it."""

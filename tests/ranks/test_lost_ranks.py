@@ -55,6 +55,7 @@ def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_ne
     assert pids(ranks) and pids(ranks) != killed
 
 
+@pytest.mark.thorough
 def test_what_goes_wrong_in_a_helper_is_told(ranks: Ranks) -> None:
     ranks.serve(failing)
     with pytest.raises(RunFailed, match=r"^rank 1 of 2, on cpu, was lost: ValueError: no such thing$"):

@@ -42,6 +42,7 @@ def test_adamw_and_bfloat16_learn_over_ranks(ranks: Ranks) -> None:
     assert all(weight.dtype == torch.float32 for weight in model.parameters())
 
 
+@pytest.mark.thorough
 def test_a_network_with_dropout_learns_over_ranks(ranks: Ranks) -> None:
     model = careless()
     fit(model, *records(180), Recipe(epochs=10, batch=32, lr=2e-2, shift=0), CPU, 0, ranks=ranks)
