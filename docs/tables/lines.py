@@ -61,6 +61,7 @@ LINES = (
     ),
     *(Line(name, name) for name in ("rgp", "dp-blsgd", "spectral-dp", "topagg", "geddp", "dpgen")),
     Line("dp-sinkhorn", "dp-sinkhorn"),
+    Line("datalens", "datalens"),
     *(
         Line(f"{name}, `--account accounted`", name, given(**SOUND))
         for name in ("gep", "gs-wgan", "datalens", "pate", "pate-gnmax", "pate-gan", "g-pate")
