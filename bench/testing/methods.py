@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import cache
 from typing import ClassVar
 
 import torch
@@ -55,7 +54,7 @@ class MethodContract(PluginContract):
         assert self.plugin.unit in [str(unit) for unit in Unit]
 
     def test_release_can_be_rebuilt_and_classifies(self) -> None:
-        release = _first(type(self)).release
+        release = _first(self).release
         rebuilt = nets.build(release.arch, SHAPE, CLASSES)
         rebuilt.load_state_dict(release.student.state_dict())
         images = torch.rand(5, *SHAPE)
@@ -65,14 +64,14 @@ class MethodContract(PluginContract):
         assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
 
     def test_ledger_accounts_for_one_example(self) -> None:
-        ledger = _first(type(self)).release.ledger
+        ledger = _first(self).release.ledger
         found, carried = accountant.account(ledger, Unit.EXAMPLE, self.budget.delta), of_ledger(ledger, CLASSES)
         assert found.epsilon > 0, "a release of a private teacher cannot be free"
         assert carried.nats is None or carried.nats > 0, "answers of a private teacher carry something"
         assert carried.nats != math.inf or not found.finite, "what is protected is not without a bound"
 
     def test_same_seed_same_release_and_other_seed_another(self) -> None:
-        first, again, other = _first(type(self)).release, self.convert(0), self.convert(1)
+        first, again, other = _first(self).release, self.convert(0), self.convert(1)
         assert all(torch.equal(a, b) for a, b in zip(weights(first.student), weights(again.student), strict=True))
         differs = any(
             not torch.equal(a, b) for a, b in zip(weights(first.student), weights(other.student), strict=True)
@@ -80,7 +79,7 @@ class MethodContract(PluginContract):
         assert differs == self.uses_randomness
 
     def test_teacher_is_left_alone(self) -> None:
-        first = _first(type(self))
+        first = _first(self)
         assert all(torch.equal(a, b) for a, b in zip(first.before, weights(first.teacher.model), strict=True))
         assert all(p.grad is None for p in first.teacher.model.parameters())
 
@@ -93,10 +92,14 @@ class _Conversion:
     release: Release
 
 
-@cache
-def _first(contract: type[MethodContract]) -> _Conversion:
-    """The conversion of seed 0 that the checks look at, made once for all of them."""
-    checks = contract()
-    teacher = checks.teacher()
-    before = [w.clone() for w in weights(teacher.model)]
-    return _Conversion(teacher, before, checks._taught_by(teacher, 0))
+_MADE: dict[type[MethodContract], _Conversion] = {}
+
+
+def _first(checks: MethodContract) -> _Conversion:
+    """The conversion of seed 0 that the checks look at, made once for all of a class."""
+    contract = type(checks)
+    if contract not in _MADE:
+        teacher = checks.teacher()
+        before = [w.clone() for w in weights(teacher.model)]
+        _MADE[contract] = _Conversion(teacher, before, checks._taught_by(teacher, 0))
+    return _MADE[contract]
