@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from hashlib import sha256
@@ -15,7 +14,7 @@ from bench.errors import BenchError
 
 
 def identities(
-    name: str, base: Path, shown: Mapping[Path, int], fewest: int, look: Look, most: float = math.inf
+    name: str, base: Path, shown: Mapping[Path, int], fewest: int, look: Look, most: int | None = None
 ) -> Listing:
     """The people of `shown` (file to person) with at least `fewest` images as classes, the others as outsiders.
 
@@ -42,10 +41,10 @@ def identities(
     return Listing(name, base, names, part, None, look, outsiders=others, hold_out=HELD_OUT)
 
 
-def _some(files: list[Path], base: Path, most: float) -> list[Path]:
+def _some(files: list[Path], base: Path, most: int | None) -> list[Path]:
     """At most `most` of a person's files, which no order of theirs has a say in: those named first follow one event."""
 
     def hashed(file: Path) -> str:
         return sha256(file.relative_to(base).as_posix().encode()).hexdigest()
 
-    return files if len(files) <= most else sorted(files, key=hashed)[: int(most)]
+    return sorted(files, key=hashed)[:most]

@@ -73,9 +73,12 @@ class Candidate:
 
     @property
     def strongest(self) -> Inversion | None:
-        """The attack that reconstructs most beyond public images, among those that proved their power, if any did."""
+        """The attack that reconstructs most beyond public images, among those that proved their power, if any did.
+
+        One that was not held against them stands back: with a gain that is nobody's it would seem the strongest.
+        """
         proven = [found for row in self.attacked if row["power"] == "pass" and (found := inversion(row)) is not None]
-        return max(proven, key=lambda found: found.gain, default=None)
+        return max(proven, key=lambda found: (found.floor is not None, found.gain), default=None)
 
     @property
     def spread(self) -> str:
@@ -104,13 +107,13 @@ class Inversion:
 
     @property
     def gain(self) -> float:
-        """Success beyond what public images reach alone."""
+        """Success beyond what public images reach alone, or success where they were not judged."""
         return self.success - (self.floor or 0.0)
 
     def __str__(self) -> str:
-        return f"{self.attack} {self.success:.1%}" + (
-            "" if self.floor is None else f" (public images {self.floor:.1%})"
-        )
+        by = "" if self.judge == "evaluator" else f" by the {self.judge}"
+        beside = "" if self.floor is None else f" (public images {self.floor:.1%})"
+        return f"{self.attack} {self.success:.1%}{by}{beside}"
 
 
 def inversion(row: Row) -> Inversion | None:

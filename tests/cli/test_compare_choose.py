@@ -247,7 +247,9 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
     assert str(strongest(high)) == "gmi 80.0% (public images 90.0%)"
     judged = row("vmi", 0.9, 0.1, judge_accuracy=0.12, teacher_judge_accuracy=0.3, retrieval_judge_accuracy=0.11)
     assert strongest(judged) == selection.Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
-    assert strongest(judged, gaining) == strongest(gaining), "the judge has more to say than the evaluator"
+    assert str(strongest(judged)) == "vmi 12.0% by the judge of faces (public images 11.0%)"
+    assert strongest(judged, gaining) == strongest(gaining)
+    assert strongest(row("ami", 0.99, 0.0) | {"retrieval_accuracy": ""}, high) == strongest(high), "a floor nobody has"
     assert strongest(row("gmi", 0.8, 0.1) | {"power": "fail"}) is None
     assert strongest(proved("pate", 2.0, 0.93, dataset="mnist", attack="lira", auc=0.6, power="pass")) is None
 

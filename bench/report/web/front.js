@@ -23,7 +23,7 @@ function overview() {
     section("Units", facts(Object.entries(DATA.units).filter(([name]) => name !== "none"))), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
 }
 const door = (href, name, told) => element("li", {}, element("a", { href }, name), element("span", { class: "note" }, told));
-function besideIt(one) {
+function comparedWith(one) {
   const known = [["public images", one.floor], ["teacher", one.on_teacher]].filter(([, share]) => share !== null);
   return known.length ? ` (${known.map(([name, share]) => `${name} ${percent(share)}`).join(", ")})` : "";
 }
@@ -34,7 +34,7 @@ function recommended(dataset) {
     const place = [`per ${one.unit}`, one.tier, one.split === "iid" ? "" : one.split].filter(Boolean).join(", ");
     const first = !seen.has(place) && seen.add(place);
     const row = [element("span", { class: "words" }, runLink(one.run, one.name)), percent(one.accuracy), number(one.epsilon),
-      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, besideIt(one))] : "not attacked", String(one.seeds)];
+      one.attack ? [`${one.attack} `, percent(one.success), element("span", { class: "spreads" }, comparedWith(one))] : "not attacked", String(one.seeds)];
     return first ? [element("span", { title: DATA.units[one.unit] }, place), row] : [row];
   });
   return section(`${dataset.name}: most accurate with a proved epsilon of at most ${DATA.proved}`,
