@@ -14,7 +14,7 @@ from bench.api import Context
 from bench.data import ImageData, at_once, to_float
 from bench.data.partition import partition
 from bench.pipeline.job import Job
-from bench.pipeline.trained import WEIGHTS, Trained, load_network, new_network, save_network, test_accuracy
+from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import derive
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec
 
@@ -94,4 +94,4 @@ def _plurality_accuracy(members: nets.Ensemble, data: ImageData, device: torch.d
 def random_network(job: Job, spec: RandomSpec) -> nets.Classifier:
     """The control without any training: the teacher's network with random weights."""
     model = new_network(spec.arch, job.material, derive(spec.seed, "random", spec.arch))
-    return model.to(job.device).eval().requires_grad_(False)
+    return frozen(model, job.device)

@@ -19,6 +19,7 @@ from bench.storage.store import Step
 WEIGHTS = "model.safetensors"
 RESULT = "result.json"
 Network = TypeVar("Network", bound=nn.Module, covariant=True)
+Frozen = TypeVar("Frozen", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,17 @@ def load_network(job: Job, step: Step, arch: str) -> Trained[nets.Classifier]:
     """The network that a step keeps."""
     model = new_network(arch, job.material, 0)
     teachers.load(step.path / WEIGHTS, model)
-    return Trained(step, model.to(job.device).eval().requires_grad_(False))
+    return Trained(step, frozen(model, job.device))
+
+
+def frozen(model: Frozen, device: torch.device) -> Frozen:
+    """The network in eval mode on the device, for those who ask it and descend through it, but train nothing of it.
+
+    Weights of convolutions are channels-last: asking takes 1.2 to 2.2 times less time on a CPU for it, gradients to
+    images 1.1 to 1.5 times (benchmarks/channels_last.py), where training would gain little.
+    """
+    placed: Frozen = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return placed.eval().requires_grad_(False)
 
 
 def save_network(path: Path, model: nn.Module, result: dict[str, Any]) -> None:
