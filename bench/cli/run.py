@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--split",
         default="iid",
-        help="how the training set is shared out: iid, full, disjoint-low, disjoint-high, identity, cross (default "
-        "iid)",
+        help="how the training set is shared out: iid, few, full, disjoint-low, disjoint-high, identity, cross "
+        "(default iid)",
     )
     what.add_argument(
         "--tier",

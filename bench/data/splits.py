@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SPLITS = {
     "iid": "a sixth of the training set, chosen by hash, is the attacker's; the rest is private",
+    "few": "300 training images, chosen by hash, are private, so that teachers remember them; the attacker has the others",
     "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
@@ -29,6 +30,8 @@ _SPLITS = {
     "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
 _AUX_SHARE = 6
+FEW = 300
+"""Private images of split `few`."""
 _PUBLIC_SHARE = 2
 """Of the attacker's part of iid, half is public where a method asks for public images."""
 
@@ -64,6 +67,7 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
     """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
+    few: in the same order, the last 300 are private, the others aux: whoever is private here is so under iid.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
     disjoint-high: the other way round. identity: where the data set has images of people of no class (its outsiders),
     all its training images are private and those are aux; else people in the order of the sha256 of "<data.name>:
@@ -71,7 +75,7 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
 
     Args:
         public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
-            the aux records of iid and identity, in the order of the same hash of their indices, the first half is then
+            the aux records of iid, few and identity, in the order of the same hash of their indices, the first half is then
             the attacker's, the other one public; private records are the same as without. No other split has such
             images.
 
@@ -89,6 +93,8 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
     other: str | None = None
     if name == "iid":
         is_aux = _hashed(data.name, total)
+    elif name == "few":
+        is_aux = _all_but_few(data.name, total)
     elif name in ("full", "cross"):
         other = _other(data.name, name)
         is_aux = torch.zeros(total, dtype=torch.bool)
@@ -240,6 +246,16 @@ def _hashed(name: str, total: int) -> Tensor:
     return is_aux
 
 
+def _all_but_few(name: str, total: int) -> Tensor:
+    import torch
+
+    if total < 2 * FEW:
+        raise BenchError(f"split 'few' needs {2 * FEW} or more training images; data set '{name}' has {total}; use iid")
+    is_aux = torch.ones(total, dtype=torch.bool)
+    is_aux[_by_hash(name, range(total))[-FEW:]] = False
+    return is_aux
+
+
 def _by_hash(name: str, indices: Iterable[int]) -> list[int]:
     """Indices in the order of the sha256 of "<name>:<index>"."""
     return sorted(indices, key=lambda index: hashlib.sha256(f"{name}:{index}".encode()).digest())
@@ -249,7 +265,7 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
     """(p,) ascending: the half of the aux records whose hashes are largest."""
     import torch
 
-    if of not in ("iid", "identity"):
+    if of not in ("iid", "few", "identity"):
         raise BenchError(
             f"split '{of}' has no public images of the private records' distribution; use iid, or a setting of the "
             "method that needs none"

@@ -114,7 +114,7 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
     drawn = [step.scale for step in trace.steps]
     if entries == 2:
         assert drawn[0] == pytest.approx(written[0][0] / (1 - 2**-7))
-    assert drawn[-3:] == pytest.approx([0.3 * written[-1][0]] * 3)
+    assert drawn[-3:] == pytest.approx([PrivateFeatures.clip * written[-1][0]] * 3)
     check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
 
 
@@ -150,10 +150,10 @@ def test_colour_is_mirrored_and_whitened_by_drawings() -> None:
 
 
 def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
-    """n = 50,000 at epsilon 1: 1.5 n mu (1 - 0.9) / 60, shared with the second moment; never above 400."""
+    """n = 50,000 at epsilon 1: 0.75 n mu / 120, shared with the second moment; never above 400."""
     mu = MU[1.0] * math.sqrt(0.8)
     head = PrivateFeatures().head(50_000, mu)
-    assert head.rate * head.clip == pytest.approx(1.5 * 50_000 * mu * 0.1 / 60)
+    assert head.rate * head.clip == pytest.approx(0.75 * 50_000 * mu / 120)
     assert PrivateFeatures().head(50_000, math.inf).rate * head.clip == pytest.approx(400)
     assert PrivateFeatures(rate=12.0).head(10, 1.0).rate * head.clip == pytest.approx(12)
 

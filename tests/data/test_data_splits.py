@@ -35,7 +35,7 @@ def never(name: str) -> data.ImageData:
 
 
 def test_split_names() -> None:
-    assert set(data.split_names()) == {"iid", "full", "disjoint-low", "disjoint-high", "identity", "cross"}
+    assert set(data.split_names()) == {"iid", "few", "full", "disjoint-low", "disjoint-high", "identity", "cross"}
     assert "Did you mean 'iid'" in refusal(make(), "idd")
 
 
@@ -61,6 +61,23 @@ def test_iid_takes_the_smallest_hashes_and_depends_on_the_name() -> None:
     assert found.aux.tolist() == sorted(sorted(keys, key=keys.__getitem__)[:10])
     assert len(found.private) == 51
     assert data.split(make("other", 61), "iid").aux.tolist() != found.aux.tolist()
+
+
+def test_few_keeps_the_300_largest_hashes_private() -> None:
+    found = data.split(make("toy", 700), "few")
+    keys = {index: hashlib.sha256(f"toy:{index}".encode()).hexdigest() for index in range(700)}
+    assert found.private.tolist() == sorted(sorted(keys, key=keys.__getitem__)[400:])
+    assert found.aux.tolist() == sorted(sorted(keys, key=keys.__getitem__)[:400])
+    assert found.aux_dataset is None
+    assert set(found.private.tolist()) < set(data.split(make("toy", 700), "iid").private.tolist())
+
+
+def test_few_has_a_public_part_and_needs_600_images() -> None:
+    found = data.split(make("toy", 700), "few", public=True)
+    assert found.public is not None
+    assert len(found.public) == len(found.aux) == 200
+    assert not set(found.public.tolist()) & (set(found.aux.tolist()) | set(found.private.tolist()))
+    assert refusal(make("toy", 599), "few").startswith("split 'few' needs 600 or more training images")
 
 
 def test_iid_does_not_look_at_labels_images_or_test() -> None:
