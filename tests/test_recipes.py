@@ -18,7 +18,17 @@ from bench.sweeps import Cell, Recipe, plan, read
 from bench.sweeps.recipe import RecipeCell
 
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
-OURS = {"ablations", "answers", "attacks", "audits", "board", "dgd-ablations", "ingredients", "membership"}
+OURS = {
+    "ablations",
+    "answers",
+    "attacks",
+    "audits",
+    "board",
+    "dgd-ablations",
+    "ingredients",
+    "membership",
+    "membership-few",
+}
 OF_PAPERS = [path for path in PATHS if path.stem not in OURS]
 NAMES = {
     "dp-dfd": ["table1", "table2", "table3", "fig2", "fig3"],

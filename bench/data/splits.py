@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SPLITS = {
     "iid": "a sixth of the training set, chosen by hash, is the attacker's; the rest is private",
-    "few": "300 training images, chosen by hash, are private, so that teachers remember them; the attacker has the others",
+    "few": "300 training images, chosen by hash, are private, which teachers remember; the attacker has the others",
     "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
@@ -75,8 +75,8 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
 
     Args:
         public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
-            the aux records of iid, few and identity, in the order of the same hash of their indices, the first half is then
-            the attacker's, the other one public; private records are the same as without. No other split has such
+            the aux records of iid, few and identity, in the order of the same hash of their indices, the first half is
+            then the attacker's, the other one public; private records are the same as without. No other split has such
             images.
 
     Raises:
