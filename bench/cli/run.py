@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.cli import teacher_weights
 from bench.config import TIERS, Option
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
@@ -75,12 +76,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher-weights",
         type=Path,
         metavar="FILE",
-        help="your own trained teacher: .safetensors or a torch state dict",
+        help="your own trained teacher: .safetensors, a torch state dict, or a folder of a model hub's cache",
     )
     networks.add_argument(
         "--teacher-normalise",
         metavar="MEAN,STD",
-        help="what your teacher was trained with, on pixels in [0, 1] (default 0.5,0.5)",
+        help="what your teacher was trained with, on pixels in [0, 1], each a number or one a channel, as in "
+        "0.49/0.48/0.45,0.25/0.24/0.26 (default: as config.json beside the weights says, else 0.5,0.5)",
     )
     networks.add_argument(
         "--student",
@@ -230,10 +232,15 @@ def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
         raise BenchError(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
         )
-    seeds, normalise = read_seeds(given.seeds), _normalise(given.teacher_normalise, given.teacher_weights)
+    seeds, weights = read_seeds(given.seeds), teacher_weights.weights_file(given.teacher_weights)
+    normalise = teacher_weights.normalisation(given.teacher_normalise, weights)
     attack = None if given.attack in (None, "none") else given.attack
     settings = read_settings(
-        given, attack=attack, teacher_normalise=normalise, attack_options=read_options(given, "attack")
+        given,
+        attack=attack,
+        teacher_weights=weights,
+        teacher_normalise=normalise,
+        attack_options=read_options(given, "attack"),
     )
     return settings, seeds
 
@@ -266,7 +273,6 @@ COPIED = [
     "download",
     "skip_broken",
     "teacher",
-    "teacher_weights",
     "student",
     "tier",
     "variant",
@@ -327,20 +333,6 @@ def read_seeds(text: str) -> list[int]:
     if len(set(seeds)) != len(seeds) or min(seeds) < 0:
         raise BenchError(f"--seeds {text}: expected different numbers of at least 0, as in 0,1,2")
     return seeds
-
-
-def _normalise(text: str | None, weights: Path | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    if weights is None:
-        raise BenchError("--teacher-normalise was given without --teacher-weights; our own teachers need none")
-    try:
-        mean, std = (float(part) for part in text.split(","))
-    except ValueError:
-        raise BenchError(f"--teacher-normalise {text}: expected MEAN,STD, as in 0.1307,0.3081") from None
-    if not (std > 0 and math.isfinite(mean) and math.isfinite(std)):
-        raise BenchError(f"--teacher-normalise {text}: expected a finite mean and a std above 0")
-    return mean, std
 
 
 def read_budget(given: argparse.Namespace) -> Budget:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.privacy import Budget
+from bench.storage.specs import Numbers
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Settings:
     skip_broken: bool = False
     teacher: str = "resnet18"
     teacher_weights: Path | None = None
-    teacher_normalise: tuple[float, float] | None = None
+    teacher_normalise: tuple[Numbers, Numbers] | None = None
     student: str = "datalens"
     tier: str = "quick"
     variant: str | None = None

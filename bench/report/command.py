@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -101,9 +102,12 @@ def _weights(teacher: dict[str, Any]) -> list[str]:
     if not teacher["weights"]:
         return []
     normalise = teacher["normalise"]
-    return ["--teacher-weights", "FILE"] + (
-        [] if normalise is None else ["--teacher-normalise={!r},{!r}".format(*normalise)]
-    )
+    return ["--teacher-weights", "FILE"] + ([] if normalise is None else [f"--teacher-normalise={_pair(normalise)}"])
+
+
+def _pair(normalise: Sequence[Any]) -> str:
+    """MEAN,STD as the command line reads them, numbers of several channels with strokes between them."""
+    return ",".join("/".join(map(repr, part)) if isinstance(part, list | tuple) else repr(part) for part in normalise)
 
 
 def _budget(budget: dict[str, Any]) -> list[str]:

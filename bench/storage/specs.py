@@ -13,6 +13,8 @@ from functools import cache, cached_property
 from json.encoder import encode_basestring as _quoted
 from typing import Any
 
+Numbers = float | tuple[float, ...]
+"""One number, or one a channel."""
 _INNER = "\n "
 """A line break and the indentation of a spec's fields."""
 
@@ -116,14 +118,15 @@ class DataSpec(Spec):
 @dataclass(frozen=True)
 class TeacherSpec(Spec):
     """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run; `normalise`
-    the (mean, std) that the user's network expects, or None for the harness's (0.5, 0.5)."""
+    the (mean, std) that the user's network expects, each one number or one a channel, or None for what the file says,
+    or the harness's (0.5, 0.5)."""
 
     data: DataSpec
     arch: str
     weights: str | None
     recipe: dict[str, Any]
     seed: int
-    normalise: tuple[float, float] | None = None
+    normalise: tuple[Numbers, Numbers] | None = None
     kind: str = "teacher"
     version: int = 1
 
