@@ -71,7 +71,15 @@ def ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | No
         parts = partition(images, labels, shards.count, shards.partition, shards.alpha, salt)
         with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
             teachers.fit_ensemble(
-                members, images, labels, parts, shards, device=ctx.device, seed=ctx.seed, advance=advance
+                members,
+                images,
+                labels,
+                parts,
+                shards,
+                device=ctx.device,
+                seed=ctx.seed,
+                advance=advance,
+                ranks=ctx.ranks,
             )
         result = _plurality_accuracy(members, job.material.data, ctx.device)
         save_network(path, members, result | {"sizes": [len(part) for part in parts]})

@@ -1,8 +1,14 @@
-"""Train the members of an ensemble side by side, each on its own part of the private images and on nothing else."""
+"""Train the members of an ensemble side by side, each on its own part of the private images and on nothing else.
+
+Over several ranks every rank trains some of the members, one after the other in number, from the first step to the
+last; nothing passes between them but the members at the end. Each rank draws the batches of all members and takes those
+of its own, so that every member sees what it would see in one process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -14,6 +20,7 @@ from torch.nn import functional as F
 from bench.api import Shards
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
+from bench.ranks import Link, Ranks, shares
 from bench.seeds import derive
 from bench.teachers.augmentation import augmented
 
@@ -31,6 +38,7 @@ def fit_ensemble(
     seed: int,
     advance: Callable[[int], object] = lambda _steps: None,
     how: How = "auto",
+    ranks: Ranks | None = None,
 ) -> None:
     """Train every member in place by cross-entropy on its part; they end on `device`, in eval mode, frozen.
 
@@ -45,24 +53,71 @@ def fit_ensemble(
         shards: how to train them; its `ridge` counts over the mean squared length of a part's features.
         how: "stacked" trains equal networks as one (for accelerators), "in turn" lets them answer one after the other;
             "auto" stacks on an accelerator where it can. Same result but for rounding, and dropout draws.
+        ranks: share the members out over these, the first of them `device`; same result but for rounding, and dropout
+            draws. Members with fixed features are solved by the first alone.
 
     Raises:
-        RunFailed: a loss became NaN or infinite.
+        BenchError: over ranks, members that cannot be sent to another process.
+        RunFailed: a loss became NaN or infinite, or a rank was lost.
     """
     if ensemble.fixed_features:
         _solve(ensemble.to(device), images, labels, parts, shards.ridge, device)
         advance(shards.steps)
         ensemble.eval().requires_grad_(False)
         return
-    ensemble.to(device).train()
-    members = [member for member in ensemble.members]
-    stack = how == "stacked" or (how == "auto" and device.type != "cpu" and ensemble.is_stackable())
-    draw = _Batches(images, labels, parts, shards, seed, device)
+    count = 1 if ranks is None else ranks.count
+    if ranks is not None:
+        ranks.serve(serve_members, ensemble, images, labels, parts, shards, seed, how)
+    draw = _Batches(images, labels, parts, shards, seed, device, _members_of(0, count, len(parts)))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(seed, "members"))
-        train = _train_stacked if stack else _train_in_turn
-        train(members, draw, shards, advance)
+        _train(ensemble, draw, shards, advance, how)
+    if ranks is not None:
+        for rank in range(1, count):
+            for j in _members_of(rank, count, len(parts)):
+                state = ensemble.members[j].state_dict()
+                ensemble.members[j].load_state_dict(dict(zip(state, ranks.take(rank), strict=True)))
+        ranks.dismiss()
     ensemble.eval().requires_grad_(False)
+
+
+def serve_members(
+    link: Link,
+    ensemble: Ensemble,
+    images: Tensor,
+    labels: Tensor,
+    parts: Sequence[NDArray[np.int64]],
+    shards: Shards,
+    seed: int,
+    how: How,
+) -> None:
+    """A helper's side: its members, trained and handed over one by one."""
+    own = _members_of(link.rank, link.count, len(parts))
+    draw = _Batches(images, labels, parts, shards, seed, link.device, own)
+    torch.manual_seed(derive(seed, "members", link.rank))  # its dropout must not be the leader's
+    _train(ensemble, draw, shards, lambda _steps: None, how)
+    for j in own:
+        link.give(list(ensemble.members[j].state_dict().values()))
+    for _ in link.orders():
+        """Until the leader has heard all."""
+
+
+def _members_of(rank: int, count: int, members: int) -> range:
+    """The numbers of the members that one of `count` ranks trains."""
+    sizes = shares(members, count)
+    stop = list(accumulate(sizes))[rank]
+    return range(stop - sizes[rank], stop)
+
+
+def _train(ensemble: Ensemble, draw: _Batches, shards: Shards, advance: Callable[[int], object], how: How) -> None:
+    """The members whose batches are drawn, in place, on the device of the batches."""
+    ensemble.to(draw.device).train()
+    members = [ensemble.members[j] for j in draw.own]
+    if not draw.sizes.any():  # no member here, or none with a record
+        return
+    stack = how == "stacked" or (how == "auto" and draw.device.type != "cpu" and ensemble.is_stackable())
+    train = _train_stacked if stack else _train_in_turn
+    train(members, draw, shards, advance)
 
 
 def _solve(
@@ -100,7 +155,10 @@ def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
 
 
 class _Batches:
-    """Step by step (m, batch) images with labels, and the members' weights in the loss: 0 for an empty part."""
+    """Step by step (m, batch) images with labels, and the members' weights in the loss: 0 for an empty part.
+
+    Of all members batches are drawn, of those with numbers `own` (m of them) they are given.
+    """
 
     def __init__(
         self,
@@ -110,23 +168,26 @@ class _Batches:
         shards: Shards,
         seed: int,
         device: torch.device,
+        own: range,
     ) -> None:
-        self.images, self.labels, self.device = images, labels, device
+        self.images, self.labels, self.device, self.own = images, labels, device, own
         self.batch, self.shift = shards.batch, shards.shift
-        self.sizes = torch.tensor([len(part) for part in parts])
+        self.every = torch.tensor([len(part) for part in parts])
+        self.sizes = self.every[own.start : own.stop]
         self.order = torch.cat([torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in parts])
-        self.starts = self.sizes.cumsum(0) - self.sizes
+        self.starts = self.every.cumsum(0) - self.every
         self.weight = (self.sizes > 0).float().to(device)
         self.rng = torch.Generator().manual_seed(derive(seed, "batches"))
 
     def __call__(self) -> tuple[Tensor, Tensor]:
         """(m, batch, c, h, w) float32 in [0, 1] and (m, batch) int64."""
-        m = len(self.sizes)
+        m, here = len(self.every), slice(self.own.start, self.own.stop)
         uniform = torch.rand(m, self.batch, generator=self.rng, dtype=torch.float64)
-        within = (uniform * self.sizes[:, None]).long().clamp_max((self.sizes - 1).clamp_min(0)[:, None])
+        within = (uniform * self.every[:, None]).long().clamp_max((self.every - 1).clamp_min(0)[:, None])
         chosen = self.order[(self.starts[:, None] + within).clamp_max(len(self.order) - 1).flatten()]
         x = augmented(self.images[chosen].to(self.device), self.shift, False, self.rng).float() / 255
-        x, y = x.unflatten(0, (m, self.batch)), self.labels[chosen].to(self.device).unflatten(0, (m, self.batch))
+        y = self.labels[chosen].to(self.device)
+        x, y = (each.unflatten(0, (m, self.batch))[here] for each in (x, y))
         # An empty part has no records, nor may its member's buffers (BatchNorm) see those of another one.
         held = self.weight > 0
         return torch.where(held[:, None, None, None, None], x, 0.0), torch.where(held[:, None], y, 0)
