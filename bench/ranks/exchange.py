@@ -54,7 +54,7 @@ def unflat(numbers: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def join(device: torch.device, rank: int, count: int, meeting: Path) -> None:
-    """Enter the process group of a training; returns when all its ranks have.
+    """Enter the process group of a training; returns when this rank has met all others.
 
     It is torch's default group, which other code of this process (torchmetrics) would take for its own and wait in: so
     there is one only while helpers serve.

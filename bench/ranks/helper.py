@@ -75,6 +75,7 @@ def help_out(pipe: Connection, rank: int, count: int, device: str, threads: int)
         while (given := pipe.recv()) is not None:
             service, arguments, meeting = pickle.loads(given)
             exchange.join(place, rank, count, meeting)
+            pipe.send((READY, ""))
             service(link, *arguments)
             exchange.leave()
     except EOFError:

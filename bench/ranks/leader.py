@@ -84,7 +84,9 @@ class Ranks:
         self._serving = False
         self._threads: int | None = None
         """Of the leader while nothing is shared out; None while that is so."""
-        self._meeting: tempfile.TemporaryDirectory[str] | None = None
+        self._meetings: tempfile.TemporaryDirectory[str] | None = None
+        """Where the files of the process groups are, as long as the helpers: one that leaves still touches its file."""
+        self._served = 0
 
     @property
     def count(self) -> int:
@@ -106,8 +108,10 @@ class Ranks:
         """
         if self._serving:
             self.close()
-        meeting = tempfile.TemporaryDirectory(prefix="bench-ranks-")
-        place = Path(meeting.name) / "meeting"
+        if self._meetings is None:
+            self._meetings = tempfile.TemporaryDirectory(prefix="bench-ranks-")
+        self._served += 1
+        place = Path(self._meetings.name) / f"meeting-{self._served}"
         try:
             order = packed(service, [_sendable(each) for each in given], place)
         except Exception as error:  # pickle has no error of its own for what it cannot do
@@ -117,12 +121,14 @@ class Ranks:
             ) from error
         if not self._helpers:
             self._begin()
-        self._serving, self._meeting, self._threads = True, meeting, torch.get_num_threads()
+        self._serving, self._threads = True, torch.get_num_threads()
         torch.set_num_threads(self._share(self._threads))
         with self.watched():
             for helper in self._helpers:
                 helper.pipe.send(order)
             exchange.join(self.devices[0], exchange.LEADER, self.count, place)
+            for helper in self._helpers:  # a rank that left now would break off another's joining
+                self._heard(helper)
 
     def dismiss(self) -> None:
         """The service is over."""
@@ -176,6 +182,9 @@ class Ranks:
             helper.pipe.close()
         self._helpers = []
         self._rest()
+        if self._meetings is not None:
+            self._meetings.cleanup()
+            self._meetings = None
         if Ranks._begun is self:
             Ranks._begun = None
 
@@ -187,9 +196,6 @@ class Ranks:
         if self._serving:
             exchange.leave()
         self._serving = False
-        if self._meeting is not None:
-            self._meeting.cleanup()
-            self._meeting = None
         if self._threads is not None:
             torch.set_num_threads(self._threads)
             self._threads = None

@@ -75,3 +75,9 @@ def stuck(link: Link) -> None:
     """A service that takes an order and never answers."""
     for _ in link.orders():
         torch.multiprocessing.get_context("spawn").Event().wait(600)
+
+
+def idle(link: Link) -> None:
+    """A service that does nothing and is over as soon as its leader says so."""
+    for _ in link.orders():
+        pass

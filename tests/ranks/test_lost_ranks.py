@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import BENCH, ROOT
-from shared_parts import CPU, failing, normalised, records, stuck
+from shared_parts import CPU, failing, idle, normalised, records, stuck
 
 from bench.cli import main
 from bench.errors import BenchError, RunFailed
@@ -53,6 +53,19 @@ def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_ne
     assert time.monotonic() - start < 60
     fit(normalised(), *records(64), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
     assert pids(ranks) and pids(ranks) != killed
+
+
+def test_ranks_that_leave_while_others_come_break_nothing_off() -> None:
+    """A rank touches its group's file once more as it leaves, and its leader has gone on by then."""
+    with Ranks((CPU, CPU, CPU)) as three:
+        for _ in range(40):
+            three.serve(idle)
+            three.dismiss()
+        assert three._meetings is not None
+        place = Path(three._meetings.name)
+        assert place.is_dir()
+        assert len(set(pids(three))) == 2
+    assert not place.exists()
 
 
 @pytest.mark.thorough
