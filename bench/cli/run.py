@@ -248,14 +248,14 @@ def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
 class PREPARE:
     """The sub-command `prepare`: what several runs share, made before them."""
 
-    HELP = "make what runs share: the teacher and the evaluator of a run, and nothing else"
+    HELP = "make what runs share: the teacher of a run, the evaluator if it inverts, and nothing else"
     DESCRIPTION = "Takes the options of `bench run`; `bench sweep` begins with it, so that no run waits for another."
     add_arguments = staticmethod(add_arguments)
     add_plugin_arguments = staticmethod(add_plugin_arguments)
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
-        """Train teacher and evaluator of every seed, unless they are there."""
+        """Train what the runs of every seed share, unless it is there."""
         settings, seeds = settle(given)
         from bench.pipeline.job import load_job
         from bench.pipeline.walk import prepare_shared

@@ -32,7 +32,7 @@ FEATURES = "features.safetensors"
 
 def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on every target, score what it brings back, and ask whether it has shown any power."""
-    assert spec.attack is not None
+    assert spec.attack is not None and networks.evaluator is not None
     m, name = job.material, spec.attack.attack
     reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux))
     if reason is not None:

@@ -49,6 +49,16 @@ class Job:
         if self.ranks is not None:
             self.ranks.close()
 
+    @property
+    def goal(self) -> str | None:
+        """Of the attack, "inversion" or "membership"; None without one."""
+        return None if self.attack is None else self.attack.goal
+
+    @property
+    def judged(self) -> bool:
+        """Whether there will be reconstructed images, so that the evaluator, which judges them, is needed."""
+        return self.goal == "inversion"
+
     @cached_property
     def shared(self) -> dict[str, Shared]:
         """What the specs of all seeds have in common, as plain data."""

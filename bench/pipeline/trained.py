@@ -38,10 +38,10 @@ class Trained(Generic[Network]):
 
 @dataclass(frozen=True)
 class Networks:
-    """All that is trained before anything is attacked."""
+    """All that is trained before anything is attacked; the evaluator where an inversion follows."""
 
     teacher: Trained[nets.Classifier]
-    evaluator: Trained[nets.Classifier]
+    evaluator: Trained[nets.Classifier] | None
     ensemble: Trained[nets.Ensemble] | None
     student: Trained[nets.Classifier]
 

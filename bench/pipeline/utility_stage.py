@@ -22,8 +22,9 @@ COLUMNS, ROWS = 10, 6
 def measure(job: Job, networks: Networks) -> StageResult:
     """The accuracies of a run, with their 95 % intervals, and a picture of synthetic images that were released."""
     metrics: dict[str, float | None] = {}
-    results = {"teacher_accuracy": networks.teacher.result, "evaluator_accuracy": networks.evaluator.result}
-    results["accuracy"] = networks.student.result
+    results = {"teacher_accuracy": networks.teacher.result, "accuracy": networks.student.result}
+    if networks.evaluator is not None:
+        results["evaluator_accuracy"] = networks.evaluator.result
     if networks.ensemble is not None:
         results["ensemble_accuracy"] = networks.ensemble.result
         metrics["member_accuracy"] = networks.ensemble.result["member_accuracy"]
@@ -36,10 +37,13 @@ def measure(job: Job, networks: Networks) -> StageResult:
 
 
 def _seconds(networks: Networks) -> dict[str, float]:
-    found = {"teacher": networks.teacher.step, "evaluator": networks.evaluator.step, "release": networks.student.step}
-    if networks.ensemble is not None:
-        found["ensemble"] = networks.ensemble.step
-    return {name: step.seconds for name, step in found.items()}
+    made = {
+        "teacher": networks.teacher,
+        "evaluator": networks.evaluator,
+        "ensemble": networks.ensemble,
+        "release": networks.student,
+    }
+    return {name: one.step.seconds for name, one in made.items() if one is not None}
 
 
 def _plots(job: Job, networks: Networks) -> Plots:

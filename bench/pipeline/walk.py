@@ -39,11 +39,16 @@ FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
 
 
 def prepare_shared(job: Job, seed: int) -> None:
-    """Make what runs on the same data share, teacher and evaluator, unless it is there. Raises RunFailed."""
+    """Make what runs on the same data share, teacher and, for inversions, evaluator, unless it is there.
+
+    Raises:
+        RunFailed: it cannot be trained.
+    """
     spec = run_spec(job, seed)
     try:
         teacher_steps.teacher(job, spec.release.teacher)
-        teacher_steps.evaluator(job, spec.evaluator)
+        if job.judged:
+            teacher_steps.evaluator(job, spec.evaluator)
     except RunFailed:
         raise
     except FAILURES as error:
@@ -61,7 +66,7 @@ class Finished:
 def walk(job: Job, spec: RunSpec) -> Finished:
     """All steps of a run, each made unless it is there. Raises BenchError, or one of `FAILURES`."""
     teacher = teacher_steps.teacher(job, spec.release.teacher)
-    evaluator = teacher_steps.evaluator(job, spec.evaluator)
+    evaluator = teacher_steps.evaluator(job, spec.evaluator) if job.judged else None
     ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
     student = release_step.release(job, spec.release, teacher.network, ensemble)
     networks = Networks(teacher, evaluator, ensemble, student)

@@ -70,7 +70,8 @@ class Estimate:
     def _steps(self, spec: RunSpec, goal: str | None) -> Iterator[Named]:
         """The steps of a run whose specs are known before it begins."""
         yield "teacher", "teacher", spec.release.teacher
-        yield "evaluator", "evaluator", spec.evaluator
+        if goal == "inversion":
+            yield "evaluator", "evaluator", spec.evaluator
         if spec.release.ensemble is not None:
             yield "ensemble", "ensemble", spec.release.ensemble
         yield "release", "release", spec.release

@@ -127,9 +127,8 @@ class _Place:
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
-    goal = None if job.attack is None else job.attack.goal
-    shared = f"{spec.release.teacher.hash} {spec.evaluator.hash}"
-    seconds = partial(estimate.seconds, job.store, spec, goal)
+    shared = spec.release.teacher.hash + (f" {spec.evaluator.hash}" if job.judged else "")
+    seconds = partial(estimate.seconds, job.store, spec, job.goal)
     return _Place(job.store.root / "records", spec.hash, done, shared, seconds)
 
 

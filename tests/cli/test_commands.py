@@ -154,8 +154,19 @@ def test_seeds_share_a_row(here: Path) -> None:
         and row["epsilon_accounted"] == "inf"
         and row["epsilon_claimed"] == ""
     )
-    accuracies = [json.loads(p.read_text())["metrics"]["accuracy"] for p in record_files(here / "runs")]
-    assert float(row["accuracy_mean"]) == pytest.approx(sum(accuracies) / 3, abs=1e-6)
+    metrics = [json.loads(p.read_text())["metrics"] for p in record_files(here / "runs")]
+    assert float(row["accuracy_mean"]) == pytest.approx(sum(found["accuracy"] for found in metrics) / 3, abs=1e-6)
+    assert not (here / "runs" / "steps" / "evaluator").exists(), "there is no image for it to judge"
+    assert all("evaluator_accuracy" not in found for found in metrics)
+
+
+def test_what_a_run_shares_is_made_before_it(here: Path) -> None:
+    given = ["--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--epsilon", "10"]
+    made = here / "runs" / "steps"
+    assert main(["prepare", *given, "--attack", "loss-threshold"]) == 0
+    assert len(list((made / "teacher").glob("[!.]*"))) == 1 and not (made / "evaluator").exists()
+    assert main(["prepare", *given, "--attack", "gmi"]) == 0
+    assert [len(list((made / kind).glob("[!.]*"))) for kind in ("teacher", "evaluator")] == [1, 1]
 
 
 @pytest.mark.thorough

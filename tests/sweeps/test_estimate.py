@@ -52,7 +52,15 @@ def test_a_step_counts_for_the_first_run_that_needs_it(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(attack="gmi"), "inversion") == BESIDES + 100 + 30 + 20 + 6
     assert estimate.seconds(store, run(attack="gmi"), "inversion") == BESIDES
     assert estimate.seconds(store, run(), None) == BESIDES
-    assert estimate.seconds(store, run(seed=1), None) == BESIDES + 100 + 20, "the evaluator is the same for all seeds"
+    other = run(seed=1, attack="gmi")
+    assert estimate.seconds(store, other, "inversion") == BESIDES + 100 + 20 + 6, "the evaluator is the same for all"
+
+
+def test_what_brings_back_no_image_needs_no_evaluator(tmp_path: Path) -> None:
+    finished(tmp_path, run(seed=7, attack="loss-threshold"), SPENT | PLAYED)
+    estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
+    assert estimate.seconds(store, run(), None) == BESIDES + 100 + 20
+    assert estimate.seconds(store, run(attack="loss-threshold"), "membership") == BESIDES + 6
 
 
 def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
@@ -69,7 +77,7 @@ def test_the_median_of_equal_steps(tmp_path: Path) -> None:
         finished(tmp_path, run(seed=seed), SPENT | {"release": seconds})
     finished(tmp_path, run(method="dgd"), SPENT | {"release": 1000.0})
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.seconds(store, run(seed=5), None) == BESIDES + 100 + 30 + 20
+    assert estimate.seconds(store, run(seed=5), None) == BESIDES + 100 + 20
 
 
 def test_what_was_never_run_is_not_guessed(tmp_path: Path) -> None:
