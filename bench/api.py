@@ -81,7 +81,8 @@ class Teacher:
     """What a method converts: a trained classifier behind the trust boundary.
 
     Attributes:
-        model: maps (n, c, h, w) in [0, 1] to (n, classes) logits; in eval mode, on the context's device, frozen.
+        model: maps (n, c, h, w) in [0, 1] to (n, classes) logits; in eval mode, on the context's device, frozen. It
+            raises RuntimeError when it is asked, unless the method's `needs` name "teacher".
         arch: the name `bench.nets.build` knows it by.
         shape: (c, h, w) of one image.
         classes: number of classes.

@@ -58,6 +58,7 @@ def attack_targets(job: Job, spec: RunSpec, networks: Networks) -> list[AttackTa
     specs = attack_specs(spec)
     random = specs["random"].target
     assert isinstance(random, RandomSpec)
+    assert networks.teacher is not None
     nets = {"student": networks.student.network, "teacher": networks.teacher.network}
     nets["random"] = teacher_steps.random_network(job, random)
     return [AttackTarget(name, attack, nets[name]) for name, attack in specs.items()]

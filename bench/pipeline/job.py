@@ -55,6 +55,11 @@ class Job:
         return None if self.attack is None else self.attack.goal
 
     @property
+    def asks_teacher(self) -> bool:
+        """Whether the undefended teacher is needed: by the method, or by an attack, which proves its power on it."""
+        return "teacher" in self.method.needs or self.attack is not None
+
+    @property
     def judged(self) -> bool:
         """Whether there will be reconstructed images, so that the evaluator, which judges them, is needed."""
         return self.goal == "inversion"

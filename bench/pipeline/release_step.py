@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench import nets, teachers
 from bench.api import Access, Release, ReleasedImages, SamplingMethod, Teacher
@@ -26,12 +26,13 @@ SYNTHETIC = "synthetic.safetensors"
 
 
 def release(
-    job: Job, spec: ReleaseSpec, teacher: nets.Classifier, ensemble: Trained[nets.Ensemble] | None
+    job: Job, spec: ReleaseSpec, teacher: nets.Classifier | None, ensemble: Trained[nets.Ensemble] | None
 ) -> Trained[nets.Classifier]:
     """The private student of a teacher; its result has the claim, the ledger and the accounted epsilons.
 
     Args:
         job: whose private part is what teacher and ensemble were trained on; a method that needs it gets it.
+        teacher: None for a method that needs none.
 
     Raises:
         Overspent: the method spent more than its budget.
@@ -52,13 +53,24 @@ def release(
     return load_network(job, step, step.json("result.json")["arch"])
 
 
-def _shown(job: Job, spec: ReleaseSpec, teacher: nets.Classifier, ensemble: Trained[nets.Ensemble] | None) -> Teacher:
-    """What the method is shown: the teacher, and of the rest what it says it needs."""
+class Withheld(nn.Module):
+    """The teacher of a method that does not say that it needs one."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Raises RuntimeError."""
+        raise RuntimeError('the method asks the teacher; its `needs` must name "teacher"')
+
+
+def _shown(
+    job: Job, spec: ReleaseSpec, teacher: nets.Classifier | None, ensemble: Trained[nets.Ensemble] | None
+) -> Teacher:
+    """What the method is shown: what it says it needs, and nothing else."""
     m = job.material
+    asked = teacher if teacher is not None and "teacher" in job.method.needs else Withheld()
     private = m.private if "private_data" in job.method.needs else None
     members = None if ensemble is None else ensemble.network
     world = (m.data.shape, m.data.classes, m.data.name)
-    return Teacher(teacher, spec.teacher.arch, *world, private, members, m.public)
+    return Teacher(asked, spec.teacher.arch, *world, private, members, m.public)
 
 
 def _result(job: Job, made: Release) -> dict[str, Any]:

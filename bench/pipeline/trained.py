@@ -38,9 +38,15 @@ class Trained(Generic[Network]):
 
 @dataclass(frozen=True)
 class Networks:
-    """All that is trained before anything is attacked; the evaluator where an inversion follows."""
+    """All that is trained before anything is attacked.
 
-    teacher: Trained[nets.Classifier]
+    Attributes:
+        teacher: None if neither the method nor an attack asks it.
+        evaluator: None if no inversion follows.
+        ensemble: None if the method asks for none.
+    """
+
+    teacher: Trained[nets.Classifier] | None
     evaluator: Trained[nets.Classifier] | None
     ensemble: Trained[nets.Ensemble] | None
     student: Trained[nets.Classifier]

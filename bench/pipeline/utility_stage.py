@@ -22,11 +22,14 @@ COLUMNS, ROWS = 10, 6
 def measure(job: Job, networks: Networks) -> StageResult:
     """The accuracies of a run, with their 95 % intervals, and a picture of synthetic images that were released."""
     metrics: dict[str, float | None] = {}
-    results = {"teacher_accuracy": networks.teacher.result, "accuracy": networks.student.result}
-    if networks.evaluator is not None:
-        results["evaluator_accuracy"] = networks.evaluator.result
+    measured = {
+        "teacher_accuracy": networks.teacher,
+        "accuracy": networks.student,
+        "evaluator_accuracy": networks.evaluator,
+        "ensemble_accuracy": networks.ensemble,
+    }
+    results = {name: one.result for name, one in measured.items() if one is not None}
     if networks.ensemble is not None:
-        results["ensemble_accuracy"] = networks.ensemble.result
         metrics["member_accuracy"] = networks.ensemble.result["member_accuracy"]
     if (control := networks.student.result.get("control")) is not None:
         results["control_accuracy"] = control

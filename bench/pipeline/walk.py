@@ -46,7 +46,8 @@ def prepare_shared(job: Job, seed: int) -> None:
     """
     spec = run_spec(job, seed)
     try:
-        teacher_steps.teacher(job, spec.release.teacher)
+        if job.asks_teacher:
+            teacher_steps.teacher(job, spec.release.teacher)
         if job.judged:
             teacher_steps.evaluator(job, spec.evaluator)
     except RunFailed:
@@ -65,10 +66,10 @@ class Finished:
 
 def walk(job: Job, spec: RunSpec) -> Finished:
     """All steps of a run, each made unless it is there. Raises BenchError, or one of `FAILURES`."""
-    teacher = teacher_steps.teacher(job, spec.release.teacher)
+    teacher = teacher_steps.teacher(job, spec.release.teacher) if job.asks_teacher else None
     evaluator = teacher_steps.evaluator(job, spec.evaluator) if job.judged else None
     ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
-    student = release_step.release(job, spec.release, teacher.network, ensemble)
+    student = release_step.release(job, spec.release, None if teacher is None else teacher.network, ensemble)
     networks = Networks(teacher, evaluator, ensemble, student)
     utility = utility_stage.measure(job, networks)
     attack = _attack(job, spec, networks)

@@ -36,14 +36,15 @@ class Estimate:
         self._counted: set[tuple[str, str]] = set()
         self._stored: dict[tuple[Store, str], set[str]] = {}
 
-    def seconds(self, store: Store, spec: RunSpec, goal: str | None) -> float | None:
+    def seconds(self, store: Store, spec: RunSpec, goal: str | None, asks_teacher: bool = True) -> float | None:
         """What a run will take after those asked about before; None if it has a step of which no like is known.
 
         Args:
             store: where its steps may lie already.
             goal: of its attack, "inversion" or "membership"; None without one.
+            asks_teacher: whether the method or an attack asks the undefended teacher.
         """
-        return self._sum(store, _Alike.of(spec), self._steps(spec, goal))
+        return self._sum(store, _Alike.of(spec), self._steps(spec, goal, asks_teacher))
 
     def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
         """What an audit will take, likewise."""
@@ -67,9 +68,10 @@ class Estimate:
             self._stored[listed] = store.names(kind)
         return name in self._stored[listed]
 
-    def _steps(self, spec: RunSpec, goal: str | None) -> Iterator[Named]:
+    def _steps(self, spec: RunSpec, goal: str | None, asks_teacher: bool) -> Iterator[Named]:
         """The steps of a run whose specs are known before it begins."""
-        yield "teacher", "teacher", spec.release.teacher
+        if asks_teacher:
+            yield "teacher", "teacher", spec.release.teacher
         if goal == "inversion":
             yield "evaluator", "evaluator", spec.evaluator
         if spec.release.ensemble is not None:

@@ -35,7 +35,8 @@ class Cell:
         state: cached (the record is there), ready (to be run), planned (the bench has no such method, attack or data
             yet, for `reason`), refused (the bench knows all of them and says no, for `reason`).
         record: the directory the record or the audit lies in or will lie in; None where there will be none.
-        after: what the run shares with others and is best made once before them: the same text, the same steps.
+        after: what the run shares with others and is best made once before them: the same text, the same steps; ""
+            for nothing.
         seconds: how long it may take after the cells before it, of a ready cell; None where nothing like it has run.
     """
 
@@ -127,8 +128,9 @@ class _Place:
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
-    shared = spec.release.teacher.hash + (f" {spec.evaluator.hash}" if job.judged else "")
-    seconds = partial(estimate.seconds, job.store, spec, job.goal)
+    steps = ((spec.release.teacher, job.asks_teacher), (spec.evaluator, job.judged))
+    shared = " ".join([step.hash for step, needed in steps if needed])
+    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher)
     return _Place(job.store.root / "records", spec.hash, done, shared, seconds)
 
 

@@ -103,7 +103,8 @@ def _shared(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
     """One task for each set of steps that several runs share."""
     groups: dict[str, list[int]] = {}
     for i in ready:
-        groups.setdefault(cells[i].after, []).append(i)
+        if cells[i].after:
+            groups.setdefault(cells[i].after, []).append(i)
     return [_task(cells, group[0], COMMANDS[cells[group[0]].command]) for group in groups.values() if len(group) > 1]
 
 

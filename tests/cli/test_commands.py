@@ -160,6 +160,22 @@ def test_seeds_share_a_row(here: Path) -> None:
     assert all("evaluator_accuracy" not in found for found in metrics)
 
 
+def test_a_method_that_asks_no_teacher_has_none_trained_unless_it_is_attacked(here: Path) -> None:
+    given = ["--method", "psg", "--tier", "smoke", "--teacher", "datalens", "--student", "datalens", "--epsilon", "10"]
+    assert main(["prepare", *given]) == 0 and main(["run", *given]) == 0
+    (record,) = record_files(here / "runs")
+    assert "teacher_accuracy" not in json.loads(record.read_text())["metrics"]
+    assert not (here / "runs" / "steps" / "teacher").exists()
+    assert main(["run", *given, "--attack", "loss-threshold"]) == 0
+    attacked = [json.loads(path.read_text()) for path in record_files(here / "runs") if path != record]
+    assert len(attacked) == 1 and attacked[0]["metrics"]["teacher_accuracy"] > 0.3
+    plain = json.loads(record.read_text())
+    assert (
+        plain["metrics"]["accuracy"] == attacked[0]["metrics"]["accuracy"]
+        and plain["spec"]["release"] == attacked[0]["spec"]["release"]
+    )
+
+
 def test_what_a_run_shares_is_made_before_it(here: Path) -> None:
     given = ["--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--epsilon", "10"]
     made = here / "runs" / "steps"

@@ -63,6 +63,12 @@ def test_what_brings_back_no_image_needs_no_evaluator(tmp_path: Path) -> None:
     assert estimate.seconds(store, run(attack="loss-threshold"), "membership") == BESIDES + 6
 
 
+def test_a_method_that_asks_no_teacher_waits_for_none(tmp_path: Path) -> None:
+    finished(tmp_path, run(seed=7), SPENT)
+    estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
+    assert estimate.seconds(store, run(), None, asks_teacher=False) == BESIDES + 20
+
+
 def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7, attack="gmi"), SPENT | PLAYED)
     store, spec = Store(tmp_path), run(attack="gmi")
