@@ -612,4 +612,4 @@ def test_zcdps_release_claims_its_theorem_and_stays_within_either_number() -> No
 def test_without_noise_digits_are_learnt(tmp_path: Path, name: str) -> None:
     settings = Settings(method=name, attack=None, out=tmp_path, budget=NO_NOISE, method_options=(("steps", "200"),))
     record = run.run(load_job(settings), 0).record
-    assert record.metrics["accuracy"] >= record.metrics["teacher_accuracy"] - 0.1  # type: ignore[operator]
+    assert record.metrics["accuracy"] >= 0.8, "a third of the steps of tier quick"  # type: ignore[operator]

@@ -725,7 +725,7 @@ def test_the_k_of_before_the_top_two_is_refuted(monkeypatch: pytest.MonkeyPatch)
 def test_the_quick_tier_on_digits(
     bench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, epsilon: object, least: float
 ) -> None:
-    done = bench("run", "--method", "dp-dfd", "--epsilon", epsilon)
+    done = bench("run", "--method", "dp-dfd", "--epsilon", epsilon, timeout=3600)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "runs").glob("records/[!.]*/record.json")
     found = json.loads(path.read_text())["metrics"]
