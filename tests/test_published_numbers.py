@@ -53,6 +53,16 @@ def test_the_table_of_results_has_every_method_of_a_board() -> None:
         assert shown == {row["method"] for row in boards.board(name)}
 
 
+def test_a_number_far_behind_print_has_a_reason_and_one_near_it_has_none() -> None:
+    row = {"dataset": "mnist", "method": "dp-merf", "variant": "working", "tier": "quick", "kind": "baselines"}
+    row |= {"options": '{"budget": {}, "teacher": {}, "method": {}}', "accuracy_std": "", "epsilon_claimed": "9.9999"}
+    told = {"reported_accuracy": "0.6870", "reported_source": "dp-dfd Table I", "claim_unit": "example", "flags": ""}
+    assert results.verdict(row | told | {"accuracy_mean": "0.6370"}) == "-5.0"
+    assert results.verdict(row | told | {"accuracy_mean": "0.6369"}) == "-5.0, size"
+    assert results.verdict(row | told | {"accuracy_mean": "0.8120"}) == "+12.5"
+    assert results.verdict(row | told | {"reported_accuracy": ""}) == ""
+
+
 def test_numbers_of_a_row_come_from_its_cells() -> None:
     row = {"accuracy_mean": "0.7346", "accuracy_std": "0.0212", "epsilon_claimed": "10.0", "claim_unit": "query"}
     row |= {"epsilon_accounted": "7639.4", "unit": "example"}

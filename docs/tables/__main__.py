@@ -25,8 +25,8 @@ from docs.tables.results import ablations, classifiers, headlines, measured, res
 PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 TABLES: dict[str, Callable[[], str]] = {
     **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
-    **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist")},
-    **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist")},
+    **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
+    **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist", "fmnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     **{f"membership_{name}": partial(membership, name) for name in ("digits", "mnist")},
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},

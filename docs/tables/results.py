@@ -6,12 +6,15 @@ import json
 from statistics import mean, median
 
 from bench.leaderboard import reported
+from bench.leaderboard.reasons import reason
 from bench.storage.options import Changed
-from docs.tables.boards import ROOT, board, names, of, older, own, read_rows, records, release
+from docs.tables.boards import ROOT, Row, board, names, of, older, own, read_rows, records, release
 from docs.tables.cells import accounted, accuracy, claimed, control, printed, spread, table, typed, with_seeds
 from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
 
 ATTACKS = ("gmi", "mi-face", "ami")
+FAR = 0.05
+"""A shortfall beside print that wants a cause."""
 EXPECTED = (
     ("mnist", "MNIST", 50_000),
     ("fmnist", "Fashion-MNIST", 50_000),
@@ -79,11 +82,27 @@ def measured(folder: str, name: str) -> str:
                 minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
                 rows.append([
                     f"`{method}`", variant, typed(own(row)), accuracy(row) + control(mine), str(len(mine)),
-                    claimed(row), accounted(row), printed(row), f"{minutes:.1f}",
+                    claimed(row), accounted(row), printed(row), verdict(row), f"{minutes:.1f}",
                 ])  # fmt: skip
-    return table(
-        ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "minutes"], rows
-    )
+    heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"
+    return table(list(heads), rows)
+
+
+def verdict(row: Row) -> str:
+    """How far ours is from the number printed, in points; the code of the reason where it is more than five behind."""
+    if not row["reported_accuracy"]:
+        return ""
+    paper, name = row["reported_source"].split(" ", 1)
+    told = float(row["reported_accuracy"])
+    (line, *_) = [
+        line
+        for line in reported.compare(reported.table(paper, name), [row], lambda *_: True)
+        if line.row is not None and float(line.entry.value) == told
+    ]
+    assert line.difference is not None
+    points = f"{100 * line.difference:+.1f}"
+    why = reason(line) if line.difference < -FAR else None
+    return points if why is None else f"{points}, {why.code}"
 
 
 def classifiers() -> str:
