@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 HELP = "convert a teacher with a method, attack the student, write record and board"
 DESCRIPTION = (
     "Train a teacher (or take yours), convert it with a private method, attack student, teacher and a random-weights "
-    "net, and write a record, pictures and the board. Options of the plug-ins: name them and add --help, as in "
-    "`bench run --method dpsd --attack gmi --help`."
+    "net, and write a record, pictures and the board. A teacher that neither method nor attack asks is not trained. "
+    "Options of the plug-ins: name them and add --help, as in `bench run --method dpsd --attack gmi --help`."
 )
 PREFIXES = ("method", "attack", "teacher")
 DESTINATION = "{}_option_{}"
@@ -248,7 +248,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
 class PREPARE:
     """The sub-command `prepare`: what several runs share, made before them."""
 
-    HELP = "make what runs share: the teacher of a run, the evaluator if it inverts, and nothing else"
+    HELP = "make what runs share: teacher and evaluator, those of them that the run asks, and nothing else"
     DESCRIPTION = "Takes the options of `bench run`; `bench sweep` begins with it, so that no run waits for another."
     add_arguments = staticmethod(add_arguments)
     add_plugin_arguments = staticmethod(add_plugin_arguments)

@@ -84,7 +84,6 @@ class DgdWorking:
         "digits": "the number of rounds and settings of the committee were chosen"
     }
     unit: ClassVar[str] = str(Unit.EXAMPLE)
-    needs: ClassVar[frozenset[str]] = frozenset({"teacher", "teacher_ensemble"})
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             "D^ is drawn from a data-free prior (pen strokes on digits and mnist), not by a generator that learns from "
@@ -181,6 +180,11 @@ class DgdWorking:
         at_least(self, 0, "teachers", "scale", "queries", "rounds", "student_steps")
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The ensemble, and the baseline where its generator draws the images."""
+        return frozenset({"teacher_ensemble"} | ({"teacher"} if self.prior == BASELINE_PRIOR else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
         """The ensemble of section III-C; `teacher_arch` is the network of phi_b."""
