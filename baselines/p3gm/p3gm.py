@@ -80,7 +80,7 @@ NOISES = ("noise_mean", "noise_components", "noise_mixture", "noise_steps")
 class P3gm(PrivateGenerator):
     """Phased private generation; the defaults are those of the authors' script for MNIST, epsilon 0.986."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Takagi et al., P3GM, ICDE 2021 (corrected, arXiv 2006.12101)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "latent": 4, "hidden": 16, "iterations": 2, "steps": 3, "warm": 3, "batch": 40},
@@ -210,14 +210,15 @@ class P3gm(PrivateGenerator):
     def _train(self, vae: PhasedVae, records: Tensor, codes: Tensor, parameters: P3gmParameters, ctx: Context) -> None:
         """Step 4."""
         sampling, noise = ctx.privacy_noise("gradients/sampling"), ctx.privacy_noise("gradients/noise")
-        rng, weights = ctx.generator("codes"), dict(vae.named_parameters())
+        secret, weights = ctx.privacy_noise("codes"), dict(vae.named_parameters())
         mechanism = PrivateGradient(parameters.sampling, parameters.gradients, self.clip)
         optimizer = torch.optim.Adam(weights.values(), lr=self.rate)
         with ctx.track("training decoder and variances privately", parameters.steps) as advance:
             for _ in range(parameters.steps):
                 chosen = poisson_sample(len(records), parameters.sampling, sampling)
-                # Drawn for every record, sampled or not: a record that is left out must not move the others' codes.
-                draws = torch.randn(len(records), self.latent, generator=rng, device=rng.device)
+                # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out
+                # moves the places of the others, and by a seed that is known their codes with them.
+                draws = secret.normal(len(records), self.latent).to(records)
                 total = vae.clipped_sum(records[chosen], codes[chosen], draws[chosen], self.clip)
                 assign(vae, mechanism.released(total, weights, len(records), noise))
                 optimizer.step()

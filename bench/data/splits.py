@@ -29,6 +29,8 @@ _SPLITS = {
     "identity": "a sixth of the people, chosen by hash, is the attacker's; or all who are in no class (faces)",
     "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
+HALVES = ("disjoint-low", "disjoint-high")
+"""Splits of which half of the classes is private."""
 _AUX_SHARE = 6
 FEW = 300
 """Private images of split `few`."""
@@ -177,13 +179,18 @@ def attackers_source(data: ImageData, split: Split) -> Tensor:
 
 
 def _renumbered(data: ImageData, split: Split) -> Tensor:
-    """(classes,) int64: every class's number among the private ones, -1 for the others."""
+    """(classes,) int64: every class's number among the private ones, -1 for the others.
+
+    By the split and the data set's list of classes, never by the labels that are found: that a class has a private
+    record is nobody's to know, and the released network has an output for each.
+    """
     import torch
 
-    private = data.train_labels[split.private].unique()
-    numbers = torch.full((data.classes,), -1)
-    numbers[private] = torch.arange(len(private))
-    return numbers
+    if split.name not in HALVES:
+        return torch.arange(data.classes)
+    low = torch.arange(data.classes) * 2 < data.classes
+    is_private = low if split.name == "disjoint-low" else ~low
+    return torch.where(is_private, is_private.cumsum(0) - 1, -1)
 
 
 def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData], keep: Keep | None = None) -> Tensor:

@@ -30,15 +30,15 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context
-from bench.data.affine import draw_affine
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipped_sums import ClippedSums, SharedClippedSums, Sums
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, Clipping, noisy_mean, poisson_sample
 from bench.dp_training.coding import MakeCoding, Uncoded
-from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier
+from bench.privacy.noise import Noise
 
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 """Layers that mix the images of a batch, or may keep statistics of them in buffers that are never clipped or noised."""
@@ -167,17 +167,19 @@ class NoisyGradients:
         coding: MakeCoding | None = None,
     ) -> None:
         refuse_mixing(model, arch)
-        train_without_dropout(model.to(ctx.device), arch, private[0].shape[1:])
+        shape = private[0].shape[1:]
+        train_without_dropout(model.to(ctx.device), arch, shape)
         self.model, self.settings = model, settings
         self.images, self.labels = private[0].to(ctx.device), private[1].to(ctx.device)
         # Sampling is a source of privacy noise too: amplification needs samples that stay secret
         self.sampling, self.noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
-        self.augment = ctx.generator(f"{stage}/views")
+        self.moves = ctx.privacy_noise(f"{stage}/views")
         self.weights = dict(model.named_parameters())
         # A coding may draw, or look at public images: what is made of it on another device need not be the same
         ranks = ctx.ranks if coding is None else None
         plain = copy.deepcopy(model) if ranks else None
         self.gradients = GRADIENTS[settings.gradients](model, settings.views)
+        refuse_shared_rows(self.gradients, model, arch, shape, settings.views)
         self.coding = (
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
         )
@@ -189,9 +191,10 @@ class NoisyGradients:
         self.coding.begin(step)
         # 1: a Poisson sample
         chosen = poisson_sample(len(self.images), q, self.sampling)
-        # Drawn for every record, sampled or not: a record that is left out must not move the others' views.
+        # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out moves the
+        # places of the others, and by a seed that is known their views with them.
         views_each = self.settings.views
-        drawn = draw_affine(len(self.images) * views_each, self.augment) if views_each > 1 else None
+        drawn = secret_moves(len(self.images) * views_each, self.moves) if views_each > 1 else None
         # 2, 3: each record's gradient, clipped
         total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
         # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
@@ -207,6 +210,11 @@ class NoisyGradients:
         self.model.eval()
         if not all(bool(w.isfinite().all()) for w in self.weights.values()):
             raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+
+
+def secret_moves(count: int, noise: Noise) -> Tensor:
+    """(5, count) float32 as `bench.data.affine.draw_affine` has them, from a source of privacy noise."""
+    return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

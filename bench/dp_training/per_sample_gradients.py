@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -13,6 +14,9 @@ from torch import Tensor
 from bench.data.affine import apply_affine
 from bench.errors import BenchError
 from bench.nets import Classifier
+
+ROUNDED = 1e-3
+"""Of a record's whole gradient, what a part may differ by between batches, whose sums are rounded in other orders."""
 
 
 def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
@@ -61,6 +65,12 @@ class OpacusGradients:
         found = {}
         for name, parameter in self.model.named_parameters():
             rows: Tensor = parameter.grad_sample  # type: ignore[attr-defined]
+            if len(rows) != len(images):
+                raise BenchError(
+                    f"the network cannot be trained privately with --method.gradients opacus: {name} has {len(rows)} "
+                    f"gradients of {len(images)} images, so that none is one record's; use --method.gradients func or "
+                    "another network, such as tanh-cnn"
+                )
             found[name] = rows.unflatten(0, (len(labels), self.views)).mean(1) if self.views > 1 else rows
             parameter.grad = parameter.grad_sample = None  # type: ignore[attr-defined]
         return found
@@ -90,6 +100,29 @@ class FuncGradients:
 
     def close(self) -> None:
         """Nothing was changed."""
+
+
+def refuse_shared_rows(
+    gradients: PerSampleGradients, model: Classifier, arch: str, shape: Sequence[int], views: int
+) -> None:
+    """Refuse a network whose record's gradient is not its own: beside another record it must be what it is alone.
+
+    Raises:
+        BenchError: one line that names the parameter.
+    """
+    device = next(model.parameters()).device
+    drawn = torch.linspace(0, 50, 2 * math.prod(shape), device=device).sin().add(1).div(2).view(2, *shape)
+    images, labels = drawn.repeat_interleave(views, 0), torch.arange(2, device=device)
+    together = gradients(images, labels)
+    for record in range(2):
+        alone = gradients(images[record * views : (record + 1) * views], labels[record : record + 1])
+        whole = torch.stack([rows.norm() for rows in alone.values()]).norm()
+        for name, rows in alone.items():
+            if (together[name][record] - rows[0]).norm() > ROUNDED * whole:
+                raise BenchError(
+                    f"the network '{arch}' cannot be trained privately: a record's gradient of {name} is another one "
+                    "beside other records; use another network, such as tanh-cnn, or --method.gradients func"
+                )
 
 
 GRADIENTS: dict[str, Callable[[Classifier, int], PerSampleGradients]] = {

@@ -1,0 +1,115 @@
+"""A record's gradient is its own, beside another one too, and how a record is moved is nobody's to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bench.config import configure
+from bench.data.affine import draw_affine
+from bench.dp_training.dp_sgd import secret_moves
+from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
+from bench.errors import BenchError
+from bench.nets import Classifier
+from bench.privacy import Budget
+from bench.privacy.noise import Noise
+from bench.registry import load
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+ROUTES = pytest.mark.parametrize("route", GRADIENTS)
+VIEWS = pytest.mark.parametrize("views", [1, 2])
+
+
+class Windows(nn.Module):
+    """Folds the four quarters of an image into the batch, as networks with windows of attention do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(64, 5), nn.Linear(20, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        quarters = images.unflatten(3, (2, 8)).unflatten(2, (2, 8)).transpose(3, 4).reshape(-1, 64)
+        return self.outer(self.inner(quarters).tanh().view(len(images), 20))
+
+
+class Centred(nn.Module):
+    """Takes the mean of the batch off, without a layer that is known to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer = nn.Linear(256, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        flat = images.flatten(1)
+        return self.outer(flat - flat.mean(0))
+
+
+class Plain(nn.Module):
+    """Neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Conv2d(1, 4, 3), nn.Linear(4, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.outer(self.inner(images).tanh().mean((2, 3)))
+
+
+def check(body: nn.Module, route: str, views: int) -> None:
+    model = Classifier(body, 0.5, 0.5)
+    refuse_shared_rows(GRADIENTS[route](model, views), model, "made-up", SHAPE, views)
+
+
+@ROUTES
+@VIEWS
+def test_a_network_of_single_records_is_taken(route: str, views: int) -> None:
+    check(Plain(), route, views)
+
+
+@VIEWS
+def test_rows_that_are_no_records_are_refused(views: int) -> None:
+    with pytest.raises(BenchError, match=r"inner\.weight has 16 gradients of 4 images|has 8 gradients of 2 images"):
+        check(Windows(), "opacus", views)
+    check(Windows(), "func", views)
+
+
+@VIEWS
+def test_a_batch_that_is_mixed_outside_of_a_layer_is_refused(views: int) -> None:
+    with pytest.raises(BenchError, match=r"'made-up' cannot be trained privately: .*outer\.weight is another one"):
+        check(Centred(), "opacus", views)
+
+
+def test_views_from_the_source_of_the_noise_are_spread_as_others_are() -> None:
+    ours, theirs = secret_moves(50_000, Noise(seed=0)), draw_affine(50_000, torch.Generator().manual_seed(0))
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    torch.testing.assert_close(ours.mean(1), theirs.mean(1), atol=0.03, rtol=0)
+    torch.testing.assert_close(ours.std(1), theirs.std(1), atol=0.03, rtol=0)
+    assert float(ours[2:].abs().max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "secret"),
+    [
+        ("dp-sgd", {"views": "2", "batch": "64"}, True),
+        ("dp-sgd", {"views": "1", "batch": "64"}, False),
+        ("p3gm", {"batch": "64"}, True),
+    ],
+)
+def test_how_a_record_is_moved_does_not_follow_from_the_seed_of_the_run(
+    name: str, given: dict[str, str], secret: bool
+) -> None:
+    """Without noise, and with every record in every batch, moves and codes alone are left to tell two runs apart."""
+    method = configure(load("method", name, "printed"), "smoke", given, "method", "printed")
+    teacher = replace(toy_teacher(), private=toy_private(n=64))
+
+    def student(noise: str) -> Tensor:
+        torch.manual_seed(0)
+        made = method.convert(teacher, "datalens", Budget(float("inf")), replace(context(0), noise=noise))  # type: ignore[arg-type]
+        found = made.student if made.generator is None else made.generator
+        return torch.cat([weight.flatten() for weight in found.state_dict().values()])
+
+    assert torch.equal(student("seeded"), student("seeded"))
+    assert torch.equal(student("os"), student("os")) is not secret
