@@ -68,7 +68,7 @@ def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> 
         axes.scatter(*filled, marker=marker, color=colour, s=45, label=method)
     sound = [s for s in ours if s[0] not in PAPERS and s[1] <= SMALL]
     axes.scatter([e for _, e, _ in sound], [a for *_, a in sound], marker=".", color="grey", label="baselines")
-    best = frontier(sound)
+    best = frontier(s for s in sound if s[2] >= LOWEST)
     axes.plot([e for _, e, _ in best], [a for *_, a in best], color="black", lw=1, label="best of them")
     for method in dict.fromkeys(method for method, *_ in best):
         _, epsilon, accuracy = next(s for s in best if s[0] == method)
