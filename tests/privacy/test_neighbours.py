@@ -37,6 +37,7 @@ from bench.config import Variant, configure
 from bench.distillation import class_moments
 from bench.distillation.data_free_basis import cosine_basis
 from bench.dp_training import clipped_sums, dp_sgd
+from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, accountant
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Diverged, Trace, Witness
@@ -305,7 +306,10 @@ def by_place_in_the_batch(model: nn.Module, *_: object) -> None:
 def test_found_dropout_drawn_by_a_records_place(gradients: str) -> None:
     case = ("dp-sgd", {"batch": 40, "network": "student", "gradients": gradients})
     with planted(dp_sgd, "train_without_dropout", by_place_in_the_batch):
-        trace, first, _ = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
+        with pytest.raises(BenchError, match="another one beside other records"):
+            two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
+        with planted(dp_sgd, "refuse_shared_rows", lambda *_: None):
+            trace, first, _ = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
     assert violations(trace, first.ledger, twice=True)
 
 
