@@ -140,7 +140,8 @@ class DpTeacher:
     taught_steps: Size[int] = 2400
     """Transcription: steps of the student."""
     prior: str = "auto"
-    """Transcription: where fresh images come from, a prior (`bench list priors`); auto = the data set's."""
+    """Transcription: where fresh images come from, a prior (`bench list priors`) or several, A+B; auto = the data
+    set's."""
     moments_share: float = 0.0
     """Transcription: share of mu^2 for class moments, whose images are half of the fresh ones; private-features."""
 

@@ -54,6 +54,25 @@ def test_auto_is_the_prior_of_the_data_set() -> None:
         priors.load("shape")
 
 
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_joined_names_are_priors_that_take_turns(count: int) -> None:
+    def together(shape: tuple[int, int, int]) -> Tensor:
+        return priors.load("pen+shapes+noise").draw(count, shape, torch.Generator().manual_seed(0))
+
+    rng = torch.Generator().manual_seed(0)
+    one_by_one = [priors.load(name).draw(len(range(place, count, 3)), GREY, rng)
+                  for place, name in enumerate(("pen", "shapes", "noise"))]  # fmt: skip
+    found = together(GREY)
+    assert all(torch.equal(found[place::3], images) for place, images in enumerate(one_by_one))
+    assert together(COLOUR).shape == (count, *COLOUR)
+
+
+@pytest.mark.parametrize("name", ["pen+shape", "pen+", "+", "pen+auto"])
+def test_a_joined_name_that_there_is_not_is_refused(name: str) -> None:
+    with pytest.raises(BenchError, match="no prior called"):
+        priors.load(name)
+
+
 def test_images_are_drawn_in_parts_that_fit_into_memory() -> None:
     asked = []
 

@@ -100,8 +100,8 @@ class TranscriptionOptions:
     rounds: Size[int] = 0
     """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
     prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`); auto = the data set's; generator = the paper's,
-    which learns from the student alone."""
+    """Where fresh images come from: a prior (`bench list priors`) or several in turns, A+B; auto = the data set's;
+    generator = the paper's, which learns from the student alone."""
     evolve: float = 0.7
     """Share of the candidate images that are children of answered ones."""
     choose: float = 2.0

@@ -1,8 +1,12 @@
-"""What a prior over images is, and priors by name: `kinds/NAME.py`, or an entry point of the group `bench.priors`."""
+"""What a prior over images is, and priors by name: `kinds/NAME.py`, or an entry point of the group `bench.priors`.
+
+Names joined by `+`, such as `shapes+pen`, are one prior whose images are of each in turn.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,6 +18,8 @@ from bench.errors import BenchError
 KIND = "prior"
 AUTO = "auto"
 """The name that stands for the data set's own prior."""
+AND = "+"
+"""Between the names of priors that take turns."""
 CHANNELS = (1, 3)
 SMALLEST = 8
 
@@ -57,8 +63,29 @@ class Prior(ABC):
         """As `draw`, for as many images as fit into memory at once; at least 1."""
 
 
+class Mixture(Prior):
+    """Images of several priors in turns, so that each has its share of any number."""
+
+    def __init__(self, priors: Sequence[Prior]) -> None:
+        self._priors = tuple(priors)
+
+    def draw_part(self, count: int, shape: Shape, rng: torch.Generator) -> Tensor:
+        """As many of each, one more of the first ones where the count leaves a rest."""
+        images = torch.empty(count, *shape, device=rng.device)
+        for place, prior in enumerate(self._priors):
+            turns = images[place :: len(self._priors)]
+            turns.copy_(prior.draw(len(turns), shape, rng))
+        return images
+
+
 def load(name: str) -> Prior:
-    """The prior called `name`. Raises BenchError for a name that there is not."""
+    """The prior called `name`, or the mixture of those that `+` joins in it.
+
+    Raises:
+        BenchError: a name that there is not.
+    """
+    if AND in name:
+        return Mixture([load(part) for part in name.split(AND)])
     return plugins.class_of(plugins.find(KIND, name), _is_prior, "one class that extends Prior")()
 
 

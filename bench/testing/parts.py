@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -13,6 +14,12 @@ from bench import data, nets, priors, teachers
 from bench.config import TIERS, configure, options
 from bench.errors import BenchError
 from bench.testing.toys import CLASSES, CPU, SHAPE, toy_private, weights
+
+
+@lru_cache(maxsize=1)
+def _read(name: str, root: Path) -> data.ImageData:
+    """Large sets take seconds to read; the checks of one set follow one another."""
+    return data.load(name, root)
 
 
 class DatasetContract:
@@ -33,7 +40,7 @@ class DatasetContract:
         assert data.dataset(data.base_name(data.slug(self.name))).missing(self.root) == []
 
     def test_reads_what_its_facts_promise(self) -> None:
-        read, name = data.load(self.name, self.root), data.slug(self.name)
+        read, name = _read(self.name, self.root), data.slug(self.name)
         facts = data.facts(name)
         assert data.base_name(read.name) == data.base_name(name)
         known = data.facts(read.name)  # at another size than its own, settings made for that do not hold
@@ -42,17 +49,17 @@ class DatasetContract:
         assert read.classes >= 2 and len(read.train_labels.unique()) == read.classes
 
     def test_reads_the_same_again(self) -> None:
-        assert data.load(self.name, self.root).fingerprint == data.load(self.name, self.root).fingerprint
+        assert data.load(self.name, self.root).fingerprint == _read(self.name, self.root).fingerprint
 
     def test_can_be_split(self) -> None:
-        images, facts = data.load(self.name, self.root), data.facts(data.slug(self.name))
+        images, facts = _read(self.name, self.root), data.facts(data.slug(self.name))
         shared = data.split(images, "iid")
         assert len(shared.private) and len(shared.aux)
         if facts.other is not None:
             data.check(facts.other)
 
     def test_its_prior_draws_images_of_its_shape(self) -> None:
-        shape = data.load(self.name, self.root).shape
+        shape = _read(self.name, self.root).shape
         prior = priors.for_dataset(priors.AUTO, data.slug(self.name))
         assert prior.draw(2, shape, torch.Generator()).shape == (2, *shape)
 

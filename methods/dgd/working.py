@@ -159,8 +159,8 @@ class DgdWorking:
     queries: Size[int] = 0
     """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, 1300 to 25,600."""
     prior: str = "auto"
-    """Where D^ comes from: a prior (`bench list priors`), auto = the data set's; `baseline`, a generator that learns
-    from phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
+    """Where D^ comes from: a prior (`bench list priors`) or several in turns, A+B; auto = the data set's; `baseline`, a
+    generator that learns from phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
     rounds: Size[int] = 0
     """Parts in which the queries are asked, the student learning after each; 0 = 5, or where the noise is more than a
     tenth of the teachers 1, of the prior alone."""
