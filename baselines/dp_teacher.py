@@ -142,6 +142,8 @@ class DpTeacher:
     prior: str = "auto"
     """Transcription: where fresh images come from, a prior (`bench list priors`) or several, A+B; auto = the data
     set's."""
+    balanced: bool = True
+    """Transcription: classes that stored answers name are learnt from equally often, instead of every answer is."""
     moments_share: float = 0.0
     """Transcription: share of mu^2 for class moments, whose images are half of the fresh ones; private-features."""
 
@@ -238,4 +240,6 @@ class DpTeacher:
         )
 
     def _transcription(self) -> SoftTranscription:
-        return SoftTranscription(questions=self.questions, student_steps=self.taught_steps, prior=self.prior)
+        return SoftTranscription(
+            questions=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
+        )

@@ -1,4 +1,4 @@
-"""How a student learns from stored answers: Adam in one cycle, every answer once before any twice."""
+"""How a student learns from stored answers: Adam in one cycle, every answer once before any twice or classes evenly."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """The student's (n, classes) logits and (n, classes) readings to a scalar."""
 
 
+RARE = 5
+"""How much more often than most an answer of a rare class is seen, at the most."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How long, how fast, and from what a student learns.
@@ -28,12 +32,15 @@ class Schedule:
         gamma_s: largest learning rate of Adam; one cycle, a tenth of it rising.
         batch: stored answers per step.
         jitter: whether stored images are turned, scaled, sheared and moved a little whenever they are seen again.
+        balanced: whether answers are drawn so that the classes they name are seen as often as each other, instead of
+            every answer once before any twice.
     """
 
     steps: int
     gamma_s: float
     batch: int
     jitter: bool
+    balanced: bool = False
 
 
 class Learner:
@@ -51,8 +58,8 @@ class Learner:
         self._phi_s.train()
         order = torch.empty(0, dtype=torch.int64, device=self._rng.device)
         while self._done < until:
-            if len(order) == 0:  # every answer once before any twice
-                order = torch.randperm(len(answered), generator=self._rng, device=self._rng.device)
+            if len(order) == 0:
+                order = self._order(answered)
             rows, order = order[: self._plan.batch], order[self._plan.batch :]
             images = as_floats(answered.images[rows])
             if self._plan.jitter:
@@ -63,6 +70,24 @@ class Learner:
             self._schedule.step()
             self._done += 1
             advance(1)
+
+    def _order(self, answered: Answered) -> Tensor:
+        """Rows of the next pass, as many as there are answers."""
+        if self._plan.balanced:
+            weight = evenly(answered.readings)
+            return torch.multinomial(weight, len(answered), replacement=True, generator=self._rng)
+        return torch.randperm(len(answered), generator=self._rng, device=self._rng.device)
+
+
+def evenly(readings: Tensor) -> Tensor:
+    """(n,) weights of (n, classes) readings, by which the likeliest classes are drawn as often as each other.
+
+    One over the number of answers of the class, but at most `RARE` times the median weight: few answers are not to be
+    learnt by heart.
+    """
+    named = readings.argmax(1)
+    weight = 1 / torch.bincount(named, minlength=readings.shape[1])[named].float()
+    return weight.clamp_max(RARE * float(weight.median()))
 
 
 def one_cycle(step: int, steps: int) -> float:

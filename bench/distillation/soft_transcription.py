@@ -9,7 +9,7 @@ of its logits; and the student descends the divergence from these answers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,13 @@ class SoftTranscription(TranscriptionOptions):
 
     Attributes:
         questions: images that the classifier is asked about.
+        balanced: whether the classes that stored answers name are seen as often as each other.
     """
 
     evolve: float = 0.5
     student_steps: int = 2400
     questions: int = 60_000
+    balanced: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +69,7 @@ class SoftTranscription(TranscriptionOptions):
             with torch.no_grad():
                 return (model(images).float() / heat).log_softmax(1)
 
-        settings = Transcription.of(self, self.questions)
+        settings = replace(Transcription.of(self, self.questions), balanced=self.balanced)
         phi_s, asked = settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss)
         return phi_s, asked[:SHOWN]
 

@@ -58,6 +58,7 @@ class Transcription:
 
     Attributes:
         questions: N, answers in all.
+        balanced: whether the classes that stored answers name are seen as often as each other.
         copies: of every image that the student chooses, each moved a little and asked about once; their readings add up
             to one. N / copies images are chosen.
         rounds: of equal numbers of questions.
@@ -86,6 +87,7 @@ class Transcription:
     early: float = 0.8
     members: int = 1
     copies: int = 1
+    balanced: bool = False
 
     @classmethod
     def of(cls, options: TranscriptionOptions, questions: int, doubtful: bool = False) -> Transcription:
@@ -117,7 +119,7 @@ class Transcription:
     @property
     def schedule(self) -> Schedule:
         """Of every student but the released one, where a committee teaches that."""
-        return Schedule(self.steps, self.gamma_s, self.batch, self.jitter)
+        return Schedule(self.steps, self.gamma_s, self.batch, self.jitter, self.balanced)
 
     def train(
         self,

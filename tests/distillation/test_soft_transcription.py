@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.distillation.learner import RARE, Learner, Schedule, evenly
 from bench.distillation.likelihoods import soft_loss
+from bench.distillation.questions import Answered
 from bench.distillation.soft_transcription import SoftTranscription, temperature
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
@@ -54,6 +56,39 @@ def test_a_student_learns_what_the_classifier_knows(committee: int) -> None:
     with torch.no_grad():
         assert float((student(images).argmax(1) == labels).float().mean()) > 0.9
     assert shown.shape[1:] == SHAPE
+
+
+def test_classes_are_drawn_evenly_but_a_rare_one_is_not_learnt_by_heart() -> None:
+    readings = torch.zeros(1111, 4)
+    readings[:1000, 0], readings[1000:1100, 1], readings[1100:1110, 2], readings[1110:, 3] = 1.0, 1.0, 1.0, 1.0
+    weight = evenly(readings)
+    mass = [
+        float(weight[part].sum()) for part in (slice(1000), slice(1000, 1100), slice(1100, 1110), slice(1110, None))
+    ]
+    assert mass[0] == pytest.approx(1.0) and float(weight[0]) == pytest.approx(float(weight.median()))
+    assert mass[1:] == pytest.approx([RARE * 0.1, RARE * 0.01, RARE * 0.001]), "at most RARE times the median weight"
+    some = evenly(readings[900:1110])
+    assert float(some[:100].sum()) == float(some[100:200].sum()) == pytest.approx(1.0)
+    assert float(some[200:].sum()) == pytest.approx(RARE * 0.1)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_what_a_learner_sees(balanced: bool) -> None:
+    seen: list[int] = []
+
+    def loss(logits: Tensor, readings: Tensor) -> Tensor:
+        seen.extend(readings.argmax(1).tolist())
+        return logits.sum()
+
+    answered = Answered(SHAPE, CLASSES, torch.device("cpu"))
+    labels = torch.tensor([0] * 300 + [1] * 100)
+    answered.add(torch.zeros(400, *SHAPE, dtype=torch.uint8), nn.functional.one_hot(labels, CLASSES).float())
+    schedule = Schedule(40, 1e-3, 100, jitter=False, balanced=balanced)
+    rng = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
+    Learner(schedule, model, context(), loss, rng).learn(answered, 40, lambda _: None)
+    share = sum(seen) / len(seen)
+    assert len(seen) == 4000 and (abs(share - 0.5) < 4 * (0.25 / 4000) ** 0.5 if balanced else share == 0.25)
 
 
 @pytest.mark.parametrize("given", [{"questions": 0}, {"choose": 0.5}, {"evolve": 1.0}, {"gamma_s": 0.0}], ids=str)
