@@ -33,7 +33,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, cast
 
 from bench import nets, validate
@@ -68,6 +68,8 @@ class DpTeacher:
         "mnist": "settings of `conversion transcribe` were chosen",
         "digits": "settings of `conversion transcribe` were chosen",
         "cifar10": "mirroring and public whitening of `teacher private-features` were chosen",
+        "fmnist": "that `moments_share` is off, and the mixed prior and student of the table, were chosen",
+        "usps": "settings of `teacher private-features` were chosen",
     }
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"steps": 3, "batch": 256, "rounds": 2, "images_per_round": 16, "student_steps": 2,
@@ -156,9 +158,22 @@ class DpTeacher:
                 f"moments_share is {self.moments_share:g}, teacher {self.teacher}, conversion {self.conversion}; "
                 "expected teacher private-features and conversion transcribe"
             )
+        if self.teacher == "private-features":
+            self._refuse_dp_sgd()
         self._training()
         self._distillation()
         self._transcription()
+
+    def _refuse_dp_sgd(self) -> None:
+        """Options of DP-SGD would be given for nothing: the features' classifier has its own."""
+        usual = {each.name: each.default for each in fields(self)}
+        for name in ("multiplier", "clip", "clipping", "momentum", "views", "average", "gradients"):
+            given = getattr(self, name)
+            if given != usual[name]:
+                raise ValueError(
+                    f"{name} is {given}, teacher private-features; expected {name} with teacher dp-sgd alone: leave it "
+                    f"out, or run --method private-features, which has options of its own"
+                )
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit and an unknown network, before anything is trained."""

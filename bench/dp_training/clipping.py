@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 ROOM = 1 - 2.0**-7
@@ -96,8 +97,9 @@ def add_clipped(
 def _sum(factor: Tensor, rows: Tensor, together: int) -> Tensor:
     """(d,) float64: the sum of the (n, d) rows times their factors, so many added in float32 at a time."""
     whole = len(rows) - len(rows) % together
-    few = factor[:whole].view(-1, 1, together) @ rows[:whole].unflatten(0, (-1, together))
-    return few.sum((0, 1), dtype=torch.float64) + factor[whole:] @ rows[whole:]
+    with exact_products(rows.device):
+        few = factor[:whole].view(-1, 1, together) @ rows[:whole].unflatten(0, (-1, together))
+        return few.sum((0, 1), dtype=torch.float64) + factor[whole:] @ rows[whole:]
 
 
 def add_noise(total: dict[str, Tensor], groups: list[ClippingGroup], z: float, source: Source) -> None:

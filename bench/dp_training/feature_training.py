@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from bench import nets, priors
+from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
 from bench.config import Size
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -41,7 +41,10 @@ class FeatureTraining:
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
-    seen_test_sets: ClassVar[dict[str, str]] = {"cifar10": "mirroring, public whitening and its shift rho were chosen"}
+    seen_test_sets: ClassVar[dict[str, str]] = {
+        "cifar10": "mirroring, public whitening and its shift rho were chosen",
+        "usps": "settings of the head and of the private whitening were chosen",
+    }
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Rows are whitened by noisy moments of their own, by a prior's drawings, or not; auto = private, colour public."""
@@ -101,9 +104,12 @@ class FeatureTraining:
         """How the head is trained whose T steps are together one Gaussian of that mu; infinite without noise.
 
         A step's noise z C / n ends in the weights rate / (1 - momentum) times as large: over T steps of multiplier z =
-        sqrt(T) / mu, rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1.
+        sqrt(T) / mu, rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1. It is
+        twice that where a record is replaced, which moves a sum by 2 C.
         """
         quiet = self.logit_noise * records * mu * (1 - self.momentum) / self.steps
+        if self.neighbours == "replace":
+            quiet /= 2
         rate = self.rate or min(quiet, FASTEST)
         return HeadSettings(self.steps, self.clip, rate / self.clip, self.momentum, self.average)
 
@@ -156,7 +162,8 @@ class FeatureTraining:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One step's noisy sum of gradients, with a record and with its place empty: what an audit plays."""
-        spending = self.spending(self.whitening, budget)
+        shape = data.facts(dataset).shape
+        spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
         std, rows = spending.gradient_noise(self.clip), torch.ones(1, 1)
         weight = torch.zeros(classes, 1)
         sums = [clipped_sum(rows, torch.tensor([label]), weight, self.clip).flatten() for label in (-1, 0)]

@@ -9,7 +9,6 @@ import hashlib
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bench.api import Context
 from bench.data import to_float
@@ -18,6 +17,8 @@ from bench.nets.wavelet_nets import VERSION
 
 PART = 256
 """Images that a network sees at once."""
+LEAST_NORM = 1e-12
+"""Of a row that is scaled to norm 1; shorter ones stay shorter."""
 
 
 def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) -> Tensor:
@@ -58,5 +59,11 @@ def unit_rows(features: Tensor, device: torch.device) -> Tensor:
     """(n, d) float32 rows of norm 1 on the device, up to 1e-6; a row of zeros stays."""
     rows = torch.empty(features.shape, device=device)
     for place, part in zip(rows.split(PART), features.split(PART), strict=True):
-        place.copy_(F.normalize(part.to(device, torch.float32)))
+        place.copy_(normalised(part.to(device, torch.float32)))
     return rows
+
+
+def normalised(rows: Tensor) -> Tensor:
+    """(n, d) float32 rows of norm 1, up to 2^-23: a float32 norm of one large and many small numbers loses these."""
+    norm = rows.double().norm(dim=1, keepdim=True)
+    return (rows / norm.clamp_min(LEAST_NORM)).float()

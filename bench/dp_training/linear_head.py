@@ -24,6 +24,7 @@ from torch import Tensor
 from bench import validate
 from bench.api import Context
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROOM
+from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 
@@ -68,11 +69,14 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
     """
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
     places = torch.arange(len(weight), device=labels.device)
-    for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
-        hits = own[:, None] == places
-        off = (part @ weight.T).softmax(1) - hits.float()
-        factor = (ROOM * clip / off.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp(max=1.0)
-        total += (off * factor * hits.any(1, keepdim=True)).T @ part
+    with exact_products(weight.device):
+        for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
+            hits = own[:, None] == places
+            off = (part @ weight.T).softmax(1) - hits.float()
+            norm = off.norm(dim=1, keepdim=True)
+            factor = (ROOM * clip / norm.clamp_min(1e-30)).clamp(max=1.0)
+            counted = hits.any(1, keepdim=True) & norm.isfinite()  # one record's overflow must not undo all others
+            total += (off * factor).masked_fill(~counted, 0.0).T @ part
     return total
 
 

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
+from bench.dp_training.exact_products import exact_products
+from bench.dp_training.fixed_features import normalised
 from bench.privacy.noise import Noise, Source
 
 REPLACED = math.sqrt(2)
@@ -61,7 +62,8 @@ class Whitening:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """(n, d) rows to (n, d'), of norm 1."""
-        return torch.cat([F.normalize(self._mapped(part)) for part in rows.split(PART)])
+        with exact_products(rows.device):
+            return torch.cat([normalised(self._mapped(part)) for part in rows.split(PART)])
 
     def _mapped(self, rows: Tensor) -> Tensor:
         parts = rows.unflatten(1, (-1, self.places)).transpose(1, 2) - self.mean
@@ -89,10 +91,11 @@ def second_moment(rows: Tensor, places: int = 1) -> Tensor:
     k, few = rows.shape[1] // places, max(int(MOST_CHUNK / math.sqrt(places)), 1)
     total = torch.zeros(k, k, dtype=torch.float64, device=rows.device)
     edges = [k * i // BLOCKS for i in range(BLOCKS + 1)]
-    for part in rows.split(few):
-        parts = part.unflatten(1, (-1, places)).transpose(1, 2).flatten(0, 1)
-        for low, high in itertools.pairwise(edges):
-            total[low:high, low:] += parts[:, low:high].T @ parts[:, low:]
+    with exact_products(rows.device):
+        for part in rows.split(few):
+            parts = part.unflatten(1, (-1, places)).transpose(1, 2).flatten(0, 1)
+            for low, high in itertools.pairwise(edges):
+                total[low:high, low:] += parts[:, low:high].T @ parts[:, low:]
     upper = total.triu(1)
     return upper + upper.T + total.diagonal().diag()
 

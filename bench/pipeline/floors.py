@@ -1,4 +1,4 @@
-"""What a choice among the attacker's own images scores on a target: the floor of every inversion attack on it (card E).
+"""What a choice among the attacker's own images scores on a target: the floor of every inversion attack on it.
 
 Retrieval asks the target about all of the attacker's images, with the access of the attack, and brings back for each
 class those that the target prefers. Public images come back as they are, so that nothing private leaves: what an attack

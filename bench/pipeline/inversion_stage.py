@@ -37,7 +37,7 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
     reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux))
     if reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
-    victims = choose_victims(m) if getattr(attack, "observes", False) else None
+    victims = choose_victims(m) if attack.observes else None
     judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
     targets = attack_targets(job, spec, networks)
     played = {t.name: _play(job, attack, t, judge, faces, victims) for t in targets}

@@ -253,3 +253,9 @@ def _taught(kind: str, conversion: str) -> Release:
     torch.manual_seed(0)
     method = configure(DpTeacher, "smoke", {"teacher": kind, "conversion": conversion}, "method", "printed")
     return method.convert(toy(), "datalens", Budget(3.0), context(0))
+
+
+@pytest.mark.parametrize("given", [{"clip": "1"}, {"multiplier": "0.5"}, {"views": "4"}, {"average": "0.9"}], ids=str)
+def test_options_of_dp_sgd_are_refused_where_they_say_nothing(given: dict[str, str]) -> None:
+    with pytest.raises(BenchError, match=rf"{next(iter(given))} is .*expected .* with teacher dp-sgd alone"):
+        configure(DpTeacher, "smoke", {"teacher": "private-features", **given}, "method")

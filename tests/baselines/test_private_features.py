@@ -156,12 +156,19 @@ def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
     assert head.rate * head.clip == pytest.approx(0.75 * 50_000 * mu / 120)
     assert PrivateFeatures().head(50_000, math.inf).rate * head.clip == pytest.approx(400)
     assert PrivateFeatures(rate=12.0).head(10, 1.0).rate * head.clip == pytest.approx(12)
+    replaced = PrivateFeatures(neighbours="replace").head(50_000, mu)
+    assert replaced.rate == pytest.approx(head.rate / 2), "a step's noise is twice that, and on a logit the same"
 
 
 def test_an_audit_does_not_refute_the_step() -> None:
     game = PrivateFeatures().game(Budget(8.0), "mnist", CLASSES)
     found = audit(game, plays=20_000, seed=0)
     assert found.verdict == "not refuted" and found.accounted == pytest.approx(game.accounted)
+
+
+def test_an_audit_plays_the_step_of_the_data_sets_own_whitening() -> None:
+    grey, colour = (PrivateFeatures().game(Budget(1.0), name, CLASSES) for name in ("mnist", "cifar10"))
+    assert colour.accounted > grey.accounted, "public whitening leaves the steps all of the budget"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
+from bench.dp_training.fixed_features import normalised
 from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
 from bench.dp_training.whitening import (
     REPLACED,
@@ -184,3 +185,38 @@ def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
     usual: dict[str, float] = {"steps": 5, "clip": 0.3, "rate": 1.0, "momentum": 0.9}
     with pytest.raises((ValueError, BenchError), match=next(iter(given))):
         HeadSettings(**(usual | given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sums", ["gradients", "moments"])
+def test_sums_are_exact_under_autocast(sums: str) -> None:
+    rows, labels, weight = alike(1000)
+
+    def of_them() -> Tensor:
+        return clipped_sum(rows, labels, weight, CLIP) if sums == "gradients" else second_moment(rows)
+
+    plain = of_them()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(of_them(), plain)
+
+
+def test_products_that_round_more_are_refused() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(BenchError, match="expects 'highest'"):
+            clipped_sum(*alike(10), CLIP)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_a_record_whose_gradient_overflows_counts_as_none() -> None:
+    rows = torch.stack([F.one_hot(torch.tensor(0), D).float(), torch.full((D,), D**-0.5)])
+    weight = torch.zeros(CLASSES, D)
+    weight[0] = 3e38  # times the second row it is infinite
+    found = clipped_sum(rows, torch.tensor([1, 1]), weight, CLIP)
+    assert found.isfinite().all() and torch.equal(found, clipped_sum(rows[:1], torch.tensor([1]), weight, CLIP))
+
+
+def test_rows_of_one_large_and_many_small_numbers_have_norm_1() -> None:
+    rows = torch.full((1, 62_208), 1e-4)
+    rows[0, 0] = 1.0
+    assert abs(float(normalised(rows).double().norm()) - 1) < 1e-6
