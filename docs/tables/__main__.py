@@ -20,7 +20,7 @@ from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, excluded, found, issues
-from docs.tables.results import ablations, classifiers, headlines, measured, results, votes
+from docs.tables.results import ablations, classifiers, headlines, measured, results, students, votes
 
 PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 TABLES: dict[str, Callable[[], str]] = {
@@ -41,6 +41,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "floors_digits": partial(floors, "digits"),
     "classifiers": classifiers,
+    "students": students,
     "ablations_dpsd": partial(ablations, "dpsd"),
 }
 DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon")

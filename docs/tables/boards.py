@@ -17,10 +17,10 @@ Row = dict[str, str]
 
 
 @cache
-def board(name: str) -> list[Row]:
-    """The releases of a committed board; reference images are none."""
+def board(name: str, split: str = "iid") -> list[Row]:
+    """The releases of a committed board and a split; reference images are none."""
     rows = reported.boards(ROOT / "leaderboards")
-    return [row for row in rows if row["dataset"] == name and row["kind"] != "reference"]
+    return [row for row in rows if (row["dataset"], row["split"]) == (name, split) and row["kind"] != "reference"]
 
 
 @cache
