@@ -408,7 +408,7 @@ class Method(Protocol):
             With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a `PublicDataMethod`.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
-        seen_test_sets: data set to what was chosen with sight of its test accuracy, as "the learning rate was chosen";
+        seen_test_sets: data set to what was chosen by looking at its test accuracy, as "the learning rate was chosen";
             left out by a method of which nothing was. `bench choose` and the report say it of such a row.
     """
 

@@ -161,6 +161,8 @@ def _print_facts(entry: registry.Entry, variant: str, described: Description) ->
         facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}
     else:
         facts |= {"goal": told["goal"], "access": told["access"]}
+    if seen := told.get("seen_test_sets"):
+        facts["looked at"] = "; ".join(f"the test set of {name}: {chosen}" for name, chosen in seen.items())
     for name, value in facts.items():
         _print(f"  {name:<13} {value}")
 

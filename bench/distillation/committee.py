@@ -3,7 +3,7 @@
 What a student makes of few or doubtful answers depends on where it started and on the order in which it saw them.
 The mean of several students' probabilities is less wrong than any of them, and it can be asked about as many fresh
 images as one likes. Post-processing of the answers, which costs no privacy.
-The constants below and `MEMBERS` were chosen with sight of the test sets of MNIST and digits.
+The constants below and `MEMBERS` were chosen by looking at the test sets of MNIST and digits.
 """
 
 from __future__ import annotations

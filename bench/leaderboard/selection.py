@@ -257,12 +257,12 @@ def lacking(candidate: Candidate) -> list[str]:
     if row["device"] and all(device.startswith("cpu") for device in str(row["device"]).split(" | ")):
         found.append("nothing on a GPU")
     seen = _seen_test_sets(str(row["method"]), str(row["variant"])).get(data.base_name(str(row["dataset"])))
-    return [*found, f"no test set that nobody had looked at: with sight of this one {seen}"] if seen else found
+    return [*found, f"no test set that nobody had looked at: by looking at this one {seen}"] if seen else found
 
 
 @cache
 def _seen_test_sets(method: str, variant: str) -> Mapping[str, str]:
-    """Data set to what was chosen with sight of its test set; nothing is known of a method that is not installed."""
+    """Data set to what was chosen by looking at its test set; nothing is known of a method that is not installed."""
     try:
         facts = registry.describe("method", method, variant).facts
     except BenchError:

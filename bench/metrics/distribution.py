@@ -1,4 +1,4 @@
-"""How similar reconstructions and private images are as distributions, in features of the evaluator (card 0.4).
+"""How similar reconstructions and private images are as distributions, in features of the evaluator.
 
 The Fréchet distance (Heusel et al., 2017) compares two Gaussians that are fitted to the features. Precision and recall
 (Kynkäänniemi et al., 2019) and density and coverage (Naeem et al., 2020) ask which features lie in balls around the
@@ -41,7 +41,7 @@ class Prdc:
 
 
 def images_needed(dimension: int) -> int:
-    """Images on each side that a Fréchet distance of so many features asks for: two per feature (card 0.4).
+    """Images on each side that a Fréchet distance of so many features asks for: two per feature.
 
     >>> images_needed(256)
     512

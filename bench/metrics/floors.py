@@ -1,4 +1,4 @@
-"""By how much an attack beats what a choice among the attacker's own images scores, class by class (card E).
+"""By how much an attack beats what a choice among the attacker's own images scores, class by class.
 
 An attack on people counts as inversion only where its images show their class more often than public images do that
 the same target prefers: those are real faces of other people, and nothing private leaves with them. Classes are the

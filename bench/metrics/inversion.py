@@ -1,4 +1,4 @@
-"""How near reconstructions come to the private images of the class they were aimed at (card 0.4)."""
+"""How near reconstructions come to the private images of the class they were aimed at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well scores tell the records a model was trained on from records it never saw (cards A12 to A16).
+"""How well scores tell the records a model was trained on from records it never saw.
 
 A higher score says "member". Every number depends on the order of the scores alone: neither the order of the rows nor
 an increasing transformation of the scores changes it. Where a threshold has to be chosen, it is chosen on a random half

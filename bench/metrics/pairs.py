@@ -1,4 +1,4 @@
-"""Structural similarity and peak signal-to-noise ratio of images in pairs (card 0.4).
+"""Structural similarity and peak signal-to-noise ratio of images in pairs.
 
 They mean something where an image has a counterpart: the input that an attack tries to bring back. For attacks aimed
 at a class, `best_match` looks for the counterpart among the private images of the class.
@@ -8,10 +8,10 @@ pixel, averaged over pixels and channels. The window is cut at 11x11 or, on smal
 fits, and its weights sum to 1; SSIMs from windows of different sizes do not compare. Images go on by reflection beyond
 their edges, as in torchmetrics since 1.5; the paper leaves out windows that meet an edge.
 
-SSIM is our own: on images of 11 pixels and more torchmetrics 1.9 has the same values (to 4e-12), in four times the
-time on one core (`benchmarks/peers.py`), since its window is not separated into rows and columns; on smaller images it
-keeps a window that is larger than they are (values differ by up to 0.03) and fails below 6 pixels. PSNR is
-torchmetrics'.
+SSIM is our own: on images of 11 pixels and more torchmetrics 1.9 has the same values (to 4e-12), in 4.3 times
+the time on one core (`benchmarks/peers.py`), since its window is not separated into rows and columns; on smaller images
+it keeps a window that is larger than they are (up to 0.03 off between two digits of 8 pixels) and fails below 6 pixels.
+PSNR is torchmetrics'.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """What noisy votes cost by several accountants side by side: where DGD's printed numbers do and do not come from.
 
+No run calls it. It is here for the table "DGD's printed epsilons, by four accountants" of docs/privacy.md, which sets
+the moments accountant's bounds beside the others' (`dgd_table`); tests/privacy/test_privacy_moments.py holds them.
+
 One query releases votes with Laplace noise of scale 2/e0 on every count. One private record changes one teacher's vote,
 so two counts by 1 each, and a query is purely e0-differentially private; n queries compose. DGD prints, for e0 = 1/20
 and delta = 1e-5, 5.80 at 400 queries and 10.1 at 1000 by advanced composition, 8.03 at 1000 by "moments accountant",

@@ -100,7 +100,7 @@ class DgdWorking:
             "ones; digits, seed 0, 1300 queries in five rounds: 57.1 % and 54.6 %",
         ),
         Departure(
-            "as many queries as leave the noise at a tenth of the teachers, at least 1300; 500 teachers, not 250",
+            "as many queries as leave the noise at a tenth of the teachers, at least 1300",
             "noise grows with the root of the queries, votes with the teachers",
             worth="mnist, claimed epsilon 10, seed 0: 83.3 % with 1300 queries, 92.6 % with 5002",
         ),

@@ -26,11 +26,14 @@ from bench.distillation.likelihoods import more_often_wrong, response_log_likeli
 from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import (
     CHILDREN,
+    CHILDREN_LABELS,
     CHOICE,
+    CHOICE_LABELS,
     COMMITTEE,
-    ONE_CYCLE,
-    READING_WORTH,
-    REPLAY,
+    COMMITTEE_LABELS,
+    JITTER,
+    READING_LABELS,
+    ROUNDS,
     TranscriptionOptions,
 )
 from bench.privacy import Budget, Claim, Ledger, Unit
@@ -59,17 +62,22 @@ class DpDfdWorking(TranscriptionOptions):
             "nothing can be proved of what the generator learns there; and `--method.prior generator`, which learns "
             "from the student alone, draws images of few classes",
         ),
-        CHILDREN,
-        CHOICE,
+        Departure(CHILDREN.what, CHILDREN.why, worth=f"DPSD, {CHILDREN_LABELS}"),
+        Departure(CHOICE.what, CHOICE.why, worth=f"DPSD, {CHOICE_LABELS}"),
         Departure(
             "an answer is read by its likelihood under every class (`--method.reading printed`: Eq. 3's divergence)",
             "Eq. 3 fits the law of the noisy answers; forward correction (Patrini et al., CVPR 2017) fits that of the "
             "teacher's classes. The paper asks for an algorithm robust to label noise and names none",
-            worth=READING_WORTH,
+            worth=f"DPSD, {READING_LABELS}",
         ),
-        REPLAY,
-        ONE_CYCLE,
-        COMMITTEE,
+        Departure(
+            "the student's rate is 2e-3 at most, in one cycle, not 1e-3 throughout (`--method.gamma_s 1e-3`: one cycle "
+            "of at most that)",
+            "the paper gives no rate; the loop has one schedule for all of its methods",
+        ),
+        ROUNDS,
+        Departure(JITTER.what, JITTER.why),
+        Departure(COMMITTEE.what, COMMITTEE.why, worth=f"DPSD, {COMMITTEE_LABELS}"),
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},

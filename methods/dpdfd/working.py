@@ -34,10 +34,12 @@ from bench.distillation.transcription_options import (
     FLAT_QUESTIONS,
     FROM_A_PRIOR,
     JITTER,
+    MANY_STEPS,
     ONE_CYCLE,
     PLAIN_LOSS_WORTH,
     READING_WORTH,
     REPLAY,
+    ROUNDS,
     TranscriptionOptions,
 )
 from bench.errors import BenchError
@@ -78,6 +80,8 @@ class WorkingDpdfd(TranscriptionOptions):
         ),
         REPLAY,
         ONE_CYCLE,
+        ROUNDS,
+        MANY_STEPS,
         FLAT_QUESTIONS,
         FEW_CLEAR_ANSWERS,
         Departure(

@@ -49,10 +49,12 @@ from bench.distillation.transcription_options import (
     FLAT_QUESTIONS,
     FROM_A_PRIOR,
     JITTER,
+    MANY_STEPS,
     ONE_CYCLE,
     PLAIN_LOSS_WORTH,
     READING_WORTH,
     REPLAY,
+    ROUNDS,
     TranscriptionOptions,
 )
 from bench.privacy import Budget, Unit
@@ -91,6 +93,8 @@ class WorkingDpsd(TranscriptionOptions):
         ),
         REPLAY,
         ONE_CYCLE,
+        ROUNDS,
+        MANY_STEPS,
         Departure(
             "all classes are candidates of a response and entries of a gradient (`--method.k 3`: the student's three, "
             "or the three largest)",

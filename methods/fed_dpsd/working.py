@@ -49,10 +49,12 @@ from bench.distillation.transcription_options import (
     FEW_CLEAR_ANSWERS,
     FROM_A_PRIOR,
     JITTER,
+    MANY_STEPS,
     ONE_CYCLE,
     PLAIN_LOSS_WORTH,
     READING_WORTH,
     REPLAY,
+    ROUNDS,
     TranscriptionOptions,
 )
 from bench.nets import Ensemble
@@ -98,6 +100,8 @@ class WorkingFedDpsd(TranscriptionOptions):
         ),
         REPLAY,
         ONE_CYCLE,
+        ROUNDS,
+        MANY_STEPS,
         Departure(
             "label mode: all classes are candidates (`--method.k 3`: the student's three)",
             "a class that is none of the student's three is answered by noise, so that it stays unknown",

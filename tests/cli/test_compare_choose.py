@@ -275,7 +275,7 @@ def test_what_is_lacking_is_what_nobody_measured() -> None:
 
 
 def test_a_test_set_that_was_looked_at_is_said_of_the_variant_that_it_concerns() -> None:
-    seen = "no test set that nobody had looked at: with sight of this one "
+    seen = "no test set that nobody had looked at: by looking at this one "
     assert lacks("dpsd", variant="working")[-1] == seen + "settings of the questions and of the committee were chosen"
     assert lacks("alibi", variant="working")[-1] == seen + "the uniform prior of the first steps was switched off"
     for method, variant in (("dpsd", "printed"), ("private-features", "own"), ("not-installed", "own")):

@@ -94,6 +94,13 @@ def test_a_working_variant_of_its_own_is_shown_with_its_own_options(say) -> None
     assert main(["show", "parts", "--variant", "own"]) == 2
 
 
+def test_test_sets_that_were_looked_at_are_named(say) -> None:  # type: ignore[no-untyped-def]
+    line = "  looked at     the test set of mnist: settings of the questions and of the committee were chosen; "
+    assert f"{line}the test set of digits: " in say("show", "dpsd")
+    for other in (("dpsd", "--variant", "printed"), ("pate",), ("gmi",)):
+        assert "looked at " not in say("show", *other)
+
+
 def test_help_of_a_run_shows_the_values_of_the_variant(say) -> None:  # type: ignore[no-untyped-def]
     run = ("run", "--method", "no-defence", "--attack", "shown")
     assert "Learning rate. [0.5; paper 1.0]" in say(*run, "--help")

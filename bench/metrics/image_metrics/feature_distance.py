@@ -1,4 +1,4 @@
-"""How far reconstructions are from the middle of the class they were aimed at (card 0.4)."""
+"""How far reconstructions are from the middle of the class they were aimed at."""
 
 from __future__ import annotations
 
