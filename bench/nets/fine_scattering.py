@@ -85,9 +85,10 @@ class FineScattering(nn.Module):
         spectra = torch.fft.rfft2(maps)
         turned = spectra[..., 1:].flip(-2, -1).roll(1, -2).conj().resolve_conj()
         left, right = (torch.view_as_real(half).flatten(-2)[:, :, None] for half in (spectra[..., :q], turned))
-        total = left[..., :p, :] * self.quarters[0]
+        quarters = self.quarters.split(ANGLES)
+        total = left[..., :p, :] * quarters[0]
         for quarter, part in enumerate((left[..., p:, :], right[..., :p, :], right[..., p:, :]), 1):
-            total = torch.addcmul(total, part, self.quarters[quarter])
+            total = torch.addcmul(total, part, quarters[quarter])
         return _modulus(torch.fft.ifft2(torch.view_as_complex(total.unflatten(-1, (q, 2)))))
 
 
@@ -119,7 +120,8 @@ def _filters(p: int, q: int) -> dict[str, Tensor]:
         for scale in range(SCALES)
     ]
     quarters = [part for half in spectra[1].chunk(2, 2) for part in half.chunk(2, 1)]
-    found = {"fine": spectra[0], "quarters": torch.stack(quarters).repeat_interleave(2, -1) / 4}
+    # Three axes: channels-last, which frozen networks are, turns those of four, and complex numbers would come apart
+    found = {"fine": spectra[0], "quarters": torch.cat(quarters).repeat_interleave(2, -1) / 4}
     for halved, prefix in ((False, ""), (True, "half_")):
         found |= {f"{prefix}rows": _averages(p, halved), f"{prefix}columns": _averages(q, halved)}
     return {name: value.float() for name, value in found.items()}

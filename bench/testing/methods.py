@@ -61,6 +61,8 @@ class MethodContract(PluginContract):
         with torch.no_grad():
             logits = release.student.eval()(images)
             assert torch.equal(rebuilt.eval()(images), logits)
+            frozen = rebuilt.to(memory_format=torch.channels_last)(images)
+            assert torch.allclose(frozen, logits, atol=1e-3), "what attacks ask is the release, channels-last"
         assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
 
     def test_ledger_accounts_for_one_example(self) -> None:

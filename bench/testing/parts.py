@@ -90,6 +90,15 @@ class NetworkContract:
             alone = torch.cat([network(image[None]) for image in images])
             assert torch.allclose(network(images), alone, atol=1e-5) and not torch.allclose(alone[0], alone[1])
 
+    def test_frozen_it_answers_the_same(self) -> None:
+        for shape in self.shapes:
+            torch.manual_seed(0)
+            network, images = nets.build(self.name, shape, 4).eval(), torch.rand(5, *shape)
+            with torch.no_grad():
+                before = network(images)
+                turned = network.to(memory_format=torch.channels_last)
+                assert torch.allclose(turned(images), before, atol=1e-4)
+
     def test_weights_come_from_the_global_generator_and_are_saved_whole(self) -> None:
         made = []
         for seed in (0, 0, 1):
