@@ -1,10 +1,10 @@
-"""What each departure of a working variant is worth: docs/ablations.csv, from the records of a sweep.
+"""What each departure of a working variant is worth: leaderboards/ablations/runs.csv, from the records of a sweep.
 
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
 A run that is made again, with the same version of the method or a newer one, replaces itself; the others stay.
-`docs/tables` makes the table of docs/methods.md of the file.
+`docs/tables` makes the table of docs/methods.md of the file, and `bench show NAME` reads what a departure is worth.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.storage.records import RECORD, Record
+from bench.worth import FILE, KEY, read
 
-FILE = Path(__file__).resolve().parent.parent / "docs" / "ablations.csv"
-KEY = ("method", "dataset", "options", "seed")
 FIELDS = (*KEY, "version", "accuracy", "teacher_accuracy")
 ATTACK = "random-guess"
 """The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
@@ -64,14 +63,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="output folders of a sweep")
     parser.add_argument(
-        "--into", type=Path, default=FILE, metavar="FILE", help="the table (default docs/ablations.csv)"
+        "--into", type=Path, default=FILE, metavar="FILE", help="the table (default leaderboards/ablations/runs.csv)"
     )
     given = parser.parse_args()
-    old: list[dict[str, Any]] = []
-    if given.into.exists():
-        with given.into.open(newline="", encoding="utf-8") as file:
-            old = list(csv.DictReader(file))
-    new = rows(given.runs)
+    old, new = read(given.into), rows(given.runs)
     with given.into.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, FIELDS, lineterminator="\n")
         table.writeheader()

@@ -1,4 +1,4 @@
-"""How much accuracy so many answers buy: the picture docs/answers.png, of docs/ablations.csv.
+"""How much accuracy so many answers buy: the picture docs/answers.png, of leaderboards/ablations/runs.csv.
 
 bench sweep recipes/answers.toml --data-root DATA --out ANSWERS
 python benchmarks/ablations.py ANSWERS
@@ -7,7 +7,6 @@ python benchmarks/answers.py
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,6 +18,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
+
+from bench.worth import read
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LABEL, LABEL_1 = "label mode, claimed 10", "label mode, claimed 1"
@@ -70,8 +71,7 @@ def compose(dataset: str, found: dict[str, Curve]) -> Figure:
 
 def main() -> None:
     """Draw it."""
-    with (DOCS / "ablations.csv").open(newline="", encoding="utf-8") as file:
-        found = curves(csv.DictReader(file), "mnist")
+    found = curves(read(), "mnist")
     compose("MNIST", found).savefig(DOCS / "answers.png", dpi=120, metadata={"Software": None})
     for name, curve in found.items():
         print(name + ": " + ", ".join(f"{number:,} -> {accuracy:.1f} %" for number, accuracy in curve))

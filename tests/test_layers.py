@@ -25,7 +25,7 @@ FLOORS: list[set[str]] = [
     {"plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"api", "priors", "registry"},
-    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers"},
+    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers", "worth"},
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
     {"cli"},

@@ -24,6 +24,7 @@ OURS = {
     "attacks",
     "audits",
     "board",
+    "cells",
     "dgd-ablations",
     "ingredients",
     "membership",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from bench import data, plugins, registry
-from bench.config import Departure, Description, Option
+from bench import data, plugins, registry, worth
+from bench.config import Description, Option
 from bench.errors import unknown
 from bench.progress import out
 
@@ -98,7 +98,7 @@ class SHOW:
         _print(textwrap.indent(described.doc, "  "))
         _print_options(entry, variant, described)
         if variant == "working":
-            _print_departures(described.departures)
+            _print_departures(entry.name, described)
         return 0
 
 
@@ -184,11 +184,11 @@ def _value(option: Option) -> str:
     return f"{kind} = {option.default}" + ("  (a size)" if option.size else "")
 
 
-def _print_departures(departures: tuple[Departure, ...]) -> None:
+def _print_departures(name: str, described: Description) -> None:
     out.print("\n[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
-    for number, departure in enumerate(departures, start=1):
+    for number, departure in enumerate(described.departures, start=1):
         _print(f"  {number}. {departure.what}")
-        lines = {"why": departure.why, "worth": departure.worth or "not measured"}
+        lines = {"why": departure.why, "worth": worth.told(name, described, departure) or "not measured"}
         if departure.sets:
             lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
         for label, text in lines.items():

@@ -1,9 +1,9 @@
 """What the working variants of DPSD, DP-DFD, DPDFD and FedDPSD share: options, and departures from their papers.
 
 The loop itself is `transcription.py`. Every `worth` here was measured on DPSD without a committee, three seeds, at a
-claimed epsilon of 10 and tier `quick` where nothing else is said: docs/ablations.csv, but for the flat question at 1
-and of DPDFD, whose runs at the student's output are not kept. What was measured in label mode has a name of its own
-(`..._LABELS`), for DP-DFD, which has no other mode.
+claimed epsilon of 10 and tier `quick` where nothing else is said (leaderboards/ablations/runs.csv), but for the flat
+question at 1 and of DPDFD, whose runs at the student's output are not kept. What was measured in label mode has a name
+of its own (`..._LABELS`), for DP-DFD, which has no other mode.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ ROUNDS = Departure(
     "batches; images are asked about and stored in 8 bits; Adam's betas are 0.9 and 0.99",
     "a student that has learnt from one round chooses the next one's questions; bytes take a quarter of the memory of "
     "floats; of the betas nothing is known",
+    without={"rounds": 1},
 )
 MANY_STEPS = Departure(
     "after each round the student takes many steps on stored answers (`--method.student_steps`), with dropout where "
     "its network has any; printed: one step for each batch, without dropout where answers are gradients",
     "steps on stored answers cost no privacy; and a likelihood is no target near the student's own output, which "
     "dropout would move further than one step of a gradient",
+    without={"student_steps": 100},
 )
 JITTER = Departure(
     "fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter off`)",

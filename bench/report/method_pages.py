@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from bench import leaderboard, registry
+from bench import leaderboard, registry, worth
 from bench.config import Description
 from bench.leaderboard.selection import EXACT
 from bench.report.command import installed
@@ -105,10 +105,10 @@ def _variants(name: str) -> list[dict[str, Any]]:
     if name not in installed("method"):
         return []
     known = registry.variants("method", name)
-    return [_variant(variant, registry.describe("method", name, variant)) for variant in reversed(known)]
+    return [_variant(name, variant, registry.describe("method", name, variant)) for variant in reversed(known)]
 
 
-def _variant(variant: str, told: Description) -> dict[str, Any]:
+def _variant(name: str, variant: str, told: Description) -> dict[str, Any]:
     own = told.departures if variant == "working" else ()
     return {
         "variant": variant,
@@ -117,7 +117,7 @@ def _variant(variant: str, told: Description) -> dict[str, Any]:
         "unit": str(told.facts["unit"]),
         "needs": sorted(told.facts["needs"]),
         "doc": told.doc,
-        "departures": [[each.what, each.why, each.worth] for each in own],
+        "departures": [[each.what, each.why, worth.told(name, told, each)] for each in own],
     }
 
 

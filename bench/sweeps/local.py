@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.pipeline.devices import cores
-from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
+from bench.sweeps.executors import TAIL, THREADS, Main, Task, TaskResult, environment
 
 GRACE = 10.0
 IMPORTED = ["bench.pipeline.walk", "timm"]
@@ -74,7 +74,7 @@ class Local:
         """As `Executor`; to be used from one thread."""
         free = [self.devices[i % len(self.devices)] for i in range(self.jobs)]
         waiting, running, ended = deque(tasks), dict[int, Running](), list[TaskResult]()
-        threads = max(1, cores() // self.jobs)
+        threads = threads_each(self.jobs)
         with _environment(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, _stopping(running):
             while waiting or running or ended:
                 while waiting and free:
@@ -98,6 +98,12 @@ class Local:
         with _undisturbed():
             process.start()
             running[process.sentinel] = Running(task, process, device, said, start)
+
+
+def threads_each(jobs: int) -> int:
+    """Threads of each of so many processes: an even share of the cores, or fewer where OMP_NUM_THREADS says so."""
+    share, wished = max(1, cores() // jobs), os.environ.get(THREADS[0], "")
+    return min(share, int(wished)) if wished.isdecimal() and int(wished) else share
 
 
 def _process(device: str, *given: Any) -> BaseProcess:

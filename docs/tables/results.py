@@ -8,7 +8,8 @@ from statistics import mean, median
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason
 from bench.storage.options import Changed
-from docs.tables.boards import ROOT, Row, board, names, of, older, own, read_rows, records, release
+from bench.worth import read
+from docs.tables.boards import Row, board, names, of, older, own, records, release
 from docs.tables.cells import accounted, accuracy, claimed, control, printed, spread, table, typed, with_seeds
 from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
 
@@ -150,10 +151,10 @@ def votes() -> str:
 
 
 def ablations(method: str) -> str:
-    """docs/ablations.csv: the student's mean accuracy at each setting, per data set, and the versions that ran."""
+    """The student's mean accuracy at each setting of an ablation, per data set, and the versions that ran."""
     found: dict[str, dict[str, list[float]]] = {}
     versions: dict[str, set[str]] = {}
-    mine = [row for row in read_rows(ROOT / "docs" / "ablations.csv") if row["method"] == method]
+    mine = [row for row in read() if row["method"] == method]
     for row in sorted(mine, key=by_mode):
         options = typed(filled(json.loads(row["options"]))) or "as it is"
         found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))

@@ -61,6 +61,7 @@ class DpDfdWorking(TranscriptionOptions):
             "images come from a data-free prior instead of a generator that line 1 trains on the unprotected teacher",
             "nothing can be proved of what the generator learns there; and `--method.prior generator`, which learns "
             "from the student alone, draws images of few classes",
+            without={"prior": "generator"},
         ),
         Departure(CHILDREN.what, CHILDREN.why, worth=f"DPSD, {CHILDREN_LABELS}"),
         Departure(CHOICE.what, CHOICE.why, worth=f"DPSD, {CHOICE_LABELS}"),
@@ -74,9 +75,10 @@ class DpDfdWorking(TranscriptionOptions):
             "the student's rate is 2e-3 at most, in one cycle, not 1e-3 throughout (`--method.gamma_s 1e-3`: one cycle "
             "of at most that)",
             "the paper gives no rate; the loop has one schedule for all of its methods",
+            without={"gamma_s": 1e-3},
         ),
         ROUNDS,
-        Departure(JITTER.what, JITTER.why),
+        Departure(JITTER.what, JITTER.why, without={"jitter": "off"}),
         Departure(COMMITTEE.what, COMMITTEE.why, worth=f"DPSD, {COMMITTEE_LABELS}"),
     )
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -18,9 +18,8 @@ import torch
 from conftest import BENCH, ROOT, write_toy
 
 from bench.cli import main
-from bench.pipeline.devices import cores
 from bench.sweeps.executors import Task
-from bench.sweeps.local import Local
+from bench.sweeps.local import Local, threads_each
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -134,9 +133,21 @@ def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: s
     found = list(Local(said, 2, (device,)).run(tasks))
     assert sorted(done.index for done in found) == sorted(given) and {done.status for done in found} == {5}
     lines = {done.index: done.tail.splitlines()[-1] for done in found}
-    threads = max(1, cores() // 2)
+    threads = threads_each(2)
     assert lines == {index: f"{words} --device {device} {threads} {threads}" for index, words in given.items()}
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("jobs", "wished", "threads"),
+    [(1, "", 8), (3, "", 2), (20, "", 1), (2, "1", 1), (2, "4", 4), (2, "6", 4), (1, "0", 8), (1, "2,4", 8)],
+)
+def test_cores_are_shared_out_and_fewer_threads_are_taken_where_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch, jobs: int, wished: str, threads: int
+) -> None:
+    monkeypatch.setattr("bench.sweeps.local.cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", wished)
+    assert threads_each(jobs) == threads
 
 
 def said(arguments: Sequence[str]) -> int:

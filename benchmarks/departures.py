@@ -1,0 +1,92 @@
+"""The recipe of all ablations that are missing: every departure of every method taken back, one at a time.
+
+    python benchmarks/departures.py --dataset digits > departures.toml
+    bench sweep departures.toml --out ABLATIONS
+    python benchmarks/ablations.py ABLATIONS
+
+A departure is missing whose plug-in states no worth, whose options can take it back, and that
+leaderboards/ablations/runs.csv does not have on the data set at the plug-in's present version. Budgets are those of
+recipes/board.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from bench import registry
+from bench.config import Departure, Description
+from bench.worth import measured, taken_back
+
+BOARD = registry.ROOT / "recipes" / "board.toml"
+BUDGET = ("epsilon", "unit", "account")
+HEAD = """title = "Departures of the working variants taken back, one at a time, on {dataset}"
+
+[defaults]
+dataset = "{dataset}"
+attack = "random-guess"
+seeds = [0, 1, 2]
+"""
+
+
+def budgets() -> dict[str, dict[str, Any]]:
+    """Method to the budget of its first grid on the board that gives it no options of its own."""
+    found: dict[str, dict[str, Any]] = {}
+    for grid in tomllib.loads(BOARD.read_text(encoding="utf-8"))["grid"]:
+        names = [grid["method"]] if isinstance(grid["method"], str) else grid["method"]
+        if not any(key.startswith("method.") for key in grid):
+            given = {key: grid[key] for key in BUDGET if key in grid}
+            given["epsilon"] = given["epsilon"][0] if isinstance(given["epsilon"], list) else given["epsilon"]
+            for name in names:
+                found.setdefault(name, given)
+    return found
+
+
+def missing(name: str, described: Description, dataset: str) -> Iterator[Departure]:
+    """Departures of a method of which nothing is known on a data set, and something could be."""
+    for departure in described.departures:
+        undone = taken_back(described, departure)
+        if undone and not departure.worth:
+            known = [each for each in measured(name, undone) if each.dataset == dataset]
+            if not any(each.version == described.facts["version"] for each in known):
+                yield departure
+
+
+def grids(dataset: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """A cell of each method as it is, then one of each missing departure taken back."""
+    budget = budgets()
+    for name in wanted or list(registry.entries("method")):
+        if registry.variants("method", name)[-1] != "working":
+            continue
+        described = registry.describe("method", name)
+        if lacking := list(missing(name, described, dataset)):
+            cell = {"method": name, **budget[name]}
+            yield cell | {"note": "as it is"}
+            for departure in lacking:
+                undone = {f"method.{option}": value for option, value in taken_back(described, departure).items()}
+                yield cell | undone | {"note": f"without: {departure.what}"}
+
+
+def text(key: str, value: Any) -> str:
+    """A line of TOML."""
+    shown = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, int | float) else None
+    if shown is None:
+        shown = '"' + str(value).replace("\\", "\\\\").replace('"', "'") + '"'
+    return f'"{key}" = {shown}' if "." in key else f"{key} = {shown}"
+
+
+def main() -> None:
+    """Print the recipe."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="digits", metavar="NAME", help="of all cells (default digits)")
+    parser.add_argument("methods", nargs="*", metavar="METHOD", help="these alone (default: all)")
+    given = parser.parse_args()
+    print(HEAD.format(dataset=given.dataset))
+    for grid in grids(given.dataset, given.methods):
+        print("[[grid]]", *(text(key, value) for key, value in grid.items()), "", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
