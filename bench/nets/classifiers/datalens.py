@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from bench.nets.dropout import Dropout
 from bench.nets.initialise import xavier
 from bench.nets.small_net import SmallNet, at_least
 
@@ -29,10 +30,10 @@ class DataLensNet(SmallNet):
             nn.Conv2d(channels, 32, 3),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Dropout(0.2),
+            Dropout(0.2),
             nn.Conv2d(32, 64, 3),
             nn.ReLU(),
-            nn.Dropout(0.25),
+            Dropout(0.25),
             nn.Flatten(),
             nn.Linear(flat, 64),
             nn.ReLU(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from bench.nets.dropout import Dropout
 from bench.nets.small_net import SmallNet, at_least
 
 GRID = 16
@@ -38,6 +39,6 @@ class EvaluatorNet(SmallNet):
             nn.Linear(64 * grid[0] * grid[1], 1024),
             nn.BatchNorm1d(1024),
             nn.ReLU(),
-            nn.Dropout(0.3),
+            Dropout(0.3),
         )
         self.head = nn.Linear(1024, classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock
 
+from bench.nets.dropout import Dropout
 from bench.nets.small_net import SmallNet, at_least
 
 WIDTHS = (32, 64, 128, 256)
@@ -25,7 +26,7 @@ class FaceNet(SmallNet):
         ]  # fmt: skip
         for before, after in zip((first, *WIDTHS[:-1]), WIDTHS, strict=True):
             layers.append(_block(before, after))
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(DROPOUT)]
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Dropout(DROPOUT)]
         self.trunk = nn.Sequential(*layers)
         self.head = nn.Linear(WIDTHS[-1], classes)
 
