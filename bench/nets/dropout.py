@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 BITS = 53
 """Of 64 random bits, those that torch makes a double in [0, 1) of."""
+AT_ONCE = 2**15
+"""Numbers that are drawn at a time, so that their bits stay in a core's cache."""
 
 
 class Dropout(nn.Dropout):
@@ -21,8 +23,17 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; while training every number is 0 with probability p, and otherwise 1 / (1 - p) times as large."""
-        if not self.training or not 0 < self.p < 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
+        if (
+            not self.training
+            or not 0 < self.p < 1
+            or x.device.type != "cpu"
+            or torch.compiler.is_compiling()
+            or not x.ndim
+        ):
             return super().forward(x)
-        keep = 1 - self.p
-        drawn = torch.empty_like(x, dtype=torch.int64).random_().bitwise_and_((1 << BITS) - 1)
-        return x * (drawn < math.ceil(keep * 2**BITS)).to(x.dtype).div_(keep)
+        keep, mask = 1 - self.p, torch.empty_like(x)
+        below = math.ceil(keep * 2**BITS)
+        for part in mask.split(max(AT_ONCE * len(x) // max(x.numel(), 1), 1)):
+            drawn = torch.empty_like(part, dtype=torch.int64).random_().bitwise_and_((1 << BITS) - 1)
+            part.copy_(drawn < below)
+        return x * mask.div_(keep)
