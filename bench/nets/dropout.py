@@ -23,13 +23,8 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; while training every number is 0 with probability p, and otherwise 1 / (1 - p) times as large."""
-        if (
-            not self.training
-            or not 0 < self.p < 1
-            or x.device.type != "cpu"
-            or torch.compiler.is_compiling()
-            or not x.ndim
-        ):
+        drawn_here = x.device.type == "cpu" and x.ndim > 0 and not torch.compiler.is_compiling()
+        if not (self.training and 0 < self.p < 1 and drawn_here):
             return super().forward(x)
         keep, mask = 1 - self.p, torch.empty_like(x)
         below = math.ceil(keep * 2**BITS)
