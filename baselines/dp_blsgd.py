@@ -49,7 +49,8 @@ from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipped_sums import as_seen
 from bench.dp_training.clipping import ROOM, poisson_sample
-from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients
+from bench.dp_training.dp_sgd import NoisyGradients
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.nets import Classifier

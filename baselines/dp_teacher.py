@@ -45,7 +45,8 @@ from bench.distillation.image_source import check_source
 from bench.distillation.soft_transcription import SoftTranscription
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
-from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
+from bench.dp_training.dp_sgd import refuse_mixing, train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.feature_training import FeatureTraining
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.private_classifier import FALLING_RATE

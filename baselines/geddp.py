@@ -53,7 +53,8 @@ from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ROOM, ClippingGroup
-from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.coding import MakeCoding
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.privacy.mechanisms import clip_rows

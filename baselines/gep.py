@@ -52,7 +52,8 @@ from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import MOST_CHUNK, ClippingGroup
-from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.coding import MakeCoding
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import PerSampleGradients
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.nets import Classifier

@@ -44,7 +44,8 @@ from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
-from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.coding import MakeCoding
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 
 FALLS = ((0.3, 0.2), (0.6, 0.2), (0.8, 0.2))

@@ -33,7 +33,8 @@ from bench import nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
-from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.dp_training.dp_sgd import train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.fixed_features import kept_features
 from bench.dp_training.records import private_records
 from bench.nets import Classifier

@@ -52,7 +52,8 @@ from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup, clipping_groups
-from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding
+from bench.dp_training.coding import MakeCoding
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 
 

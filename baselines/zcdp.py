@@ -42,7 +42,7 @@ from typing import Any, ClassVar, Literal
 from bench import validate
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, NoiseSchedule, calibrate
-from bench.dp_training.dp_sgd import DpSgdSettings
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import FALLING_RATE, QUICK, SMOKE, PrivateTraining
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Unit

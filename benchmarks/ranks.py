@@ -21,7 +21,8 @@ from _timing import Clock, machine, positive, run, shape_of, spread, table
 from torch import Tensor
 
 from bench import nets
-from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.dp_training.dp_sgd import train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.pipeline.devices import pick_devices
 from bench.ranks import Ranks
 from bench.teachers import Recipe, fit

@@ -7,7 +7,7 @@ draws all that is drawn; it adds the helpers' sums to its own, and the noise, on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,12 +15,10 @@ from torch import Tensor
 from bench.data import to_float
 from bench.dp_training.clipping import add_clipped
 from bench.dp_training.coding import Coding, DrawsByRecord, Uncoded
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
 from bench.nets import Classifier
 from bench.ranks import Link, Ranks, flat, owned, unflat
-
-if TYPE_CHECKING:
-    from bench.dp_training.dp_sgd import DpSgdSettings
 
 Records = tuple[Tensor, Tensor]
 

@@ -14,7 +14,9 @@ from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
-from bench.dp_training.dp_sgd import DpSgdSettings, MakeCoding, refuse_mixing, train
+from bench.dp_training.coding import MakeCoding
+from bench.dp_training.dp_sgd import refuse_mixing, train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit

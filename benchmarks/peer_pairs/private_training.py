@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from bench import nets
 from bench.api import Context
 from bench.dp_training.clipping import ROOM
-from bench.dp_training.dp_sgd import DpSgdSettings, train
+from bench.dp_training.dp_sgd import train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.nets import Classifier
 from bench.testing import MemoryArtifacts
 from peer_pairs._pair import Different, Pair, untracked

@@ -26,7 +26,8 @@ from bench.dp_training.clipping import (
     clipping_groups,
     poisson_sample,
 )
-from bench.dp_training.dp_sgd import DpSgdSettings, refuse_mixing, train
+from bench.dp_training.dp_sgd import refuse_mixing, train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError

@@ -18,7 +18,8 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.dp_training import clipped_sums, dp_sgd
 from bench.dp_training.clipping import poisson_sample
-from bench.dp_training.dp_sgd import DpSgdSettings, NoisyGradients, train
+from bench.dp_training.dp_sgd import NoisyGradients, train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.nets import Classifier
 from bench.privacy import Budget
 from bench.ranks import Ranks, owned
