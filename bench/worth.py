@@ -20,8 +20,8 @@ from bench import registry
 from bench.config import Departure, Description
 
 FILE = registry.ROOT / "leaderboards" / "ablations" / "runs.csv"
-KEY = ("method", "dataset", "options", "seed")
-"""What names a run in the file."""
+KEY = ("method", "dataset", "options", "seed", "version")
+"""What names a run in the file; runs of older versions stay beside newer ones."""
 
 Scores = dict[int, float]
 """Seed to the student's accuracy, in [0, 1]."""

@@ -3,7 +3,7 @@
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
-A run that is made again, with the same version of the method or a newer one, replaces itself; the others stay.
+A run that is made again with the same version of the method replaces itself; the others stay.
 `docs/tables` makes the table of docs/methods.md of the file, and `bench show NAME` reads what a departure is worth.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from bench.storage.records import RECORD, Record
 from bench.worth import FILE, KEY, read
 
-FIELDS = (*KEY, "version", "accuracy", "teacher_accuracy")
+FIELDS = (*KEY, "accuracy", "teacher_accuracy")
 ATTACK = "random-guess"
 """The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
 
@@ -52,9 +52,8 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Both, each run once, of the method's newest version; sorted."""
-    by_version = sorted([*old, *new], key=lambda row: int(row["version"]))
-    found = {tuple(row[key] for key in KEY): row for row in by_version}
+    """Both, each run once, the new ones in the place of the old; sorted."""
+    found = {tuple(row[key] for key in KEY): row for row in (*old, *new)}
     return [found[key] for key in sorted(found)]
 
 

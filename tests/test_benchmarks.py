@@ -179,12 +179,12 @@ class TestAblations:
         found = ablations.merged(self.rows("dpsd", "3", "01"), self.rows("dpsd", "3", "12", "0.7000"))
         assert [(row["seed"], row["accuracy"]) for row in found] == [("0", "0.5000"), ("1", "0.7000"), ("2", "0.7000")]
 
-    def test_a_run_of_an_older_version_does_not_come_back(self, ablations: Any) -> None:
+    def test_runs_of_other_versions_stay_beside_each_other(self, ablations: Any) -> None:
         found = ablations.merged(
             self.rows("dpsd", "10", "0") + self.rows("dgd", "2", "0"), self.rows("dpsd", "9", "01")
         )
         versions = [(row["method"], row["seed"], row["version"]) for row in found]
-        assert versions == [("dgd", "0", "2"), ("dpsd", "0", "10"), ("dpsd", "1", "9")]
+        assert versions == [("dgd", "0", "2"), ("dpsd", "0", "10"), ("dpsd", "0", "9"), ("dpsd", "1", "9")]
 
     def test_runs_of_a_sweep_are_read_and_those_with_a_real_attack_are_not(
         self, ablations: Any, tmp_path: Path

@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "classifiers": classifiers,
     "students": students,
     "ablations_dpsd": partial(ablations, "dpsd"),
+    "ablations_dp_dfd": partial(ablations, "dp-dfd"),
 }
 DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon")
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))

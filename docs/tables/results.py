@@ -151,19 +151,19 @@ def votes() -> str:
 
 
 def ablations(method: str) -> str:
-    """The student's mean accuracy at each setting of an ablation, per data set, and the versions that ran."""
-    found: dict[str, dict[str, list[float]]] = {}
-    versions: dict[str, set[str]] = {}
+    """The student's mean accuracy at each setting of an ablation, per data set, of the newest version there."""
+    found: dict[str, dict[str, dict[int, list[float]]]] = {}
     mine = [row for row in read() if row["method"] == method]
     for row in sorted(mine, key=by_mode):
         options = typed(filled(json.loads(row["options"]))) or "as it is"
-        found.setdefault(options, {}).setdefault(row["dataset"], []).append(float(row["accuracy"]))
-        versions.setdefault(options, set()).add(row["version"])
+        by_version = found.setdefault(options, {}).setdefault(row["dataset"], {})
+        by_version.setdefault(int(row["version"]), []).append(float(row["accuracy"]))
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
-    rows = [
-        [options, ", ".join(sorted(versions[options])), *(spread(by_set.get(dataset, [])) for dataset in sets)]
-        for options, by_set in found.items()
-    ]
+    rows = []
+    for options, by_set in found.items():
+        newest = {dataset: max(by_version) for dataset, by_version in by_set.items()}
+        cells = [spread(by_set[dataset][newest[dataset]]) if dataset in newest else "" for dataset in sets]
+        rows.append([options, ", ".join(map(str, sorted(set(newest.values())))), *cells])
     return table(["options", "version", *sets], rows)
 
 
