@@ -6,17 +6,23 @@ of a GAN; the decoder is that of Turk and Pentland (CVPR 1991).
 1. m, V, s: mean, `components` leading principal directions and deviations along them, of `images` of the attacker's
    images. x(z) = clip(m + V (s z)).
 2. z = 0. For `steps` steps of Adam: descend sum_i -log f_c(a(x(z_i))) + `weight` ||z_i||^2, where a mirrors colour
-   images half the time and moves every image by up to `shift` pixels, its border repeated.
+   images half the time, moves every image by up to `shift` pixels, its border repeated, and turns, scales and moves it
+   as the recipe of teachers of faces does: what a target sees wherever a face is, it has learnt of the face.
 3. Bring back x(z).
 
 Cheap: no generator is trained, and a class takes seconds. What a linear decoder can draw at all is the row `redrawn` of
 the reference images.
+
+`lr`, `weight` and the turning were chosen by the judge of faces, on one teacher of the 62 people of LFW and an image of
+each: 29 % are taken for the person with 0.05, 2e-3 and no turning, 44 % with 2e-4, 39 % (two draws of the moves) with
+2e-4 and 0.1, 50 % (two draws) with the turning too.
 
 Differs from the paper: there is no paper.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +34,7 @@ from torch import Tensor
 
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Size
+from bench.data.affine import apply_affine
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -76,7 +83,7 @@ class Eigenfaces:
 class PcaMi:
     """Inversion by a search over principal components; the defaults are the measured ones."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "this project; after Zhang et al., CVPR 2020, and Turk and Pentland, CVPR 1991"
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
@@ -91,12 +98,19 @@ class PcaMi:
     """Of the attacker's images that the directions are taken of."""
     steps: Size[int] = 150
     """Of Adam, for every image."""
-    lr: float = 0.05
+    lr: float = 0.1
     """Its step size, in deviations."""
-    weight: float = 2e-3
-    """Of ||z||^2, against the cross-entropy of one image."""
+    weight: float = 2e-4
+    """Of ||z||^2, against the cross-entropy of one image: a search that is held nearer to the mean finds less of a
+    person."""
     shift: int = 2
     """Pixels by which an image is moved at most before the target sees it."""
+    turn: float = 10.0
+    """Degrees by which an image is turned at most before the target sees it."""
+    scale: float = 0.15
+    """Largest relative change of its size."""
+    move: float = 0.12
+    """Largest shift besides, in sides, black at the border."""
     mirror: Literal["auto", "yes", "no"] = "auto"
     """Whether every second image is mirrored before the target sees it; auto = in colour."""
     draws: Size[int] = 5
@@ -107,7 +121,7 @@ class PcaMi:
     def __post_init__(self) -> None:
         at_least(self, 1, "components", "steps", "draws", "batch")
         at_least(self, FEWEST, "images")
-        at_least(self, 0, "weight", "shift")
+        at_least(self, 0, "weight", "shift", "turn", "scale", "move")
         positive(self, "lr")
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
@@ -124,30 +138,41 @@ class PcaMi:
         decoder = self.decoder(aux, ctx)
         classes = torch.arange(target.classes, device=ctx.device)
         targets, draws = classes.repeat(self.draws), torch.arange(self.draws, device=ctx.device)
-        moves = self._moves(len(targets), target.shape, ctx)
-        parts = list(zip(targets.split(self.batch), moves.split(self.batch, 1), strict=True))
+        moves, turns = (each.split(self.batch, -1) for each in self._moves(len(targets), target.shape, ctx))
+        parts = list(zip(targets.split(self.batch), moves, turns, strict=True))
         with ctx.track("PCA-MI: searching", self.steps * len(parts)) as advance:
-            found = [self._search(decoder, labels, moved, target, ctx, advance) for labels, moved in parts]
+            found = [self._search(decoder, *part, target, ctx, advance) for part in parts]
         return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
 
-    def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> Tensor:
-        """(steps, count, 3) of a at every step: shift down and right, in pixels, and 1 to mirror."""
+    def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
+        """Of a at every step: (steps, 3, count) shift down and right, in pixels, and 1 to mirror; (steps, 5, count) in
+        [-1, 1], angle, none, size and two shifts."""
         rng = ctx.generator("pca-mi/moves")
-        size = (self.steps, count, 2)
+        size = (self.steps, 2, count)
         shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)
-        mirrors = torch.randint(0, 2, (self.steps, count, 1), generator=rng, device=ctx.device)
+        mirrors = torch.randint(0, 2, (self.steps, 1, count), generator=rng, device=ctx.device)
         mirrored = shape[0] == 3 if self.mirror == "auto" else self.mirror == "yes"
-        return torch.cat([shifts, mirrors * int(mirrored)], 2)
+        turns = 2 * torch.rand(self.steps, 5, count, generator=rng, device=ctx.device) - 1
+        return torch.cat([shifts, mirrors * int(mirrored)], 1), turns
+
+    def _seen(self, images: Tensor, move: Tensor, turn: Tensor) -> Tensor:
+        """a(x): (n, c, h, w), by (3, n) and (5, n) draws of `_moves`."""
+        images = moved(images, move.T, self.shift)
+        if not self.turn and not self.scale and not self.move:
+            return images
+        angle = self.turn * math.pi / 180
+        return apply_affine(images, turn, turn=angle, scale=self.scale, shear=0.0, move=2 * self.move)
 
     def _search(
-        self, decoder: Eigenfaces, labels: Tensor, moves: Tensor, target: Target, ctx: Context, advance: Advance
-    ) -> Tensor:
+        self, decoder: Eigenfaces, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
+        advance: Advance,
+    ) -> Tensor:  # fmt: skip
         """Steps 2 and 3, for (n,) labels: (n, c, h, w)."""
         z = torch.zeros(len(labels), len(decoder.deviations), device=ctx.device, requires_grad=True)
         adam = torch.optim.Adam([z], lr=self.lr)
-        for move in moves:
+        for move, turn in zip(moves, turns, strict=True):
             with ctx.precision():
-                logits = target.logits(moved(decoder(z), move, self.shift)).float()
+                logits = target.logits(self._seen(decoder(z), move, turn)).float()
             # Sums, not means: an image's search does not depend on those beside it
             cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
             (z.grad,) = torch.autograd.grad(cost, z)

@@ -30,9 +30,12 @@ class Wishes(nn.Module):
         return -self.slope * (x[:, None] - self.wanted).square().flatten(2).sum(2)
 
 
+STILL: dict[str, float] = {"turn": 0.0, "scale": 0.0, "move": 0.0}
+
+
 def attack(model: nn.Module, classes: int, seed: int = 0, **changes: Any) -> tuple[AttackResult, Target]:
     target = Target(model, "weights", SHAPE, classes)
-    return PcaMi(**{"shift": 0, "draws": 1, **changes}).run(target, AUX, context(seed)), target
+    return PcaMi(**{"shift": 0, **STILL, "draws": 1, **changes}).run(target, AUX, context(seed)), target
 
 
 def test_the_decoder_is_the_principal_components_of_the_images() -> None:
@@ -89,12 +92,33 @@ def test_an_image_is_moved_by_pixels_its_border_repeated() -> None:
     assert moved(image, torch.tensor([[-1, 0, 0]]), 2)[0, 0].tolist() == [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
 
 
+def test_the_target_sees_images_turned_scaled_and_moved_no_further_than_said() -> None:
+    """A bright pixel off the middle of 33: 10 degrees and 0.1 of its size and of the side, and its place says so."""
+    image = torch.zeros(1, 1, 33, 33)
+    image[0, 0, 15:18, 27:30] = 1.0
+    n, at = 200, torch.arange(33.0) - 16
+
+    def middle(**given: float) -> Tensor:
+        attack = PcaMi(shift=0, mirror="no", steps=1, **{**STILL, **given})
+        move, turn = (each[0] for each in attack._moves(n, (1, 33, 33), context()))
+        seen = attack._seen(image.expand(n, -1, -1, -1), move, turn)[:, 0]
+        return torch.stack([(seen.sum(2) * at).sum(1), (seen.sum(1) * at).sum(1)], 1) / seen.sum((1, 2))[:, None]
+
+    assert torch.allclose(middle(), torch.tensor([0.0, 12.0]), atol=1e-4)
+    angles = torch.atan2(*middle(turn=10.0).T).rad2deg()
+    assert 8 < angles.abs().max() < 10.3 and angles.min() < -5 < 5 < angles.max()
+    sizes = middle(scale=0.1)[:, 1] / 12
+    assert 0.9 < sizes.min() < 0.95 and 1.05 < sizes.max() < 1.12
+    shifts = (middle(move=0.1) - torch.tensor([0.0, 12.0])).abs().amax(0)
+    assert torch.all(shifts > 2.8) and torch.all(shifts < 3.4)
+
+
 @pytest.mark.parametrize(("mirror", "often"), [("auto", False), ("yes", True), ("no", False)])
 def test_grey_images_are_mirrored_on_request_alone(mirror: str, often: bool) -> None:
     slope = torch.linspace(0.1, 0.9, 6).expand(1, 6, 6)
     aux = (slope + 0.01 * torch.randn(20, *SHAPE, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
     model = Wishes(aux[:2])
-    PcaMi(shift=0, draws=4, steps=3, mirror=mirror).run(Target(model, "weights", SHAPE, 2), aux, context())
+    PcaMi(shift=0, draws=4, steps=3, mirror=mirror, **STILL).run(Target(model, "weights", SHAPE, 2), aux, context())
     seen = torch.cat(model.seen)
     share = float((seen[..., 0].mean((1, 2)) > seen[..., -1].mean((1, 2))).float().mean())
     assert (0.1 < share < 0.9) if often else share == 0
