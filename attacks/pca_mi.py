@@ -13,9 +13,9 @@ of a GAN; the decoder is that of Turk and Pentland (CVPR 1991).
 Cheap: no generator is trained, and a class takes seconds. What a linear decoder can draw at all is the row `redrawn` of
 the reference images.
 
-`lr`, `weight` and the turning were chosen by the judge of faces, on one teacher of the 62 people of LFW, an image of each
-at a time: 29 % were taken for the person with 0.05, 2e-3 and no turning, 44 % with 2e-4, 39 and 39 % with 2e-4 and 0.1,
-52 and 48 % with the turning too. As it stands two draws gave 40 % (49 of 124); the best public images have 18 %.
+`lr`, `weight` and the turning were chosen by the judge of faces, on one teacher of the 62 people of LFW, one image of
+each at a time: 29 % were taken for the person with 0.05, 2e-3 and no turning, 44 % with 2e-4, 39 and 39 % with 2e-4 and
+0.1, 52 and 48 % with the turning too. As it stands two draws gave 40 % (49 of 124); the best public images have 18 %.
 
 Differs from the paper: there is no paper.
 """
