@@ -41,15 +41,15 @@ class Departure:
         what: the change, in one line.
         why: what goes wrong without it.
         sets: the options that make the change, name to value; empty where the variant `working` has code of its own.
-        without: the options that take it back, name to value, where `sets` does not tell; empty = no option does.
         worth: what an ablation measured, with its settings; "" = what leaderboards/ablations has, if anything.
+        without: the options that take it back, name to value, where `sets` does not tell; empty = no option does.
     """
 
     what: str
     why: str
     sets: Mapping[str, Any] = field(default_factory=dict)
-    without: Mapping[str, Any] = field(default_factory=dict)
     worth: str = ""
+    without: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
