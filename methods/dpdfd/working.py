@@ -45,7 +45,7 @@ from bench.distillation.transcription_options import (
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.mechanisms import clip_rows, gaussian_rows, normalise_rows
+from bench.privacy.mechanisms import clip_rows, gaussian_rows, gaussian_shared_mean, normalise_rows
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
 from methods.dpdfd import direct_training, ensemble
@@ -92,8 +92,9 @@ class WorkingDpdfd(TranscriptionOptions):
         JITTER,
         COMMITTEE,
         Departure(
-            "a noise draw for each image's own gradient, not one noisy mean for the batch",
+            "a noise draw for each image's own gradient, not one noisy mean for the batch (`--method.shared B`)",
             "line 9 shares one step among all images of a batch, whatever they show; DPSD has a draw each, too",
+            without={"shared": 16},
         ),
     )
 
@@ -105,6 +106,8 @@ class WorkingDpdfd(TranscriptionOptions):
     """Noise scale sigma of line 9, over C; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
+    shared: int = 1
+    """Images that share one noisy mean, B of line 9; 1 = every image has a draw of its own."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
     asked_at: Literal["flat", "student"] = "flat"
@@ -124,11 +127,15 @@ class WorkingDpdfd(TranscriptionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "questions", "batch", "direct_iterations", "teacher_steps")
+        at_least(self, 1, "questions", "shared", "batch", "direct_iterations", "teacher_steps")
         at_least(self, 0, "sigma", "most_noise", "teachers")
         positive(self, "norm_bound")
         if self.data == "private" and self.teachers:
             raise ValueError("data private trains without teachers; leave out --method.teachers")
+        if self.shared > 1 and (self.teachers or self.data == "private"):
+            raise ValueError("shared is for one teacher; leave out --method.teachers and --method.data private")
+        if self.shared > self.questions:
+            raise ValueError(f"shared is {self.shared}; expected at most {self.questions}, the number of questions")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -160,7 +167,8 @@ class WorkingDpdfd(TranscriptionOptions):
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             return self._answers(images, ours, phi_t, parameters, noise)
 
-        training, source = Transcription.of(self, parameters.iterations), image_source(self.prior, teacher, ctx)
+        training = Transcription.of(self, parameters.iterations * self.shared)
+        source = image_source(self.prior, teacher, ctx)
         loss = F.cross_entropy if self.reading == "printed" else likelihood_loss
         phi_s, asked = training.train(teacher, student, source, ask, ctx, "DPDFD", loss)
         return Release(
@@ -186,10 +194,20 @@ class WorkingDpdfd(TranscriptionOptions):
         if self.teachers:
             g, sigma = ensemble.noisy_mean(at, phi_t(images), bounded, parameters, noise), sigma / self.teachers
         else:
-            g = gaussian_rows(bounded(at, phi_t(images)), sigma * parameters.beta, noise)
+            g, sigma = self._noisy(bounded(at, phi_t(images)), parameters, noise), sigma / self.shared
         if self.reading == "printed":
             return at.softmax(1) - GAMMA * g
         return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, sigma)
+
+    def _noisy(self, g: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
+        """(n, c): every row with noise of its own, or the noisy mean of its B; rows that do not make up a B: zeros."""
+        std = parameters.sigma * parameters.beta
+        if self.shared == 1:
+            return gaussian_rows(g, std, noise)
+        means = torch.zeros_like(g)  # zeros say nothing, and are no answer: no more than N / B are charged
+        for start in range(0, len(g) - self.shared + 1, self.shared):
+            means[start : start + self.shared] = gaussian_shared_mean(g[start : start + self.shared], std, noise)
+        return means
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, bound: float) -> Tensor:
         """Lines 5 to 7, of plain distillation: (B, c) rows of norm at most C."""
@@ -223,18 +241,18 @@ class WorkingDpdfd(TranscriptionOptions):
             beta=self.norm_bound,
             sigma=self.sigma,
             answer_epsilon=1.0,
-            iterations=self.direct_iterations if direct else self.questions,
+            iterations=self.direct_iterations if direct else self.questions // self.shared,
         )
-        return calibrate(
-            mechanism,
-            fields if direct else few_enough(mechanism, fields, budget, self.most_noise * max(self.teachers, 1)),
-            budget,
-        )
+        readable = self.most_noise * max(self.teachers, self.shared)  # of a mean
+        return calibrate(mechanism, fields if direct else few_enough(mechanism, fields, budget, readable), budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
+        if self.data == "private":
+            return AnnotationMechanism("data", self.batch, classes, theorem=THEOREM)
         # Every question is a batch of its own, so that their number may be any
-        batch = self.batch if self.data == "private" else 1
-        return AnnotationMechanism("data", batch, classes, theorem=THEOREM, teachers=self.teachers)
+        return AnnotationMechanism(
+            "data", self.shared, classes, per_row=self.shared == 1, theorem=THEOREM, teachers=self.teachers
+        )
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer, by the two teachers that are furthest apart: what an audit plays."""
@@ -246,5 +264,5 @@ class WorkingDpdfd(TranscriptionOptions):
         if self.teachers:
             return ensemble.game(mechanism, parameters, budget.delta)
         bounded = partial(self._bounded_gradient, bound=parameters.beta)
-        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-        return gradient_game(bounded, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)
+        noisy = partial(self._noisy, parameters=parameters)
+        return gradient_game(bounded, lambda rows, rng: noisy(rows, noise=rng), mechanism, parameters, budget.delta)

@@ -30,6 +30,7 @@ READABLE = 0.5
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
 FREE = Budget(math.inf, solve="none")
+ALONE = {"committee": "1"}
 
 
 class Members(nn.Module):
@@ -74,6 +75,27 @@ def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: p
     assert (once.event, once.count) == (entry.event, 1)
     assert release.solved["iterations"] == 50 and release.solved["norm_bound"] == 5e-3
     assert release.claim is not None and 9.99 < release.claim.epsilon <= 10 and release.generator is None
+
+
+def test_images_that_share_a_mean_get_one_noisy_answer_and_what_is_over_gets_none() -> None:
+    """Line 9: (the sum of B rows and one draw of sigma C) / B, and every image of the B has it."""
+    method, fields = smoke(shared="4"), replace(PARAMETERS, sigma=3.0)
+    g = F.normalize(torch.randn(10, CLASSES, generator=torch.Generator().manual_seed(2)), dim=1) * fields.beta
+    found = method._noisy(g, fields, torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(0)
+    for rows in (slice(0, 4), slice(4, 8)):
+        by_hand = gaussian_rows(g[rows].sum(0, keepdim=True).double(), 3.0 * fields.beta, rng).float() / 4
+        assert torch.allclose(found[rows], by_hand.expand(4, -1), atol=1e-6)
+    assert not found[8:].any(), "two images make up no four: nothing is answered, as nothing is charged"
+
+
+def test_a_shared_mean_is_charged_by_what_a_record_moves_in_a_sum() -> None:
+    """One record may move all B rows of all N / B sums; one answer is a row of one sum."""
+    release = convert(budget=Budget(10.0), questions="50", shared="4", **ALONE)
+    (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
+    assert (entry.event, entry.count) == (GaussianDpEvent(release.solved["sigma"] / 8), 12)
+    assert (once.event, once.count) == (GaussianDpEvent(release.solved["sigma"] / 2), 1)
+    assert release.claim is not None and 9.99 < release.claim.epsilon <= 10
 
 
 def towards(r: int) -> Tensor:
@@ -144,9 +166,6 @@ def test_many_teachers_are_asked_more_for_the_same_budget() -> None:
     assert found[200] == pytest.approx(16 * found[50], rel=0.02), "as the square of their number"
 
 
-ALONE = {"committee": "1"}
-
-
 @pytest.fixture(scope="module")
 def usual() -> Release:
     """Without a committee: that takes six times as long, and options act before it."""
@@ -171,6 +190,7 @@ def usual() -> Release:
         {"gamma_s": "0.01"},
         {"student_steps": "7"},
         {"committee": "2"},
+        {"shared": "4"},
     ],
     ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
 )
@@ -207,6 +227,8 @@ def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
         {"gamma_s": 0.0},
         {"batch": 0},
         {"direct_iterations": 0},
+        {"shared": 0},
+        {"shared": 51_201},
     ],
     ids=str,
 )
@@ -219,3 +241,5 @@ def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
 def test_direct_training_and_many_teachers_exclude_each_other() -> None:
     with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
         WorkingDpdfd(data="private", teachers=3)
+    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
+        WorkingDpdfd(shared=4, teachers=3)
