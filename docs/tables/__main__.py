@@ -21,6 +21,7 @@ from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, excluded, found, issues
 from docs.tables.results import ablations, classifiers, headlines, measured, results, students, votes
+from docs.tables.teachers import teachers
 
 PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 TABLES: dict[str, Callable[[], str]] = {
@@ -42,10 +43,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "floors_digits": partial(floors, "digits"),
     "classifiers": classifiers,
     "students": students,
+    "teachers": teachers,
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),
 }
-DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon")
+DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon", "data")
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 
 

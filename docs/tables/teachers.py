@@ -1,0 +1,68 @@
+"""The table of data sets: how many images, and what teachers and evaluators reach in how many minutes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import mean, median
+from typing import Any
+
+from bench.storage.records import Record
+from docs.tables.boards import records
+from docs.tables.cells import table
+
+Trained = tuple[str, str, str, str, str]
+"""Data set, split, tier, the teacher's network, and its recipe where that is not the data set's own."""
+
+
+def teachers() -> str:
+    """Undefended teachers and evaluators of every data set on the boards, by split; minutes as the runs took them.
+
+    Teachers with settings of their own, such as those that remember their records, are left out.
+    """
+    found: dict[Trained, list[Record]] = defaultdict(list)
+    for record in records().values():
+        if "teacher_accuracy" in record.metrics and not record.options.get("teacher", {}).keys() - {"recipe"}:
+            found[_trained(record)].append(record)
+    rows = []
+    for (dataset, split, tier, teacher, recipe), runs in sorted(found.items()):
+        judged = [run for run in runs if _specs(run.spec, "evaluator")]
+        judges = sorted({_specs(run.spec, "evaluator")[0]["arch"] for run in judged})
+        rows.append([
+            dataset, split, _count(runs, "private"), _count(runs, "test"),
+            f"`{teacher}`" + (f", recipe `{recipe}`" if recipe else ""), tier,
+            str(len({_specs(run.spec, "teacher")[0]["seed"] for run in runs})),
+            _percent(runs, "teacher_accuracy"), _minutes(runs, "teacher"),
+            ", ".join(f"`{judge}`" for judge in judges), _percent(judged, "evaluator_accuracy"),
+            _minutes(judged, "evaluator"),
+        ])  # fmt: skip
+    columns = ["data set", "split", "private", "test", "teacher", "tier", "seeds", "accuracy", "minutes"]
+    return table([*columns, "evaluator", "its accuracy", "its minutes"], rows)
+
+
+def _trained(record: Record) -> Trained:
+    teacher = _specs(record.spec, "teacher")[0]
+    data, recipe = teacher["data"], record.options.get("teacher", {}).get("recipe", "")
+    return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], recipe
+
+
+def _specs(spec: Any, kind: str) -> list[dict[str, Any]]:
+    """The specs of a kind of step inside a run's."""
+    parts: Iterable[Any] = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
+    own = [spec] if isinstance(spec, dict) and spec.get("kind") == kind else []
+    return own + [each for part in parts for each in _specs(part, kind)]
+
+
+def _count(runs: list[Record], part: str) -> str:
+    found = [run.provenance["images"][part] for run in runs if "images" in run.provenance]
+    return f"{found[0]:,}" if found else ""
+
+
+def _percent(runs: list[Record], metric: str) -> str:
+    values = [value for run in runs if (value := run.metrics.get(metric)) is not None]
+    return f"{100 * mean(values):.1f} %" if values else ""
+
+
+def _minutes(runs: list[Record], step: str) -> str:
+    values = [run.provenance["seconds"][step] for run in runs if step in run.provenance["seconds"]]
+    return f"{median(values) / 60:.1f}" if values else ""
