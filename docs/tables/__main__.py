@@ -46,6 +46,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "teachers": teachers,
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),
+    "ablations_dpdfd": partial(ablations, "dpdfd"),
+    "ablations_fed_dpsd": partial(ablations, "fed-dpsd"),
 }
 DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon", "data")
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
