@@ -37,6 +37,7 @@ from bench.distillation.questions import (
     slightly_moved,
 )
 from bench.distillation.transcription_options import TranscriptionOptions
+from bench.errors import BenchError
 from bench.nets.initialise import xavier
 
 Ask = Callable[[Tensor, Tensor], Tensor]
@@ -95,8 +96,15 @@ class Transcription:
 
         Args:
             doubtful: whether single answers are more often wrong than right.
+
+        Raises:
+            BenchError: more copies of an image than there are answers.
         """
-        images = max(questions // options.copies, 1)
+        if options.copies > questions:
+            raise BenchError(
+                f"--method.copies {options.copies}: expected at most {questions}, as many as all answers that there are"
+            )
+        images = questions // options.copies
         return cls(
             questions=questions,
             rounds=options.rounds or max(FEWEST_ROUNDS, images // PER_ROUND),
@@ -149,8 +157,12 @@ class Transcription:
         learner = Learner(self.schedule, phi_s, ctx, loss, rng)
         answered = Answered(shape, teacher.classes, ctx.device)
         steps = self.steps + committee.steps(self.members, self.schedule)
+        left = self.questions
         with ctx.track(f"{title}: converting", steps) as advance:
             for size in self._sizes():
+                left -= size * self.copies
+                if left < 0:
+                    raise ValueError(f"{self.questions - left} answers, but the ledger is told of {self.questions}")
                 questions = self._questions(answered, phi_s, source, shape, size, rng)
                 answered.add(questions, self._readings(ask, questions, phi_s, rng))
                 until = self.steps

@@ -131,15 +131,15 @@ class TranscriptionOptions:
     replay: bool = True
     """Learn from all answers so far, or from the last round's alone."""
     copies: int = 1
-    """Answers about each image, to copies of it that are moved a little; what they say is added up. An incomplete last
-    set of copies is charged and not asked."""
+    """Answers about each image, to copies of it that are moved a little; what they say is added up. At most as many as
+    answers in all; an incomplete last set of copies is charged and not asked."""
     committee: int = 0
     """Students that learn from all answers and whose mean teaches the released one; 1 = none, the student that asked is
-    released; 0 = three where there are fewer than 4,096 answers, or where they are more often wrong than right."""
+    released; 0 = three where fewer than 4,096 images are asked about, or answers are more often wrong than right."""
     gamma_s: float = 2e-3
     """Largest learning rate of the student, of one cycle."""
     student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 questions."""
+    """Student steps in all; 0 = 300 and one more for every 40 images asked about."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "choose", "copies")

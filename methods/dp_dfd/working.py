@@ -136,7 +136,7 @@ class DpDfdWorking(TranscriptionOptions):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse what no response can meet, and an unknown prior, before anything is trained."""
-        self.plan(budget, dataset, classes)
+        Transcription.of(self, self.plan(budget, dataset, classes).answers)
         check_source(self.prior, dataset)
 
     def plan(self, budget: Budget, dataset: str, classes: int) -> ResponsePlan:

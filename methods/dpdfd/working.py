@@ -2,8 +2,8 @@
 
 What is asked of the teacher, the bound and the theorem are those of `dpdfd.py`; see there for the paper and for what is
 proved. Every question is a batch of its own, so that one private record may move all N answers: a Gaussian mechanism of
-multiplier sigma / 2, N times. What is asked and how the student learns is `bench/distillation/transcription.py`:
-post-processing of the answers.
+multiplier sigma / 2, N times (with `shared` B: sigma / (2 B), N / B times). What is asked and how the student learns is
+`bench/distillation/transcription.py`: post-processing of the answers.
 
 Differs from the paper: as `dpdfd.py` says, and by the `departures` below.
 """
@@ -107,7 +107,8 @@ class WorkingDpdfd(TranscriptionOptions):
     most_noise: float = 0.5
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
     shared: int = 1
-    """Images that share one noisy mean, B of line 9; 1 = every image has a draw of its own."""
+    """Images that share one noisy mean, B of line 9; 1 = every image has a draw of its own. Of every 256 images, and of
+    every round, those that do not make up a B are charged and not answered."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7), or by clipping (Fig. 2)."""
     asked_at: Literal["flat", "student"] = "flat"
@@ -127,15 +128,18 @@ class WorkingDpdfd(TranscriptionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "questions", "shared", "batch", "direct_iterations", "teacher_steps")
+        at_least(self, 1, "questions", "batch", "direct_iterations", "teacher_steps")
         at_least(self, 0, "sigma", "most_noise", "teachers")
         positive(self, "norm_bound")
         if self.data == "private" and self.teachers:
             raise ValueError("data private trains without teachers; leave out --method.teachers")
         if self.shared > 1 and (self.teachers or self.data == "private"):
             raise ValueError("shared is for one teacher; leave out --method.teachers and --method.data private")
-        if self.shared > self.questions:
-            raise ValueError(f"shared is {self.shared}; expected at most {self.questions}, the number of questions")
+        most = min(Transcription.batch, self.questions)  # images that are shown to the teacher at once
+        if not 1 <= self.shared <= most:
+            raise ValueError(f"shared is {self.shared}; expected 1 to {most}")
+        if self.shared > 1 and (self.asked_at, self.reading) != ("flat", "likelihood"):
+            raise ValueError("shared is for gradients at the flat output, read by their likelihood")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -153,7 +157,9 @@ class WorkingDpdfd(TranscriptionOptions):
         """Refuse a budget that no sigma meets, and an unknown prior, before anything is trained."""
         if self.data == "private":
             direct_training.check(budget)
-        self.parameters(budget, classes)
+        parameters = self.parameters(budget, classes)
+        if self.data == "synthetic":
+            Transcription.of(self, parameters.iterations * self.shared)
         check_source(self.prior, dataset)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
@@ -204,7 +210,7 @@ class WorkingDpdfd(TranscriptionOptions):
         std = parameters.sigma * parameters.beta
         if self.shared == 1:
             return gaussian_rows(g, std, noise)
-        means = torch.zeros_like(g)  # zeros say nothing, and are no answer: no more than N / B are charged
+        means = torch.zeros_like(g)  # at a flat output a zero is as likely under every class: it is no answer
         for start in range(0, len(g) - self.shared + 1, self.shared):
             means[start : start + self.shared] = gaussian_shared_mean(g[start : start + self.shared], std, noise)
         return means
@@ -249,7 +255,7 @@ class WorkingDpdfd(TranscriptionOptions):
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         if self.data == "private":
             return AnnotationMechanism("data", self.batch, classes, theorem=THEOREM)
-        # Every question is a batch of its own, so that their number may be any
+        # Every question is a batch of its own, so that their number may be any; or `shared` are one
         return AnnotationMechanism(
             "data", self.shared, classes, per_row=self.shared == 1, theorem=THEOREM, teachers=self.teachers
         )

@@ -142,7 +142,7 @@ class WorkingDpsd(TranscriptionOptions):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise meets, and an unknown prior, before anything is trained."""
-        self.parameters(budget, dataset, classes)
+        Transcription.of(self, self.parameters(budget, dataset, classes).iterations)
         check_source(self.prior, dataset)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:

@@ -231,7 +231,16 @@ def test_sizes_follow_the_images_where_each_is_asked_about_by_copies() -> None:
     found = Transcription.of(Given(copies=16), 16 * 5120, doubtful=True)
     assert (found.images, found.rounds, found.steps) == (5120, 4, 300 + 128) and not found.jitter
     assert Transcription.of(Given(copies=16), 16 * (FEW - 1)).jitter
-    assert Transcription.of(Given(copies=7), 5).images == 1
+
+
+@pytest.mark.parametrize("copies", [6, 3000])
+def test_no_more_copies_are_asked_about_than_there_are_answers(copies: int) -> None:
+    """Otherwise the teacher would answer oftener than the ledger is told."""
+    with pytest.raises(BenchError, match=f"--method.copies {copies}: expected at most 5"):
+        Transcription.of(Given(copies=copies), 5)
+    assert Transcription.of(Given(copies=5), 5).images == 1
+    with pytest.raises(ValueError, match="answers, but the ledger is told of 5"):
+        train(replace(SMALL, questions=5, copies=copies))
 
 
 class TestCommittee:

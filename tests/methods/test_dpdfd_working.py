@@ -21,7 +21,8 @@ from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.privacy.mechanisms import gaussian_rows
+from bench.privacy.audit import audit
+from bench.privacy.mechanisms import gaussian_rows, gaussian_shared_mean
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpdfd.working import WorkingDpdfd
 
@@ -96,6 +97,31 @@ def test_a_shared_mean_is_charged_by_what_a_record_moves_in_a_sum() -> None:
     assert (entry.event, entry.count) == (GaussianDpEvent(release.solved["sigma"] / 8), 12)
     assert (once.event, once.count) == (GaussianDpEvent(release.solved["sigma"] / 2), 1)
     assert release.claim is not None and 9.99 < release.claim.epsilon <= 10
+
+
+@pytest.mark.parametrize(("shared", "copies", "rounds"), [(4, 3, 5), (16, 1, 3), (5, 2, 1)])
+def test_never_more_shared_means_are_drawn_than_charged(
+    shared: int, copies: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def counted(rows: Tensor, std: float, source: Any) -> Tensor:
+        drawn.append(len(rows))
+        return gaussian_shared_mean(rows, std, source)
+
+    monkeypatch.setattr("methods.dpdfd.working.gaussian_shared_mean", counted)
+    given = {"shared": shared, "copies": copies, "rounds": rounds}
+    release = convert(questions="50", **{name: str(value) for name, value in given.items()}, **ALONE)
+    (entry,) = release.ledger.entries(Unit.EXAMPLE)
+    assert 0 < len(drawn) <= entry.count == 50 // shared and set(drawn) == {shared}
+
+
+@pytest.mark.thorough
+def test_the_audit_of_a_shared_mean_comes_close_to_what_is_accounted_and_not_above() -> None:
+    """The first of four images decides; the answer is their one noisy mean."""
+    method = WorkingDpdfd(shared=4, questions=64)
+    found = audit(method.game(Budget(5.0, account="accounted", unit=Unit.QUERY), "mnist", 10), 8_000)
+    assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
 
 
 def towards(r: int) -> Tensor:
@@ -243,3 +269,6 @@ def test_direct_training_and_many_teachers_exclude_each_other() -> None:
         WorkingDpdfd(data="private", teachers=3)
     with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
         WorkingDpdfd(shared=4, teachers=3)
+    for given in ({"asked_at": "student"}, {"reading": "printed"}):
+        with pytest.raises(ValueError, match="shared is for gradients at the flat output"):
+            WorkingDpdfd(shared=4, **given)

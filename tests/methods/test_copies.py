@@ -1,0 +1,43 @@
+"""Answers about copies of an image: never more of them than the ledger is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import registry
+from bench.config import configure
+from bench.errors import BenchError
+from bench.privacy import Budget
+
+
+@pytest.mark.parametrize("budget", [Budget(10.0), Budget(10.0, account="accounted")], ids=lambda budget: budget.account)
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("dpsd", {}),
+        ("dpsd", {"mode": "label", "questions": "891"}),
+        ("dpdfd", {}),
+        ("dp-dfd", {"amount": "891"}),
+        ("fed-dpsd", {}),
+        ("fed-dpsd", {"mode": "label", "questions": "891"}),
+    ],
+    ids=str,
+)
+def test_more_copies_than_answers_are_refused_before_anything_is_trained(
+    name: str, given: dict[str, str], budget: Budget
+) -> None:
+    """A budget may allow far fewer answers than were asked for: one image's copies would be more than all of them."""
+
+    def method(copies: int) -> Any:
+        return configure(
+            registry.load("method", name, "working"), "quick", given | {"copies": str(copies)}, "method", "working"
+        )
+
+    with pytest.raises(BenchError, match=r"--method\.copies 30000: expected at most [0-9]+, as many as") as refused:
+        method(30_000).check(budget, "mnist", 10)
+    most = int(str(refused.value).split("at most ")[1].split(",")[0])
+    method(most).check(budget, "mnist", 10)
+    with pytest.raises(BenchError, match=f"expected at most {most},"):
+        method(most + 1).check(budget, "mnist", 10)
