@@ -57,7 +57,11 @@ def _print_kind(kind: str) -> None:
         folder = kind if KINDS[kind] == "method" else None
         found = {name: entry.summary for name, entry in plugins.entries(KINDS[kind], folder).items()}
     if kind == "networks":
-        found |= {"NAME": "any timm model", "tv:NAME": "any classification model of torchvision"}
+        found |= {
+            "NAME": "any timm model",
+            "tv:NAME": "any classification model of torchvision",
+            "small:NAME": "either of them with a stem for small images",
+        }
     out.print(f"[bold]{kind}[/bold]")
     for name, line in found.items():
         _print(f"  {name:<18} {line}")

@@ -16,7 +16,7 @@ Trained = tuple[str, str, str, str, str]
 
 
 def teachers() -> str:
-    """Undefended teachers and evaluators of every data set on the boards, by split; minutes as the runs took them.
+    """Undefended teachers and evaluators of every data set on the boards, by split; minutes are the median training's.
 
     Teachers with settings of their own, such as those that remember their records, are left out.
     """
@@ -32,8 +32,8 @@ def teachers() -> str:
             dataset, split, _count(runs, "private"), _count(runs, "test"),
             f"`{teacher}`" + (f", recipe `{recipe}`" if recipe else ""), tier,
             str(len({_specs(run.spec, "teacher")[0]["seed"] for run in runs})),
-            _percent(runs, "teacher_accuracy"), _minutes(runs, "teacher"),
-            ", ".join(f"`{judge}`" for judge in judges), _percent(judged, "evaluator_accuracy"),
+            _percent(runs, "teacher"), _minutes(runs, "teacher"),
+            ", ".join(f"`{judge}`" for judge in judges), _percent(judged, "evaluator"),
             _minutes(judged, "evaluator"),
         ])  # fmt: skip
     columns = ["data set", "split", "private", "test", "teacher", "tier", "seeds", "accuracy", "minutes"]
@@ -58,11 +58,21 @@ def _count(runs: list[Record], part: str) -> str:
     return f"{found[0]:,}" if found else ""
 
 
-def _percent(runs: list[Record], metric: str) -> str:
-    values = [value for run in runs if (value := run.metrics.get(metric)) is not None]
-    return f"{100 * mean(values):.1f} %" if values else ""
+def _trainings(runs: list[Record], kind: str) -> dict[int, set[tuple[float, float | None]]]:
+    """Seed to (accuracy, seconds) of every training, once however many runs used it."""
+    found: dict[int, set[tuple[float, float | None]]] = defaultdict(set)
+    for run in runs:
+        if (accuracy := run.metrics.get(f"{kind}_accuracy")) is not None:
+            found[_specs(run.spec, kind)[0]["seed"]].add((accuracy, run.provenance["seconds"].get(kind)))
+    return found
 
 
-def _minutes(runs: list[Record], step: str) -> str:
-    values = [run.provenance["seconds"][step] for run in runs if step in run.provenance["seconds"]]
+def _percent(runs: list[Record], kind: str) -> str:
+    """Mean over seeds, of each of which there may be trainings on several machines."""
+    seeds = [mean(accuracy for accuracy, _ in trained) for trained in _trainings(runs, kind).values()]
+    return f"{100 * mean(seeds):.1f} %" if seeds else ""
+
+
+def _minutes(runs: list[Record], kind: str) -> str:
+    values = [seconds for trained in _trainings(runs, kind).values() for _, seconds in trained if seconds is not None]
     return f"{median(values) / 60:.1f}" if values else ""
