@@ -46,6 +46,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "teachers": teachers,
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),
+    "ablations_dgd": partial(ablations, "dgd"),
     "ablations_dpdfd": partial(ablations, "dpdfd"),
     "ablations_fed_dpsd": partial(ablations, "fed-dpsd"),
 }

@@ -87,7 +87,7 @@ class DpDfdWorking(TranscriptionOptions):
     }
 
     amount: Size[int] = 0
-    """Synthetic images asked about, once each (Fig. 2); 0 = the paper's for the data set."""
+    """Answers, one a synthetic image (Fig. 2) or one a copy; 0 = the paper's for the data set."""
     answer_epsilon: float = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
     threshold: float = 0.0

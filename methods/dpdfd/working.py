@@ -99,7 +99,7 @@ class WorkingDpdfd(TranscriptionOptions):
     )
 
     questions: Size[int] = 51_200
-    """B T, images asked about, once each; at most so many as the budget allows at `most_noise`."""
+    """B T, answers, one an image or one a copy; at most so many as the budget allows at `most_noise`."""
     norm_bound: float = 5e-3
     """C of line 7, > 0; 1e-3 is where Fig. 2 says that clipping overtakes normalising."""
     sigma: float = 100.0

@@ -116,7 +116,7 @@ class WorkingDpsd(TranscriptionOptions):
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`."""
+    """b T, answers, one an image or one a copy; in data mode at most so many as the budget allows at `most_noise`."""
     k: int = 0
     """Top-k of Eq. 3, candidates of Eq. 5; 0 = all classes. The paper's is 3 for MNIST, FMNIST and CIFAR10."""
     beta: float = 0.0

@@ -130,7 +130,7 @@ class WorkingFedDpsd(TranscriptionOptions):
     noise_by: NoiseBy = "server"
     """Data mode: noise added once by the server (as printed), or by every client."""
     questions: Size[int] = 51_200
-    """b T, images asked about, once each; in data mode at most so many as the budget allows at `most_noise`
+    """b T, answers, one an image or one a copy; in data mode at most so many as the budget allows at `most_noise`
     on the clients' mean."""
     k: int = 0
     """Candidates of a randomised response, the student's most probable classes; 0 = all classes."""
