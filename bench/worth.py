@@ -1,4 +1,5 @@
-"""What a departure is worth: a method's accuracy as it is, and with that one change taken back, from the same seeds.
+"""What a departure is worth: a method's accuracy as it is, and with that one change taken back, from the same seeds
+and teachers.
 
 The runs are in `leaderboards/ablations/runs.csv`. `python benchmarks/departures.py` writes the recipe that makes them,
 `benchmarks/ablations.py` reads them from a sweep.
@@ -26,6 +27,9 @@ KEY = ("method", "dataset", "options", "seed", "version")
 Scores = dict[int, float]
 """Seed to the student's accuracy, in [0, 1]."""
 
+Taught = dict[int, tuple[float, float]]
+"""Seed to the accuracies of the student and of its teacher, in [0, 1]."""
+
 
 @dataclass(frozen=True)
 class Worth:
@@ -36,7 +40,7 @@ class Worth:
         version: of the method.
         given: the options that both runs had.
         kept: accuracies with the departure.
-        left: accuracies without it, of the same seeds.
+        left: accuracies without it, of the same seeds and teachers.
     """
 
     dataset: str
@@ -83,18 +87,20 @@ def measured(name: str, undone: Mapping[str, Any], file: Path = FILE) -> list[Wo
             continue
         given["method"] = {option: value for option, value in given["method"].items() if option not in undone}
         kept = runs.get((dataset, version, _canonical(given)), {})
-        if both := sorted(kept.keys() & left.keys()):
-            found.append(Worth(dataset, version, given, {s: kept[s] for s in both}, {s: left[s] for s in both}))
+        # A better teacher is not the departure's worth: only students of the same teacher are compared.
+        both = sorted(seed for seed in kept.keys() & left.keys() if kept[seed][1] == left[seed][1])
+        if both:
+            found.append(Worth(dataset, version, given, {s: kept[s][0] for s in both}, {s: left[s][0] for s in both}))
     return sorted(found, key=lambda each: (each.dataset, each.version, _canonical(each.given)))
 
 
 @cache
-def _runs(file: Path) -> dict[str, dict[tuple[str, int, str], Scores]]:
-    """Method to (data set, version, options as JSON) to scores."""
-    found: dict[str, dict[tuple[str, int, str], Scores]] = defaultdict(lambda: defaultdict(dict))
+def _runs(file: Path) -> dict[str, dict[tuple[str, int, str], Taught]]:
+    """Method to (data set, version, options as JSON) to what was measured."""
+    found: dict[str, dict[tuple[str, int, str], Taught]] = defaultdict(lambda: defaultdict(dict))
     for row in read(file):
         place = (row["dataset"], int(row["version"]), _canonical(json.loads(row["options"])))
-        found[row["method"]][place][int(row["seed"])] = float(row["accuracy"])
+        found[row["method"]][place][int(row["seed"])] = float(row["accuracy"]), float(row["teacher_accuracy"])
     return found
 
 

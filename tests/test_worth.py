@@ -20,15 +20,25 @@ ROOT = Path(__file__).resolve().parent.parent
 FIELDS = ("method", "dataset", "options", "seed", "version", "accuracy", "teacher_accuracy")
 
 
-def written(path: Path, rows: list[tuple[str, dict[str, Any], int, str, str]]) -> Path:
-    """A file of runs of `rr`: data set, options, seed, version, accuracy."""
+def written(path: Path, rows: list[tuple[str, dict[str, Any], int, str, str]], teachers: str = "0.9900") -> Path:
+    """A file of runs of `rr`: data set, options, seed, version, accuracy; `teachers` is the accuracy of all teachers."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(FIELDS)
         for dataset, options, seed, version, accuracy in rows:
             given = {"attack": {}, "teacher": {}, "budget": {"epsilon": 1.0}, "method": options}
-            table.writerow(["rr", dataset, json.dumps(given), seed, version, accuracy, "0.9900"])
+            table.writerow(["rr", dataset, json.dumps(given), seed, version, accuracy, teachers])
     return path
+
+
+def test_students_of_different_teachers_are_not_compared(tmp_path: Path) -> None:
+    file = written(tmp_path / "runs.csv", [("digits", {}, 0, "1", "0.5000"), ("digits", {}, 1, "1", "0.6000")])
+    again = written(tmp_path / "again.csv", [("digits", {"warmup": 0.15}, 1, "1", "0.4000")])
+    other = written(tmp_path / "other.csv", [("digits", {"warmup": 0.15}, 0, "1", "0.3000")], teachers="0.9800")
+    for more in (again, other):
+        file.write_text(file.read_text() + "".join(more.read_text().splitlines(keepends=True)[1:]))
+    (found,) = worth.measured("rr", {"warmup": 0.15}, file)
+    assert (found.kept, found.left) == ({1: 0.6}, {1: 0.4})
 
 
 def test_runs_that_differ_in_a_departure_alone_are_compared_seed_by_seed(tmp_path: Path) -> None:
