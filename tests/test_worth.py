@@ -21,7 +21,7 @@ FIELDS = ("method", "dataset", "options", "seed", "version", "accuracy", "teache
 
 
 def written(path: Path, rows: list[tuple[str, dict[str, Any], int, str, str]], teachers: str = "0.9900") -> Path:
-    """A file of runs of `rr`: data set, options, seed, version, accuracy; `teachers` is the accuracy of all teachers."""
+    """A file of runs of `rr`: data set, options, seed, version, accuracy; `teachers`: the accuracy of all teachers."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(FIELDS)

@@ -17,6 +17,8 @@ from bench.distillation.updates import descend
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The student's (n, classes) logits and (n, classes) readings to a scalar."""
+Energy = Callable[[nn.Module, torch.Generator], Tensor]
+"""Of a student that is being trained, a scalar that is added to a step's loss."""
 
 
 RARE = 5
@@ -46,8 +48,17 @@ class Schedule:
 class Learner:
     """A student's steps: one optimiser and one schedule over the whole of them."""
 
-    def __init__(self, schedule: Schedule, phi_s: nn.Module, ctx: Context, loss: Loss, rng: torch.Generator) -> None:
-        self._plan, self._phi_s, self._ctx, self._loss, self._rng = schedule, phi_s, ctx, loss, rng
+    def __init__(
+        self,
+        schedule: Schedule,
+        phi_s: nn.Module,
+        ctx: Context,
+        loss: Loss,
+        rng: torch.Generator,
+        energy: Energy | None = None,
+    ) -> None:
+        self._plan, self._phi_s, self._ctx, self._rng = schedule, phi_s, ctx, rng
+        self._loss, self._energy = loss, energy
         self._call = ctx.compiled(phi_s)
         self._optimizer = torch.optim.Adam(phi_s.parameters(), lr=schedule.gamma_s, betas=(0.9, 0.99))
         self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, partial(one_cycle, steps=schedule.steps))
@@ -66,6 +77,8 @@ class Learner:
                 images = random_affine(images, self._rng)
             with self._ctx.precision():
                 loss = self._loss(self._call(images).float(), answered.readings[rows])
+                if self._energy is not None:
+                    loss = loss + self._energy(self._phi_s, self._rng)
             descend(self._optimizer, loss)
             self._schedule.step()
             self._done += 1

@@ -25,7 +25,7 @@ from bench import nets
 from bench.api import Context, Teacher
 from bench.distillation import committee
 from bench.distillation.image_source import Source
-from bench.distillation.learner import Learner, Loss, Schedule
+from bench.distillation.learner import Energy, Learner, Loss, Schedule
 from bench.distillation.likelihoods import likelihood_loss
 from bench.distillation.questions import (
     Answered,
@@ -138,6 +138,7 @@ class Transcription:
         ctx: Context,
         title: str,
         loss: Loss = likelihood_loss,
+        energy: Energy | None = None,
     ) -> tuple[nn.Module, Tensor]:
         """The student, in evaluation mode, and (n, c, h, w) images of the last round, in [0, 1].
 
@@ -147,6 +148,7 @@ class Transcription:
             source: of fresh images.
             ask: asked about every question once.
             loss: of a batch of stored readings.
+            energy: added to it in every step of the student that asks.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
 
@@ -154,7 +156,7 @@ class Transcription:
             return ctx.prepared(xavier(nets.build(student, shape, teacher.classes)))
 
         phi_s = new()
-        learner = Learner(self.schedule, phi_s, ctx, loss, rng)
+        learner = Learner(self.schedule, phi_s, ctx, loss, rng, energy)
         answered = Answered(shape, teacher.classes, ctx.device)
         steps = self.steps + committee.steps(self.members, self.schedule)
         left = self.questions
