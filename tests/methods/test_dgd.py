@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from bench import nets, registry
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.distillation.image_source import image_source
 from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.errors import BenchError
 from bench.nets.vae import VAE
@@ -195,6 +196,44 @@ def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.M
     given = {"queries": "60", "student_steps": "60", "jitter": "no", "evolve": "0"}
     student = convert(learning(**given), teacher(ensemble=made), Budget(math.inf)).student
     assert student(torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE)])).argmax(1).tolist() == [2, 1]
+
+
+def test_the_energy_of_unlabelled_images_is_the_printed_one_times_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same rows of the same triples; and the student goes on in training mode, with its dropout."""
+    monkeypatch.setattr(working, "TRIPLES", 64)
+    seen = []
+    equation_6 = Dgd.unsupervised_energy
+
+    def watched(self: Dgd, phi_s: nn.Module, triples: Tensor) -> Tensor:
+        assert not phi_s.training
+        seen.append(equation_6(self, phi_s, triples))
+        return seen[-1]
+
+    monkeypatch.setattr(Dgd, "unsupervised_energy", watched)
+    of, ctx = teacher(), context()
+    energy = learning(energy="0.3").unsupervised_energy(image_source("pen", of, ctx), of, ctx)
+    phi_s = nets.build("datalens", SHAPE, CLASSES).train()
+    assert energy(phi_s, rng()).item() == pytest.approx(0.3 * seen[0].item(), rel=1e-6)
+    assert phi_s.training and seen[0].item() > 0
+
+
+def test_the_energy_is_a_part_of_every_step_and_asks_the_ensemble_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def energy(self: DgdWorking, *_: Any) -> Callable[[nn.Module, torch.Generator], Tensor]:
+        def of(phi_s: nn.Module, _: torch.Generator) -> Tensor:
+            calls.append(1)
+            return self.energy * sum(w.square().sum() for w in phi_s.parameters())
+
+        return of
+
+    monkeypatch.setattr(DgdWorking, "unsupervised_energy", energy)
+    size = {
+        weight: sum(w.square().sum().item() for w in release.student.parameters())
+        for weight in ("0", "10")
+        for release in [convert(learning(energy=weight, student_steps="60"))]
+    }
+    assert size["10"] < 0.9 * size["0"] and len(calls) == 60
 
 
 def linear_decoder(rank: int, code: int = 6, pixels: int = 20) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -432,6 +471,8 @@ def test_impossible_budgets_are_refused_before_anything_is_trained(
         (DgdWorking, {"choose": "0.5"}),
         (DgdWorking, {"teachers": "-1"}),
         (DgdWorking, {"rounds": "-1"}),
+        (DgdWorking, {"early": "1.5"}),
+        (DgdWorking, {"energy": "-1"}),
     ],
 )
 def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
@@ -447,6 +488,7 @@ def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) ->
         printed(synthetic="257", step_size="0.1"),
         learning(reading="argmax", jitter="no"),
         learning(prior="generator", rounds="1"),
+        learning(early="0"),
         learning(evolve="0", choose="1"),
     ],
     ids=repr,
