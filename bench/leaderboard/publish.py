@@ -106,7 +106,7 @@ def _publishable(given: Path) -> Record | Audit:
         raise BenchError(f"--publish {path}: {error}; give the directory of a run, such as runs/records/HASH") from None
     git = record.provenance.get("git", {})
     if record.spec["tier"] == "smoke":
-        raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick or paper")
+        raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick, standard or paper")
     if isinstance(record, Record) and record.status == "failed":
         raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
     if not git.get("clean"):

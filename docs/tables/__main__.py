@@ -21,6 +21,7 @@ from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, excluded, found, issues
 from docs.tables.results import ablations, classifiers, headlines, measured, results, students, votes
+from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
 PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -44,6 +45,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "classifiers": classifiers,
     "students": students,
     "teachers": teachers,
+    "seen": seen,
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),
     "ablations_dgd": partial(ablations, "dgd"),

@@ -119,7 +119,7 @@ SHOWN = (
     Line("no defence: the teacher", "no-defence"),
     Line("`dpsd`, claimed 10 per answer", "dpsd"),
     Line("`dp-sgd`", "dp-sgd"),
-    Line("`dp-teacher`, taught by that network", "dp-teacher"),
+    Line("`dp-teacher`, taught by another DP-SGD network", "dp-teacher"),
     Line("`class-moments`, which asks no teacher", "class-moments", given(epsilon=2.0, **SOUND)),
 )
 """Networks that `gmi` inverts, of docs/findings.md."""
