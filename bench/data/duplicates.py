@@ -1,7 +1,9 @@
 """Images that are in two parts of a run: the same to the pixel, which are removed, and nearly the same, which are told.
 
-Who has precedence: private images stay, of the others a copy is removed from the test set, then from the public part,
-then from the attacker's. Data sets without such copies are left as they are.
+Who has precedence: private images stay, of the others a copy is removed from the test set, then from the attacker's
+images. The public part loses copies of test images alone: methods may look at it, and if a private record took its copy
+away from there, they would see whether the record is there, which no ledger charges. Data sets without such copies are
+left as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Parted:
 
 
 def without_copies(data: ImageData, split: Split, keep: Keep | None = None) -> Parted:
-    """The data set and its split without test, public and attacker's images that are in a part before them.
+    """The data set and its split without test and attacker's images that are in a part before them.
+
+    Of the public part, images of the test set are removed, by which no private record can be told.
 
     Raises:
         BenchError: no test image is left, or the attacker has none.
@@ -51,7 +55,7 @@ def without_copies(data: ImageData, split: Split, keep: Keep | None = None) -> P
     seen |= set(test)
     public, aux = split.public, split.aux
     if public is not None:
-        public = _unseen(public, outside, seen)
+        public = _unseen(public, outside, set(test))
         seen |= {outside[row] for row in public.tolist()}
     aux = _unseen(aux, outside, seen)
     removed = {"test": int((~fresh).sum()), "aux": len(split.aux) - len(aux)}

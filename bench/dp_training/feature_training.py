@@ -100,18 +100,18 @@ class FeatureTraining:
         share = self.share * (1 - images) if kind in ("auto", "private") else 0.0
         return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours, images), budget)
 
-    def head(self, records: int, mu: float) -> HeadSettings:
+    def head(self, records: int, steps: int, mu: float) -> HeadSettings:
         """How the head is trained whose T steps are together one Gaussian of that mu; infinite without noise.
 
         A step's noise z C / n ends in the weights rate / (1 - momentum) times as large: over T steps of multiplier z =
         sqrt(T) / mu, rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1. It is
         twice that where a record is replaced, which moves a sum by 2 C.
         """
-        quiet = self.logit_noise * records * mu * (1 - self.momentum) / self.steps
+        quiet = self.logit_noise * records * mu * (1 - self.momentum) / steps
         if self.neighbours == "replace":
             quiet /= 2
         rate = self.rate or min(quiet, FASTEST)
-        return HeadSettings(self.steps, self.clip, rate / self.clip, self.momentum, self.average)
+        return HeadSettings(steps, self.clip, rate / self.clip, self.momentum, self.average)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4; `teacher.model` is used for nothing."""
@@ -126,7 +126,8 @@ class FeatureTraining:
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
             rows = white(rows)
-        settings = self.head(len(rows), spending.mu * math.sqrt(spending.of_steps))
+        # As many steps as are in the ledger, which may have been solved from the budget
+        settings = self.head(len(rows), spending.steps, spending.mu * math.sqrt(spending.of_steps))
         noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
         weight = noisy_descent(
             rows, labels.to(ctx.device), teacher.classes, settings, std, noise, ctx, "private head"

@@ -25,8 +25,9 @@ SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
 QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
 """For two CPU cores, with `FALLING_RATE`."""
 STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600, "rate": 8.0}
-"""Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon. The rate is `FALLING_RATE`'s times
-the batch; with `average` 0.98 it came out first of 16 settings on USPS (`benchmarks/large_batches.py`)."""
+"""Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon. The rate is `FALLING_RATE`'s in
+proportion to the batch; with `average` 0.98 it came out first of 16 settings on USPS (`benchmarks/large_batches.py`),
+within the noise of its followers."""
 FALLING_RATE = Departure(
     what="a learning rate of 2 that falls linearly to 0, instead of the published constant one",
     why="tier quick takes 600 steps where thousands are published; chosen for dp-teacher with tanh-cnn, by accuracy on "

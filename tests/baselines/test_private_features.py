@@ -12,6 +12,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from dp_accounting.pld import PLDAccountant
 from torch import Tensor, nn
 
+from baselines.dp_teacher import DpTeacher
 from baselines.private_features import PrivateFeatures
 from bench import nets
 from bench.api import Release, Teacher
@@ -118,6 +119,24 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
     check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
 
 
+@pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
+@pytest.mark.parametrize("epsilon", [0.25, 0.5])
+def test_a_solved_number_of_steps_is_the_number_taken(
+    cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At z = 30 they are fewer than the field's 120, all of which were once taken, whatever was charged."""
+    given = {"steps": "120"}
+    if cls is DpTeacher:
+        given |= {"teacher": "private-features", "conversion": "none"}
+    trace, ctx = Trace(0), context()
+    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
+    budget = Budget(epsilon, solve="steps", account="accounted")
+    release = configure(cls, "smoke", given, "method").convert(toy(), "datalens", budget, ctx)
+    second_moment, gradients = release.ledger.entries()
+    assert gradients.count == release.solved["steps"] < 120
+    assert len(trace.steps) == second_moment.count + gradients.count
+
+
 def test_features_are_computed_once_for_the_same_images_and_are_rows_of_norm_one() -> None:
     ctx, (images, _) = context(), toy_private()
     network = nets.build("wavelet-linear", SHAPE, CLASSES)
@@ -152,11 +171,11 @@ def test_colour_is_mirrored_and_whitened_by_drawings() -> None:
 def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
     """n = 50,000 at epsilon 1: 0.75 n mu / 120, shared with the second moment; never above 400."""
     mu = MU[1.0] * math.sqrt(0.8)
-    head = PrivateFeatures().head(50_000, mu)
+    head = PrivateFeatures().head(50_000, 120, mu)
     assert head.rate * head.clip == pytest.approx(0.75 * 50_000 * mu / 120)
-    assert PrivateFeatures().head(50_000, math.inf).rate * head.clip == pytest.approx(400)
-    assert PrivateFeatures(rate=12.0).head(10, 1.0).rate * head.clip == pytest.approx(12)
-    replaced = PrivateFeatures(neighbours="replace").head(50_000, mu)
+    assert PrivateFeatures().head(50_000, 120, math.inf).rate * head.clip == pytest.approx(400)
+    assert PrivateFeatures(rate=12.0).head(10, 120, 1.0).rate * head.clip == pytest.approx(12)
+    replaced = PrivateFeatures(neighbours="replace").head(50_000, 120, mu)
     assert replaced.rate == pytest.approx(head.rate / 2), "a step's noise is twice that, and on a logit the same"
 
 

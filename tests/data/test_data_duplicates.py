@@ -41,13 +41,28 @@ def test_copies_are_removed_from_all_parts_but_the_private_one() -> None:
     given.train_images[aux[0]] = given.train_images[private[3]]
     given.train_images[aux[1]] = given.test_images[5]
     given.train_images[aux[2]] = given.train_images[public[0]]
-    given.train_images[public[1]] = given.train_images[private[4]]
+    given.train_images[public[1]] = given.test_images[6]
     found = without_copies(given, shared)
     assert found.removed == {"test": 2, "aux": 3, "public": 1}
     assert len(found.data.test_labels) == 22 and torch.equal(found.split.private, shared.private)
     images = found.data.train_images
     parts = [images[found.split.private], images[found.split.aux], images[found.split.public], found.data.test_images]
     assert len(set().union(*map(rows, parts))) == sum(map(len, parts))
+
+
+def test_which_images_are_public_does_not_depend_on_a_private_record() -> None:
+    """A method asks about public images: one that a private record took away would show that the record is there."""
+    given = make()
+    shared = data.split(given, "iid", public=True)
+    assert shared.public is not None
+    private, aux, public = shared.private.tolist(), shared.aux.tolist(), shared.public.tolist()
+    without = without_copies(given, shared)
+    given.train_images[private[4]] = given.train_images[public[1]]
+    given.test_images[3] = given.train_images[aux[0]]
+    with_record = without_copies(given, shared)
+    assert with_record.removed == {"aux": 1}
+    assert with_record.split.public is not None and without.split.public is not None
+    assert torch.equal(with_record.split.public, without.split.public)
 
 
 def test_a_test_set_of_copies_is_refused() -> None:

@@ -39,10 +39,12 @@ from bench.distillation.data_free_basis import cosine_basis
 from bench.dp_training import clipped_sums, dp_sgd
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, accountant
+from bench.privacy.accountant import account
+from bench.privacy.budget import Solve
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Diverged, Trace, Witness
 from bench.teachers import ensemble as training
-from bench.testing import CLASSES, weights
+from bench.testing import CLASSES, context, weights
 
 Options = dict[str, Any]
 Case = tuple[str, Options] | tuple[str, Options, Variant]
@@ -188,6 +190,23 @@ def test_sampled_records(case: tuple[str, Options]) -> None:
     assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
     assert not violations(trace, first.ledger, twice=True)
     assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("solve", ["sigma", "steps"])
+@pytest.mark.parametrize("case", SAMPLED, ids=name_of)
+def test_sampled_records_within_a_budget(case: tuple[str, Options], solve: Solve) -> None:
+    """What is solved from a budget is what is done: of half as much again as the method's own settings spend."""
+    if solve == "steps" and case[0] == "class-moments":
+        with pytest.raises(BenchError, match="moments are taken once"):
+            method(*case).convert(held(records()), "datalens", Budget(9.0, solve=solve), context())
+        return
+    own = method(*case).convert(held(records()), "datalens", OWN, context()).ledger
+    budget = Budget(1.5 * account(own, Unit.EXAMPLE, OWN.delta).epsilon, solve=solve, account="accounted")
+    trace, first, second = two_runs(method(*case), budget, held(records()), held(with_another(records())), absent=False)
+    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
+    assert not violations(trace, first.ledger, twice=True)
+    assert same(first.student, second.student)
 
 
 @pytest.mark.thorough
