@@ -65,6 +65,8 @@ from bench.privacy.mechanisms import gaussian_rows
 Neighbours = Literal["add-or-remove", "replace"]
 REACH = {"add-or-remove": 1.0, "replace": 2.0}
 """Delta, how far one record moves the sum of embeddings of norm 1."""
+LEAST_LENGTH = 1e-4
+"""l at the least, where it is given."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,9 @@ class DpMerf(PrivateGenerator):
         validate.at_least(self, 1, "latent", "hidden", "epochs", "steps")
         validate.at_least(self, 2, "batch", "features")
         validate.at_least(self, 0, "length", "sigma")
+        if 0 < self.length < LEAST_LENGTH:
+            # Angles so large that float32's rounding turns them: a record would move the features of others
+            raise ValueError(f"length is {self.length:g}; expected 0 or at least {LEAST_LENGTH:g}")
         validate.below(self, math.inf, "length", "sigma")
         validate.positive(self, "rate", "decay")
         if self.features % 2:

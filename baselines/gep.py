@@ -51,7 +51,7 @@ from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
-from bench.dp_training.clipping import MOST_CHUNK, ClippingGroup
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import PerSampleGradients
@@ -110,7 +110,7 @@ class Gep(PrivateTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.at_least(self, 1, "anchors", "bases", "parts", "power_iterations", "every")
-        validate.positive(self, "residual_clip")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "residual_clip")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -62,7 +62,7 @@ from bench import validate
 from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
-from bench.dp_training.clipping import poisson_sample
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, poisson_sample
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, PrivateGenerator, Synthesis, conditional
 from bench.privacy import Budget
 from bench.privacy.noise import Noise, Source
@@ -126,7 +126,8 @@ class DpSinkhorn(PrivateGenerator):
         validate.at_least(self, 1, "steps", "iterations", "latent", "embedding", "width")
         validate.at_least(self, 2, "batch")
         validate.at_least(self, 0, "sigma", "linear", "label_weight", "weight_decay")
-        validate.positive(self, "clip", "regularisation", "rate")
+        validate.positive(self, "regularisation", "rate")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         validate.between(self, 0, 1, "debias")
 
     def calibrate(self, records: int, budget: Budget) -> SinkhornParameters:

@@ -214,7 +214,7 @@ class GPate(PrivateGenerator):
         """One step's votes with this noise on the counts, and the threshold's in its ratio."""
         asked = self.projected * self.batch
         noise = replace(noise, threshold=self.threshold * teachers, threshold_scale=self.threshold_noise * noise.scale)
-        return VotePlan(noise, max(1, math.floor(self.answers * asked)), asked, teachers)
+        return VotePlan(noise, max(1, math.floor(self.answers * asked)), asked, teachers, per_image=self.projected)
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":

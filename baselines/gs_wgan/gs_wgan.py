@@ -52,6 +52,7 @@ from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.partition import by_hash
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,
@@ -141,7 +142,8 @@ class GsWgan(PrivateGenerator):
         validate.at_least(self, 2, "width")
         validate.at_least(self, 0, "warm", "sigma", "penalty", "average")
         validate.below(self, 1, "average")
-        validate.positive(self, "clip", "rate")
+        validate.positive(self, "rate")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         if self.width % 2:
             raise ValueError(f"width is {self.width}; expected an even number")
 

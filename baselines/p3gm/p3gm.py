@@ -67,7 +67,7 @@ from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
-from bench.dp_training.clipping import poisson_sample
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, poisson_sample
 from bench.dp_training.private_gradient import PrivateGradient, assign
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
 from bench.errors import BenchError
@@ -144,7 +144,8 @@ class P3gm(PrivateGenerator):
         validate.at_least(self, 0, "warm", "scale", *NOISES)
         validate.below(self, math.inf, "scale", *NOISES)
         validate.inside(self, 0, 1, "share")
-        validate.positive(self, "clip", "rate")
+        validate.positive(self, "rate")
+        validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 4."""

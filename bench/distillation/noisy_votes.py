@@ -64,15 +64,16 @@ class Aggregation:
             return torch.ones(len(votes), dtype=torch.bool, device=votes.device)
         return noisy_counts(votes.amax(1), "gaussian", self.threshold_scale, noise) >= self.threshold
 
-    def spend(self, ledger: Ledger, queries: int, candidates: int, teachers: int) -> None:
-        """Write down `queries` answers, chosen from `candidates` images that were put to the threshold.
+    def spend(self, ledger: Ledger, queries: int, candidates: int, teachers: int, per_image: int = 1) -> None:
+        """Write down `queries` answers, chosen from `candidates` questions that were put to the threshold.
 
-        Unit `example`: one vote of every query moves. Unit `query`: the answer to one image is replaced by that to
-        another, which may move all votes. The counts must have been fixed before the votes were seen.
+        Unit `example`: one vote of every query moves. Unit `query`: the answers about one image, to `per_image`
+        questions, are replaced by those about another, which may move all votes. The counts must have been fixed before
+        the votes were seen.
         """
         for unit, votes, answers, asked in (
             (Unit.EXAMPLE, 1, queries, candidates),
-            (Unit.QUERY, teachers, 1, 1),
+            (Unit.QUERY, teachers, per_image, per_image),
         ):
             why, whole = f"noisy votes of {teachers} teachers, {votes} of which may move", unit == Unit.EXAMPLE
             carries = answers * self.capacity(teachers) if whole else None
@@ -142,18 +143,20 @@ class VotePlan:
         aggregation: how the votes are made noisy.
         queries: answers at most, >= 1.
         candidates: images put to the threshold at most, >= queries; without a threshold, as many as queries.
-        teachers: number of votes per image, >= 1.
+        teachers: number of votes per question, >= 1.
+        per_image: questions about one synthetic image, >= 1.
     """
 
     aggregation: Aggregation
     queries: int
     candidates: int
     teachers: int
+    per_image: int = 1
 
     def ledger(self) -> Ledger:
         """What asking takes, for one private record and for one answer."""
         ledger = Ledger()
-        self.aggregation.spend(ledger, self.queries, self.candidates, self.teachers)
+        self.aggregation.spend(ledger, self.queries, self.candidates, self.teachers, self.per_image)
         return ledger
 
     def with_scale(self, scale: float) -> VotePlan:

@@ -307,7 +307,7 @@ def test_impossible_budgets_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("batch", 1), ("steps", 0), ("clip", 0.0), ("sigma", -1.0), ("debias", 1.5), ("linear", math.nan),
+    [("batch", 1), ("steps", 0), ("clip", 0.0), ("clip", 1e-25), ("sigma", -1.0), ("debias", 1.5), ("linear", math.nan),
      ("regularisation", 0.0), ("clipping", "row"), ("width", 0), ("samples", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:

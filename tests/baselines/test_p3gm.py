@@ -381,7 +381,7 @@ def test_latents_beyond_the_pixels_are_refused_in_one_line() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"latent": 0}, {"components": 0}, {"iterations": 0}, {"steps": 0}, {"batch": 0}, {"scale": -1.0}, {"warm": -1},
-     {"share": 1.0}, {"noise_mean": -1.0}, {"noise_steps": math.inf}, {"clip": 0.0}, {"rate": 0.0}],
+     {"share": 1.0}, {"noise_mean": -1.0}, {"noise_steps": math.inf}, {"clip": 0.0}, {"clip": 1e-25}, {"rate": 0.0}],
 )  # fmt: skip
 def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):

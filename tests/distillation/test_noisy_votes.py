@@ -96,6 +96,8 @@ def test_the_ledger_of_laplace_votes() -> None:
     assert (example.event, example.count) == (LaplaceDpEvent(2.5), 100)
     (query,) = PLAN.ledger().entries(Unit.QUERY)
     assert (query.event, query.count) == (LaplaceDpEvent(5 / 100), 1)
+    (image,) = replace(PLAN, per_image=7).ledger().entries(Unit.QUERY)
+    assert (image.event, image.count) == (query.event, 7), "seven questions about one image are replaced together"
     one = account(replace(PLAN, queries=1).ledger(), Unit.EXAMPLE, 1e-5)
     assert one.epsilon == pytest.approx(2 / 5) and one.delta == 0
 
