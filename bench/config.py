@@ -25,6 +25,8 @@ from bench.plugins import SourceClass, Unreadable
 
 TIERS = ("smoke", "quick", "standard", "paper")
 """Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
+DATASET = "digits"
+"""The data set of a run that names none."""
 Variant = Literal["printed", "working", "own"]
 """A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
 SIZE = "size"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from conftest import write_toy
 
 from bench.api import AttackerKnowledge, MembershipResult, Target
-from bench.pipeline import run, teacher_steps
+from bench.pipeline import release_step, run, teacher_steps
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.membership_challenge import make_challenge
 from bench.pipeline.reference_models import ReferenceModels, halves
@@ -76,6 +77,28 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
     assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0])
     assert not rows_of(seen[0]) & rows_of(asked.images[~mask])
     assert not rows_of(seen[0]) & rows_of(asked.population[0])
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "pate"])
+def test_a_students_references_have_seeds_of_their_own(toy: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """With the target's seed they would have its privacy noise, which no attacker knows."""
+    given = job(toy, method=method, out=toy / "seeds")
+    seen: list[Any] = []
+
+    def release(job: Job, spec: Any, *_: Any) -> Any:
+        seen.append(spec)
+        if len(seen) == 2:
+            raise StopIteration
+        return SimpleNamespace(step=SimpleNamespace(seconds=0.0), network=torch.nn.Identity())
+
+    monkeypatch.setattr(release_step, "release", release)
+    spec = run_spec(given, 0)
+    models = ReferenceModels(given, spec.release, make_challenge(given.material), "scores")
+    with pytest.raises(StopIteration):
+        models.knowledge("student").references(2, "student")
+    assert len({spec.release.seed, *(each.seed for each in seen)}) == 3
+    if method == "pate":
+        assert [each.ensemble.seed for each in seen] == [each.seed for each in seen]
 
 
 @pytest.mark.thorough

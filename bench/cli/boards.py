@@ -98,20 +98,20 @@ def _check(boards: Path) -> int:
 
 
 def _print(path: Path) -> None:
-    import pandas as pd
     from rich.console import Console
     from rich.table import Table
 
+    from bench.leaderboard.board_csv import read_board
     from bench.leaderboard.columns import ALL
 
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows = read_board(path)
     table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
     core = [column for column in ALL if (column.core or column.key == "tier") and column.kind != "runs"]
-    shown = [column for column in core if any(frame.get(column.key, ()))]
+    shown = [column for column in core if any(row.get(column.key) for row in rows)]
     for column in shown:
         table.add_column(column.label)
     table.add_column("seeds")
-    for row in frame.to_dict("records"):
+    for row in rows:
         table.add_row(*[_cell(column, row) for column in shown], str(row["seeds"]) or "-")
     Console(width=max(out.width, WIDTH), highlight=False).print(table)
 

@@ -53,6 +53,8 @@ def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
     from bench.report import gather, render, write
 
+    if given.picture and given.picture.suffix.lower() != ".png":
+        raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
     boards = given.boards or (BOARDS if BOARDS.is_dir() else None)
     sources = gather(boards, given.runs, given.dataset)
     if given.picture:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import teacher_weights
-from bench.config import TIERS, Option
+from bench.config import DATASET, TIERS, Option
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--attack", metavar="NAME", help="attack to run; without it the release is only measured")
     what.add_argument("--attack-variant", choices=("printed", "working", "own"), help="the same of the attack")
     what.add_argument(
-        "--dataset", metavar="NAME", default="digits", help="data set, `bench list datasets` (default digits)"
+        "--dataset", metavar="NAME", default=DATASET, help=f"data set, `bench list datasets` (default {DATASET})"
     )
     what.add_argument(
         "--size",

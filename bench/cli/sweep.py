@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.config import TIERS
+from bench.config import DATASET, TIERS
 from bench.errors import BenchError
 from bench.progress import out, say
 
@@ -75,7 +75,7 @@ def execute(given: argparse.Namespace) -> int:
 
     recipe = read(given.recipe)
     datasets = [name for name in given.dataset.split(",") if name]
-    present = {cell.get("dataset") for cell in recipe.cells}
+    present = {cell.get("dataset") or DATASET for cell in recipe.cells}
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")

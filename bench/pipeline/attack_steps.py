@@ -49,6 +49,9 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
         watched = None if victims is None else to_float(victims).to(ctx.device)
         target = Target(model, attack.access, shape, classes, watched)
         found = attack.run(target, to_float(job.material.aux).to(ctx.device), ctx)
+        if not bool(found.images.isfinite().all()):
+            # As black images they would be judged, and the target would look protected
+            raise RunFailed(f"{spec.attack} made images that are not finite; lower its step size")
         tensors = {"images": quantised(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
         if found.victims is not None:
             tensors["victims"] = found.victims.cpu()

@@ -16,6 +16,7 @@ from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
 from bench.pipeline.job import Job
 from bench.pipeline.membership_challenge import SEED, Challenge
+from bench.seeds import derive
 from bench.storage.specs import ReleaseSpec, canonical
 
 Kind = Literal["teacher", "student"]
@@ -96,10 +97,13 @@ class ReferenceModels:
         self._seconds[f"{name} teacher"] = teacher.step.seconds
         if kind == "teacher":
             return teacher.network
-        wanted = None if release.ensemble is None else replace(release.ensemble, data=where, seed=release.seed)
+        # A seed of its own: with the target's, the reference would have the target's privacy noise, which nobody knows
+        own = derive(release.seed, "reference", name)
+        wanted = None if release.ensemble is None else replace(release.ensemble, data=where, seed=own)
         ensemble = teacher_steps.ensemble(job, wanted)
         if ensemble is not None:
             self._seconds[f"{name} ensemble"] = ensemble.step.seconds
-        student = release_step.release(job, replace(release, teacher=spec, ensemble=wanted), teacher.network, ensemble)
+        made = replace(release, teacher=spec, ensemble=wanted, seed=own)
+        student = release_step.release(job, made, teacher.network, ensemble)
         self._seconds[f"{name} student"] = student.step.seconds
         return student.network

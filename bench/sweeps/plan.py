@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
+from bench.config import DATASET
 from bench.errors import BenchError
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, check
@@ -65,7 +66,7 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
         settle: parses a command of `bench` and its arguments.
     """
     planned = _Plan(settle, out)
-    chosen = (written for written in recipe.cells if not datasets or written.get("dataset") in datasets)
+    chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
     return [cell for written in chosen for cell in planned.cells(written, common)]
 
 
@@ -167,7 +168,7 @@ def _absent(method: str, attack: str, dataset: str) -> str:
         if name and name != "none" and name not in registry.entries(kind):
             return f"no {kind} called '{name}' yet"
     try:
-        data.check(dataset or "digits")
+        data.check(dataset or DATASET)
     except BenchError:
         return f"no data set called '{dataset}' yet"
     return ""

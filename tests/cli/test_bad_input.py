@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import write_toy
 
 from bench.cli import main
 
@@ -50,6 +51,7 @@ CASES = {
     "missing weights": ([*RUN, "--teacher-weights", "no.safetensors"], ["no.safetensors", "no such file"]),
     "unknown name to show": (["show", "dpds"], ["dpds", "dpsd"]),
     "unknown kind to list": (["list", "method"], ["method", "methods"]),
+    "a picture that is none": (["report", "--picture", "x.txt", "--dataset", "digits"], ["x.txt", ".png"]),
     "no board": (["leaderboard"], ["no board", "bench run"]),
     "no committed boards": (["leaderboard", "--check"], ["leaderboards", "no such directory"]),
     "nothing to publish": (["leaderboard", "--publish", "nowhere"], ["nowhere", "runs/records"]),
@@ -95,6 +97,26 @@ def test_an_unwritable_output_directory(
     monkeypatch.chdir(tmp_path)
     assert main([*RUN, "--out", "file/runs"]) == 2
     assert "--out file/runs: cannot write there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", 'method,"dpsd', "a,b\n1,2\n"])
+def test_a_damaged_board_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "leaderboards").mkdir(parents=True)
+    (tmp_path / "runs" / "leaderboards" / "digits.csv").write_text(content)
+    assert main(["leaderboard"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and "digits.csv: not a" in said[0]
+
+
+def test_images_that_are_not_finite_fail_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As black images they would be judged, and a target whose search diverges would look protected."""
+    write_toy(tmp_path, 160)
+    given = [*RUN, "--dataset", f"npz:{tmp_path}/toy.npz", "--attack", "gmi", "--attack.lr", "1e300"]
+    assert main([*given, "--out", str(tmp_path / "runs")]) == 1
+    assert "gmi made images that are not finite" in capsys.readouterr().err
 
 
 def test_npz_with_mismatched_shapes(

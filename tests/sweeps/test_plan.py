@@ -96,6 +96,14 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
     assert len({cell.after for cell in cells}) == 3, "teacher and evaluator of each seed"
 
 
+def test_cells_that_name_no_data_set_are_of_the_usual_one(tmp_path: Path) -> None:
+    path = tmp_path / "usual.toml"
+    path.write_text('[defaults]\nmethod = "no-defence"\nepsilon = "none"\n[[grid]]\nteacher = "datalens"\n')
+    common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
+    assert len(plan(read(path), common, ["digits"], tmp_path / "runs", sweep.Settler())) == 1
+    assert not plan(read(path), common, ["mnist"], tmp_path / "runs", sweep.Settler())
+
+
 def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = 'method = "dpsd"\nepsilon = [1, 2]\nattack = ["none", "gmi", "loss-threshold"]\n'
     checked: list[float | None] = []
