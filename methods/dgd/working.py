@@ -140,8 +140,8 @@ class DgdWorking:
         ),
         Departure(
             "three in five of the student's steps follow the last answer",
-            "what is learnt of the first answers alone has to be unlearnt: 10 points with 1,300 queries (MNIST, one seed, the "
-            "attacker's images); with all 25,600 nothing",
+            "what is learnt of the first answers alone has to be unlearnt: 10 points with 1,300 queries (MNIST, by the "
+            "attacker's images, one seed); with all 25,600 nothing",
             without={"early": 0.8},
         ),
     )
