@@ -9,7 +9,7 @@ import torch
 from conftest import write_toy
 
 from bench.api import AttackResult
-from bench.pipeline import evaluation, inversion_stage, reference_images, run, teacher_steps
+from bench.pipeline import evaluation, inversion_stage, reference_images, run, teacher_steps, victims
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
@@ -81,3 +81,18 @@ def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
     assert part.metrics["knn_gap"] == whole.metrics["knn_gap"]
     assert {"ssim", "density", "fid"} <= set(whole.metrics) and not {"ssim", "density", "fid"} & set(part.metrics)
     assert set(part.missing) <= {"knn_gap"}
+
+
+def test_no_knn_gap_where_unseen_images_were_attacked(toy: Path) -> None:
+    """Even exact copies of all victims, private and unseen alike, were nearer to unseen images."""
+    given = job(toy)
+    spec = run_spec(given, 0)
+    run.run(given, 0)
+    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
+    by = inversion_stage.make_judge(given, spec, evaluator)
+    chosen = victims.choose_victims(given.material)
+    every = torch.arange(len(chosen.images))
+    copies = AttackResult(chosen.images.float() / 255, chosen.labels, torch.zeros_like(chosen.labels), victims=every)
+    scored = evaluation.score(copies, by, None, chosen, ["knn_gap", "ssim_gap"])
+    assert scored.metrics["knn_gap"] is None and "read ssim_gap" in scored.missing["knn_gap"]
+    assert scored.metrics["ssim_gap"] == pytest.approx(0, abs=1e-6)

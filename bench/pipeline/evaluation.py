@@ -157,7 +157,7 @@ def _measures(
         (inceptions, lambda: _inception(logits, found.targets)),
         (("fid",), lambda: (_frechet(seen, judge),)),
         (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, judge)),
-        (("knn_gap",), lambda: (_gap(seen, judge),)),
+        (("knn_gap",), lambda: (_gap(seen, judge, victims),)),
         likeness,
         *_plugins(seen, logits, judge),
     ]
@@ -195,7 +195,10 @@ def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
     return found.precision, found.recall, found.density, found.coverage
 
 
-def _gap(seen: Labelled, judge: Judge) -> float:
+def _gap(seen: Labelled, judge: Judge, victims: Victims | None) -> float:
+    if victims is not None:
+        # Of the larger part some are drawn: its victims are not always in the pool that they are looked for in
+        raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")
     private, unseen = judge.private, judge.held_out
     return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
 
