@@ -30,6 +30,8 @@ DATASET = "digits"
 Variant = Literal["printed", "working", "own"]
 """A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
 SIZE = "size"
+LARGEST = 2**31
+"""Of whole numbers: no size of anything is larger, and torch takes few that are."""
 Value = TypeVar("Value")
 Size = Annotated[Value, SIZE]
 _TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
@@ -234,6 +236,8 @@ def parse(option: Option, text: str, flag: str) -> Any:
     except ValueError:
         expected = "a whole number" if option.kind is int else "a number"
         raise BenchError(f"{flag} {text}: expected {expected} (default {option.default}); see `--help`") from None
+    if option.kind is int and abs(value) > LARGEST:
+        raise BenchError(f"{flag} {text}: expected at most {LARGEST} (default {option.default})")
     if not math.isfinite(value):
         raise BenchError(f"{flag} {text}: expected a finite number (default {option.default})")
     return value

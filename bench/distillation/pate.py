@@ -86,7 +86,13 @@ class NoisyVotes(VotedStudent):
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
-            return self.claim(plan, budget.delta).epsilon
+            try:
+                return self.claim(plan, budget.delta).epsilon
+            except ArithmeticError:
+                raise BenchError(
+                    f"noise of {plan.aggregation.scale:g} on counts and {plan.aggregation.threshold_scale:g} on the "
+                    "threshold: the published formula overflows; expected values nearer to the number of teachers"
+                ) from None
         return account(self.ledger(plan), budget.unit, budget.delta).epsilon
 
     @staticmethod

@@ -29,6 +29,15 @@ CASES = {
     "option of an attack that is not named": ([*RUN, "--attack.lr", "3"], ["--attack"]),
     "no method": (["run"], ["--method is missing"]),
     "wrong type": (["run", "--method", "dpsd", "--method.questions", "many"], ["many", "whole number"]),
+    "a size beyond all": (["run", "--method", "dpsd", "--method.rounds", "1" + "0" * 20], ["at most 2147483648"]),
+    "noise beyond all": (
+        ["run", "--method", "pate-gnmax", "--epsilon", "1", "--method.threshold_noise", "1e300"],
+        ["threshold", "overflows"],
+    ),
+    "noise of next to nothing": (
+        ["run", "--method", "pate-gnmax", "--epsilon", "1", "--method.threshold_noise", "1e-300"],
+        ["threshold", "overflows"],
+    ),
     "wrong choice": (["run", "--method", "dpsd", "--method.mode", "dada"], ["dada", "'data'"]),
     "epsilon of zero": ([*RUN, "--epsilon", "0"], ["epsilon", "> 0"]),
     "negative epsilon": ([*RUN, "--epsilon", "-3"], ["epsilon", "> 0"]),
