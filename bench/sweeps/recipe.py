@@ -144,6 +144,8 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
     for key, value in [*flat.items(), *(item for each in own.values() for item in each.items())]:
         if isinstance(value, dict):
             raise BenchError(f'recipe {path}: write the option "{key}.{next(iter(value), "name")}" in quotes')
+        if value == []:
+            raise BenchError(f"recipe {path}: {key} is an empty list; expected a value or some")
         if key in FORBIDDEN:
             raise BenchError(f"recipe {path}: '{key}' is not for a recipe; give --{key} to `bench sweep`")
     seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")

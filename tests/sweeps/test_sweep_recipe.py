@@ -115,6 +115,7 @@ def test_a_data_set_has_options_of_its_own_over_the_defaults_and_under_the_grid(
         ("[[grid]]\nattack.steps = 2\nmethod = 'rr'", '"attack.steps" in quotes'),
         ("[[grid]]\nmethod = 'rr'\nout = 'x'", "'out' is not for a recipe"),
         ("[[grid]]\nmethod = 'rr'\nseeds = 3", "seeds is 3"),
+        ("[[grid]]\nmethod = 'rr'\nepsilon = []", "epsilon is an empty list"),
         ("[[grid]]\nmethod = 'rr'\nseeds = [-1]", "whole numbers"),
         ("[[grid]]\nmethod = 'rr'\nepsilon = [[1]]", "epsilon is [1]"),
         ("[[grid]]\nmethod = 'rr'\n[[grid]]\nmethod = 'rr'", "there twice"),
