@@ -6,7 +6,9 @@ all images of USPS that they were not trained on, and the better half goes on wi
 Printed are the last four, and the first of them with four views of each record (De et al., 2022):
 
     python benchmarks/large_batches.py --data FOLDER --method dp-sgd
-    bench run --tier standard --method dp-sgd --epsilon 1 --dataset mnist --method.rate ... (as printed)
+    bench run --tier standard --method dp-sgd --epsilon 1 --dataset mnist --method.rate RATE --method.clip CLIP ...
+
+RATE is what is printed, divided by CLIP.
 """
 
 from __future__ import annotations
@@ -73,8 +75,10 @@ class Search:
         network: Classifier = nets.build(name, (shape[0], shape[1], shape[2]), self.classes)
         try:
             train(network, name, self.private, settings, parameters, context(seed), "search")
-        except RuntimeError:  # the weights became infinite
-            return 0.0
+        except RuntimeError:
+            if all(bool(w.isfinite().all()) for w in network.parameters()):
+                raise
+            return 0.0  # it diverged: the worst of all settings
         with torch.no_grad():
             answers = torch.cat([network(part.float() / 255).argmax(1) for part in self.judged.split(500)])
         return float((answers == self.truth).float().mean())

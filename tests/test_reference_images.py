@@ -68,12 +68,16 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     assert {key: found[key] for key in fresh} == fresh
 
 
-def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
+def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
+    """A run that was made, and the judge of its images."""
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
-    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
-    by = inversion_stage.make_judge(given, spec, evaluator)
+    return given, inversion_stage.make_judge(given, spec, teacher_steps.evaluator(given, spec.evaluator).network)
+
+
+def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
+    given, by = judged(toy)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
     images = torch.rand(len(targets), *given.material.data.shape, generator=torch.Generator().manual_seed(0))
     result = AttackResult(images, targets, torch.zeros_like(targets))
@@ -85,11 +89,7 @@ def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
 
 def test_no_knn_gap_where_unseen_images_were_attacked(toy: Path) -> None:
     """Even exact copies of all victims, private and unseen alike, were nearer to unseen images."""
-    given = job(toy)
-    spec = run_spec(given, 0)
-    run.run(given, 0)
-    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
-    by = inversion_stage.make_judge(given, spec, evaluator)
+    given, by = judged(toy)
     chosen = victims.choose_victims(given.material)
     every = torch.arange(len(chosen.images))
     copies = AttackResult(chosen.images.float() / 255, chosen.labels, torch.zeros_like(chosen.labels), victims=every)
