@@ -37,7 +37,7 @@ from bench.validate import at_least, positive
 class LabelOnly:
     """How robustly right the target is, and nothing to learn."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Choquette-Choo et al., ICML 2021, arXiv 2007.14321, sections 4.1, 4.3"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "label"

@@ -31,7 +31,7 @@ from bench.validate import at_least
 class LossThreshold:
     """The loss of the true class, and nothing to learn."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yeom et al., CSF 2018, arXiv 1709.01604, Adversary 2"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"

@@ -36,7 +36,8 @@ class RateAt:
     Attributes:
         limit: the false positive rate allowed.
         tpr: share of members scored above the threshold, in [0, 1].
-        low, high: the Clopper-Pearson interval of `tpr` at this threshold, which non-members alone have set.
+        low, high: an interval of at least the confidence asked for, for the rate at the threshold that all non-members
+            in the world would set: these few may have set it too high or too low.
         fpr: share of non-members scored above it, at most `limit`.
         resolved: False where non-members are fewer than 1 / limit, so that not one may be above the threshold and
             `tpr` is the rate at a measured false positive rate of 0.
@@ -276,8 +277,33 @@ def _rate_at(members: Floats, others: Floats, limit: float, confidence: float) -
     allowed = min(len(others) - 1, math.floor(limit * len(others) * (1 + _ROUNDING)))
     threshold = others[len(others) - 1 - allowed]
     above = int((members > threshold).sum())
-    low, high = clopper_pearson(above, len(members), confidence)
+    low, high = _rate_interval(members, others, limit, confidence)
     return RateAt(limit, above / len(members), low, high, float((others > threshold).mean()), allowed >= 1)
+
+
+def _rate_interval(members: Floats, others: Floats, limit: float, confidence: float) -> tuple[float, float]:
+    """Of P(member > t), t the smallest with P(other > t) <= limit. Half of the error is for t, half for the members.
+
+    Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t lies
+    between two of their order statistics, and the members' share is counted at either.
+    """
+    each = 1 - (1 - confidence) / 2
+    n = len(others)
+    fewest, most = _binomial_range(n, limit, each)
+    top = members > others[n - fewest] if fewest else np.zeros(len(members), bool)
+    all_above = members > others[n - 1 - most] if most < n else np.ones(len(members), bool)
+    low, _ = clopper_pearson(int(top.sum()), len(members), each)
+    _, high = clopper_pearson(int(all_above.sum()), len(members), each)
+    return low, high
+
+
+def _binomial_range(n: int, p: float, confidence: float) -> tuple[int, int]:
+    """(a, b) with P(X < a) and P(X > b) at most half of 1 - confidence each, for X of n trials at p."""
+    from scipy.stats import binom  # here: it takes a second to import, and few commands need it
+
+    tail = (1 - confidence) / 2
+    # ppf(q) is the smallest k with P(X <= k) >= q, so that P(X < ppf(tail)) < tail
+    return int(binom.ppf(tail, n, p)), int(binom.ppf(1 - tail, n, p))
 
 
 def _balanced(members: Floats, others: Floats, seed: int, confidence: float) -> Balanced:

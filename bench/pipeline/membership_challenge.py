@@ -1,5 +1,6 @@
 """Who is asked about in a membership attack: half of the suspects are private records, half are test images.
 
+Of each class there are as many of one half as of the other: the class of a suspect says nothing about where it is from.
 Suspects are disjoint from the attacker's own images, of which one half is the population, in no training records; the
 other half, the reserve, trains reference models, together with the half of the suspects that each of them is given
 (`reference_models`). The test images' only other use is the accuracy in the record.
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.metrics.distribution import equal_parts
 from bench.pipeline.material import Material
 
 Records = tuple[Tensor, Tensor]
@@ -54,13 +56,20 @@ class Challenge:
 
 
 def make_challenge(material: Material) -> Challenge:
-    """The challenge of a run, the same for all methods, attacks and seeds. Raises ValueError without labelled `aux`."""
+    """The challenge of a run, the same for all methods, attacks and seeds.
+
+    Raises:
+        ValueError: `aux` has no labels, or no class is among the private records and the test images.
+    """
     if material.aux_labels is None:
         raise ValueError(UNLABELLED)
     rng = np.random.RandomState(SEED)
     (images, labels), test = material.private, (material.data.test_images, material.data.test_labels)
     m = min(len(labels), len(test[1]), MOST, LARGEST // (8 * images[0].numel()))
-    inside, outside = (torch.from_numpy(rng.permutation(n)[:m]) for n in (len(labels), len(test[1])))
+    drawn = torch.from_numpy(rng.permutation(len(labels))[:m])
+    matched, outside = equal_parts(labels[drawn], test[1], SEED)
+    inside = drawn[matched]
+    m = len(inside)
     order = torch.from_numpy(rng.permutation(2 * m))
     half = len(material.aux) // 2
     return Challenge(

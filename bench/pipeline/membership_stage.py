@@ -103,9 +103,13 @@ def _shares(found: Membership) -> dict[str, tuple[float, float, float]]:
 
 
 def missing_of(played: dict[str, Played]) -> dict[str, str]:
-    few = "{} non-members are too few for 0.1 %: the rate is at a measured false positive rate of 0"
+    few = "{} non-members are too few for {} %: the rate is at a measured false positive rate of 0"
     return {
-        f"{PREFIXES[name]}tpr_at_01pct": few.format(one.found.non_members)
+        f"{PREFIXES[name]}{key}": few.format(one.found.non_members, percent)
         for name, one in played.items()
-        if not one.found.at_01_percent.resolved
+        for key, percent, at in (
+            ("tpr_at_1pct", "1", one.found.at_1_percent),
+            ("tpr_at_01pct", "0.1", one.found.at_01_percent),
+        )
+        if not at.resolved
     }

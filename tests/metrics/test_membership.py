@@ -124,7 +124,7 @@ def test_rates_by_hand() -> None:
         (0.6, 0.1, True),
         (1.0, 0.3, True),
     ]
-    assert (found[0.1].low, found[0.1].high) == clopper_pearson(3, 5)
+    assert (found[0.1].low, found[0.1].high) == (0.0, 1.0), "ten others do not tell where the best tenth begins"
     assert found[0.1].limit == 0.1
 
 
@@ -140,14 +140,30 @@ def test_rates_are_the_largest_within_the_limit(digits: int, n: int) -> None:
         assert found.resolved == (n * limit >= 1 - 1e-9)
 
 
-def test_rate_intervals_cover_the_rate_at_their_threshold() -> None:
-    covered = []
+@pytest.mark.parametrize(("limit", "m", "n"), [(0.1, 40, 100), (0.01, 2000, 2000), (0.01, 500, 120), (0.001, 2000, 2000)])
+def test_rate_intervals_cover_the_rate_that_all_non_members_would_give(limit: float, m: int, n: int) -> None:
+    true, covered, at_this_threshold = norm.sf(norm.isf(limit) - 1), [], []
     for seed in range(400):
-        scores, is_member = gaussian(40, 100, seed=seed)
-        found = tpr_at(scores, is_member, 0.1)
-        threshold = scores[~is_member].sort().values[-11]
-        covered.append(found.low <= norm.sf(float(threshold) - 1) <= found.high)
-    assert np.mean(covered) >= 0.95 - 3 * (0.95 * 0.05 / 400) ** 0.5
+        scores, is_member = gaussian(m, n, seed=seed)
+        found = tpr_at(scores, is_member, limit)
+        assert found.low <= found.tpr <= found.high
+        covered.append(found.low <= true <= found.high)
+        low, high = clopper_pearson(round(found.tpr * m), m)
+        at_this_threshold.append(low <= true <= high)
+    assert np.mean(covered) >= 0.95
+    assert np.mean(at_this_threshold) < 0.9, "the interval of the members alone is too narrow, or the test cannot fail"
+
+
+def test_rate_interval_by_hand() -> None:
+    """Of 100 others at 10 %, fewer than 4 or more than 17 are above the true threshold once in 80 times each.
+
+    Others are 1 to 100, so it lies between 83 (17 are above) and 97 (4 are at it or above), and the members' share is
+    counted above either.
+    """
+    members = np.concatenate([np.full(6, 97.5), np.full(5, 97.0), np.full(4, 83.5), np.full(5, 83.0)])
+    found = tpr_at(*together(members, np.arange(1.0, 101)), 0.1)
+    assert found.low == clopper_pearson(6, 20, 0.975)[0]
+    assert found.high == clopper_pearson(15, 20, 0.975)[1]
 
 
 @pytest.mark.parametrize("percent", [1, 7, 29, 57, 58])
