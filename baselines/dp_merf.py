@@ -45,7 +45,7 @@ from torch import Tensor, nn
 
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
 from bench.dp_training.synthetic_data import (
@@ -130,7 +130,7 @@ class DpMerf(PrivateGenerator):
     """l itself, squared distance at which the kernel is exp(-1/2); 0 = as `bandwidth` says."""
     neighbours: Neighbours = "add-or-remove"
     """Delta = 1 for a record added or removed, 2 for one replaced (the paper's): how much noise sigma means."""
-    sigma: float = 5.0
+    sigma: Solved[float] = 5.0
     """sigma, noise over Delta / n; solved from the budget unless --epsilon none."""
     latent: Size[int] = 5
     """Length of z."""

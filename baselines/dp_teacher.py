@@ -38,7 +38,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.class_images import ClassImageSource, class_images
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
 from bench.distillation.image_source import check_source
@@ -102,7 +102,7 @@ class DpTeacher:
     """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
     steps: Size[int] = 4680
     """T, steps; 4680 are 40 passes over 60,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 1.0
+    multiplier: Solved[float] = 1.0
     """sigma of Abadi et al., noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""

@@ -50,7 +50,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ROOM, ClippingGroup
 from bench.dp_training.coding import MakeCoding
@@ -86,7 +86,7 @@ class Geddp(PrivateTraining):
     """B = qN, records expected in a batch."""
     steps: Size[int] = 23_437
     """T; 23,437 are 100 passes over 60,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 1.134
+    multiplier: Solved[float] = 1.134
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 1.0
     """C, the clipping norm of one record's gradient, before it is encoded."""

@@ -48,7 +48,7 @@ from torch import Tensor
 
 from bench import priors, validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ClippingGroup
@@ -82,7 +82,7 @@ class Gep(PrivateTraining):
     """B = qN, records expected in a batch."""
     steps: Size[int] = 10_000
     """T; 10,000 are 200 passes over 50,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 2.3
+    multiplier: Solved[float] = 2.3
     """sigma, the noise on w over C0 and on r over C1; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 5.0
     """C0, the clipping norm of a record's embedding."""

@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.distillation.pate import NoisyVotes, vote_plan
 from bench.distillation.vote_bounds import (
@@ -67,7 +67,7 @@ class Pate(NoisyVotes):
 
     query_count: Size[int] = 100
     """Images put to the teachers, each of which is answered."""
-    scale: float = 20.0
+    scale: Solved[float] = 20.0
     """b = 1 / gamma, scale of the Laplace noise, in votes; solved from the budget unless --solve steps or none."""
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.distillation.pate import NoisyVotes, vote_plan
 from bench.distillation.vote_bounds import (
@@ -83,7 +83,7 @@ class PateGnmax(NoisyVotes):
     """T over K (200 of 250 votes); 0 = plain GNMax, every query is answered."""
     threshold_noise: float = 3.75
     """sigma_1 over sigma_2 (150 and 40 votes)."""
-    scale: float = 40.0
+    scale: Solved[float] = 40.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
 
     def __post_init__(self) -> None:

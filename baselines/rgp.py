@@ -41,7 +41,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.coding import MakeCoding
@@ -70,7 +70,7 @@ class Rgp(PrivateTraining):
     """B = qN, records expected in a batch."""
     steps: Size[int] = 20_000
     """T; 20,000 are 400 passes over 50,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 1.94
+    multiplier: Solved[float] = 1.94
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 1.0
     """C, the clipping norm of one record's gradients of all carriers."""

@@ -31,7 +31,7 @@ from torch import nn
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.dp_sgd import train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
@@ -61,7 +61,7 @@ class ScatterCnn:
     """B = qN, records expected in a batch."""
     steps: Size[int] = 1465
     """T. Solved from the budget with --solve steps."""
-    multiplier: float = 1.35
+    multiplier: Solved[float] = 1.35
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""

@@ -49,7 +49,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup, clipping_groups
 from bench.dp_training.coding import MakeCoding
@@ -81,7 +81,7 @@ class SpectralDp(PrivateTraining):
     """B = qN, records expected in a batch."""
     steps: Size[int] = 3600
     """T; 3600 are 30 passes over 60,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 1.3
+    multiplier: Solved[float] = 1.3
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.5
     """C; each of L layers is clipped to C / sqrt(L)."""

@@ -46,7 +46,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.coding import MakeCoding
@@ -79,7 +79,7 @@ class TopAgg(PrivateTraining):
 
     steps: Size[int] = 0
     """T; 0 = 4680, of fmnist 1160, of cifar10 1440. Solved from the budget with --solve steps."""
-    multiplier: float = 1.07
+    multiplier: Solved[float] = 1.07
     """z, noise over sqrt(k); solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 1e-5
     """c, at which b_i, the scale of a record's stochastic signs, is cut; it decides nothing of the noise."""

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from bench import validate
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, NoiseSchedule, calibrate
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.private_classifier import FALLING_RATE, QUICK, SMOKE, PrivateTraining
@@ -85,7 +85,7 @@ class Zcdp(PrivateTraining):
     """B = qN, records expected in a batch."""
     steps: Size[int] = 6000
     """T; 6000 are 60 passes over 60,000 records. Solved from the budget with --solve steps."""
-    multiplier: float = 10.0
+    multiplier: Solved[float] = 10.0
     """sigma_0, first noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 4.0
     """C, the clipping norm of one record's gradient."""

@@ -4,8 +4,9 @@ A plug-in is read as a class, or before it is imported as a `SourceClass`; both 
 
 Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
 field that says how much is done, not what (steps, batches, widths, images, teachers, the network that fits them), is
-marked as a size, `steps: Size[int] = 200`: these alone may a tier change. What else we change to make a printed
-algorithm learn is a `Departure`, which the variant `working` takes and the variant `printed` leaves.
+marked as a size, `steps: Size[int] = 200`: these alone may a tier change. The noise that a budget decides is marked
+`sigma: Solved[float] = 1.0`: nobody may give both. What else we change to make a printed algorithm learn is a
+`Departure`, which the variant `working` takes and the variant `printed` leaves.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ LARGEST = 2**31
 """Of whole numbers: no size of anything is larger, and torch takes few that are."""
 Value = TypeVar("Value")
 Size = Annotated[Value, SIZE]
+SOLVED = "solved"
+Solved = Annotated[Value, SOLVED]
 _TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
 
 
@@ -67,6 +70,7 @@ class Option:
         choices: the allowed strings, empty if any value of `kind` will do.
         help: the string under the field.
         size: whether a tier may change it.
+        solved: whether the budget decides it, unless --solve steps or --epsilon none.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Option:
     choices: tuple[str, ...]
     help: str
     size: bool = False
+    solved: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,14 +151,15 @@ def _options(cls: type) -> tuple[Option, ...]:
 def _option(name: str, hint: Any, default: Any, doc: str) -> Option:
     if default is dataclasses.MISSING:
         raise TypeError(f"field {name} needs a default, which is the paper's setting")
-    size = get_origin(hint) is Annotated and SIZE in get_args(hint)[1:]
+    marks: list[Any] = []
     if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
+        hint, *marks = get_args(hint)
+    marked = (SIZE in marks, SOLVED in marks)
     if get_origin(hint) is Literal:
-        return Option(name, str, default, tuple(get_args(hint)), doc, size)
+        return Option(name, str, default, tuple(get_args(hint)), doc, *marked)
     if hint not in (int, float, bool, str):
         raise TypeError(f"field {name} must be int, float, bool, str or a Literal of strings, not {hint}")
-    return Option(name, hint, default, (), doc, size)
+    return Option(name, hint, default, (), doc, *marked)
 
 
 def departures(cls: type) -> tuple[Departure, ...]:

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
 from bench import nets
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.data.affine import random_affine
 from bench.distillation.class_images import ClassImages, class_images, first_share
 from bench.nets import Ensemble
@@ -80,11 +80,11 @@ class ClassMoments:
     """The teachers' first learning rate, Adam; falls linearly to 0."""
     query_count: Size[int] = 1024
     """Images that the teachers vote on; solved from the budget with --solve steps."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise of a vote count, in votes; solved from the budget unless --solve steps or --epsilon none."""
     moments_share: float = 0.8
     """With teachers, the moments' share of mu^2, in (0, 1)."""
-    multiplier: float = 1.0
+    multiplier: Solved[float] = 1.0
     """Without teachers, the moments' noise over their sensitivity; solved from the budget unless --epsilon none."""
     dimension: Size[int] = 0
     """d, directions of the basis in which moments are released; 0 = 80, of small data sets 32."""

@@ -58,7 +58,7 @@ from baselines.datalens.accounting import DataLensParameters, calibrate
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.synthetic_data import (
@@ -132,7 +132,7 @@ class DataLens(PrivateGenerator):
     """Steps of every teacher before the first step of the generator."""
     kept: float = 0.383
     """k over the number of pixels; 300 of MNIST's 784."""
-    sigma: float = 800.0
+    sigma: Solved[float] = 800.0
     """Noise on every pixel's votes; solved from the budget unless --solve steps or none; 0 = none."""
     beta: float = 0.2
     """Share of the teachers by which a pixel's noisy votes must lead for it to move."""

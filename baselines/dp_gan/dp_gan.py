@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from baselines.dp_gan.ghost import ghost_gradient
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -112,7 +112,7 @@ class DpGan(PrivateGenerator):
     """n_D, critic steps before each generator step."""
     batch: Size[int] = 128
     """B = qn, records expected in a batch, and the number of generated images in every step."""
-    multiplier: float = 1.0
+    multiplier: Solved[float] = 1.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 1.0
     """C, the clipping norm of one record's gradient."""

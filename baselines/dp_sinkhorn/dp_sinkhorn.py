@@ -60,7 +60,7 @@ from baselines.dp_sinkhorn.generator import SinkhornGenerator, uniform_latents
 from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, transport
 from bench import validate
 from bench.api import Context, Sampler, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, poisson_sample
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, PrivateGenerator, Synthesis, conditional
@@ -93,7 +93,7 @@ class DpSinkhorn(PrivateGenerator):
     """n, generated images a step, and private records expected in a batch."""
     steps: Size[int] = 3_441_600
     """T; 2868 passes over 60,000 records, epsilon 10 by the released code; solved with --solve steps."""
-    sigma: float = 1.1
+    sigma: Solved[float] = 1.1
     """sigma, deviation of the noise over 2 C; solved from the budget with --solve sigma. 0 = no noise."""
     clip: float = 0.5
     """C, largest norm of a gradient with respect to images, pixels being in [-1, 1]."""

@@ -165,8 +165,9 @@ class Dpgen(PrivateGenerator):
 
     def epsilon(self, budget: Budget) -> float:
         """Of a response: the whole budget, as the paper has it."""
-        fixed = budget.epsilon is None or budget.solve == "none"
-        return self.response if fixed or budget.epsilon is None else budget.epsilon
+        if budget.epsilon is None or (budget.solve == "none" and math.isfinite(budget.epsilon)):
+            return self.response
+        return budget.epsilon
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 6."""
@@ -176,7 +177,8 @@ class Dpgen(PrivateGenerator):
         network = ctx.prepared(self._network(teacher.shape))
         self._fit(network, pairs, ctx)
         claim = Claim(epsilon, 0.0, Unit.EXAMPLE, SOURCE, disputed=DISPUTED)
-        return Synthesis(self._draw(network, levels, teacher), no_promise(), claim, {"response_epsilon": epsilon})
+        solved = {"response_epsilon": epsilon} if math.isfinite(epsilon) else {}
+        return Synthesis(self._draw(network, levels, teacher), no_promise(), claim, solved)
 
     def noise_levels(self, device: torch.device) -> Tensor:
         """sigma_1 > ... > sigma_L."""

@@ -64,7 +64,7 @@ from baselines.g_pate.aggregation import ORDERS, Aggregator, Reading, projection
 from baselines.g_pate.discriminators import Discriminators
 from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
 from bench.distillation.pate import DIAGNOSTIC
@@ -151,7 +151,7 @@ class GPate(PrivateGenerator):
     """tau, share of the teachers that must be in the fullest bin; 0 = every coordinate is answered."""
     threshold_noise: float = 6.0
     """sigma_1 over sigma_2 (600 and 100 votes)."""
-    scale: float = 100.0
+    scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
     answers: float = 1.0
     """Share of a step's coordinates that are answered at most, the first that pass; all of these are charged for."""

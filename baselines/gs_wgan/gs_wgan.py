@@ -49,7 +49,7 @@ from baselines.gs_wgan.accounting import Clipping, GsWganParameters, calibrate, 
 from baselines.gs_wgan.networks import ProjectionCritic, ResnetGenerator, frozen
 from bench import validate
 from bench.api import Context, Sampler, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -113,7 +113,7 @@ class GsWgan(PrivateGenerator):
     """T, generator steps. Solved from the budget with --solve steps."""
     batch: Size[int] = 32
     """B, images in a step of the generator or of a critic."""
-    sigma: float = 1.07
+    sigma: Solved[float] = 1.07
     """sigma, noise over the sensitivity 2C; solved from the budget unless --solve steps or none."""
     clip: float = 1.0
     """C, the clipping norm of gradients in images."""

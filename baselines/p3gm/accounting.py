@@ -119,10 +119,12 @@ def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmP
     Raises:
         BenchError: the budget cannot be met.
     """
-    if budget.epsilon is None or budget.solve == "none":
+    if budget.epsilon is None:
         return parameters
     if math.isinf(budget.epsilon):
         return replace(parameters.scaled(0.0), gradients=0.0)
+    if budget.solve == "none":
+        return parameters
     if budget.solve == "steps":
         return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "gradients", MOST_STEPS)
     try:

@@ -65,7 +65,7 @@ from baselines.p3gm.mixture import (
 from baselines.p3gm.network import Decoder, PhasedVae
 from bench import validate
 from bench.api import Context, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, poisson_sample
 from bench.dp_training.private_gradient import PrivateGradient, assign
@@ -125,7 +125,7 @@ class P3gm(PrivateGenerator):
     """sigma_p, over the sensitivity, of the eigenvectors; times the factor."""
     noise_mixture: float = 100.0
     """sigma_e, over the sensitivity, of every release of the mixture; times the factor."""
-    noise_steps: float = 1.4
+    noise_steps: Solved[float] = 1.4
     """sigma_s, over the clipping norm, of the decoder's steps; solved from the budget unless --solve steps or none."""
     batch: Size[int] = 300
     """Expected lot, qn; a record is in it with probability batch / n, at most 1."""

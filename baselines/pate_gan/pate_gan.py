@@ -57,7 +57,7 @@ from torch import Tensor
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
 from bench.distillation.vote_bounds import gaussian_claim, laplace_claim
@@ -131,7 +131,7 @@ class PateGan(PrivateGenerator):
     """m, images of each update; every image of a student's update is a query."""
     votes: Law = "laplace"
     """Noise on both counts of a query's votes: laplace (the paper) or gaussian."""
-    scale: float = 1.0
+    scale: Solved[float] = 1.0
     """1 / lambda, or the Gaussian's sigma, in votes; solved from the budget unless --solve steps or none; 0 = none."""
     target_estimator: Literal["argmax", "share"] = "argmax"
     """The student's target: the noisy arg-max (the paper), or the noisy share of votes for real."""

@@ -45,7 +45,7 @@ from baselines.psg.gradient_matching import Released, gradient_distance, reiniti
 from baselines.psg.synthetic_set import fit_set
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -119,7 +119,7 @@ class Psg:
     """Private gradients at each state of theta, each from a batch of its own."""
     batch: Size[int] = 256
     """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
-    multiplier: float = 1.0
+    multiplier: Solved[float] = 1.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""

@@ -87,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     networks.add_argument(
         "--student",
         metavar="NET",
-        default="datalens",
         help="network of the student, named as the teacher's (default datalens, as in the papers)",
     )
     budget = parser.add_argument_group("privacy budget")
@@ -219,10 +218,16 @@ def execute(given: argparse.Namespace) -> int:
     from bench.cli import result
     from bench.pipeline import run
     from bench.pipeline.job import load_job
+    from bench.progress import say
 
     with closing(load_job(settings, budget=False)) as job:
+        if (reason := job.unplayable) is not None:
+            say(f"{settings.attack} does not apply here and will be skipped: {reason}")
         for seed in seeds:
-            result.show(run.run(job, seed), settings)
+            outcome = run.run(job, seed)
+            result.show(outcome, settings)
+            if given.student not in (None, outcome.record.student):
+                say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
     return 0
 
 
@@ -292,7 +297,7 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     budget = read_budget(given)
     from bench.pipeline.settings import Settings
 
-    copied = {name: getattr(given, name) for name in COPIED if hasattr(given, name)}
+    copied = {name: getattr(given, name) for name in COPIED if getattr(given, name, None) is not None}
     return Settings(
         method=given.method,
         budget=budget,

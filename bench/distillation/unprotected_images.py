@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from bench.api import Context, Sampler, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, votes_epsilon
 from bench.distillation.voted_student import CHUNK, MOVED_ABOUT, StudentImages, VotedStudent
 from bench.nets.generators import Shape
@@ -74,7 +74,7 @@ class UnprotectedImages(VotedStudent):
     """Noise on the vote counts: Laplace (Eq. 3) or Gaussian (DGD+)."""
     query_count: Size[int] = 1300
     """|D^_s|, images put to the teachers, each of which is answered."""
-    scale: float = 40.0
+    scale: Solved[float] = 40.0
     """2 / epsilon_0, the Laplace noise's scale, or sigma of Gaussian votes; solved from the budget unless --solve steps
     or none."""
 

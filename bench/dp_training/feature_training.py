@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
 from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
@@ -62,7 +62,7 @@ class FeatureTraining:
     """T, steps over all records; solved from the budget with --solve steps."""
     clip: float = 0.03
     """C, largest norm of a record's gradient; without clipping it is at most sqrt(2)."""
-    multiplier: float = 30.0
+    multiplier: Solved[float] = 30.0
     """z, noise of a step over what a record moves its sum by; solved from the budget unless --solve steps or none."""
     rate: float = 0.0
     """Learning rate times C; 0 = what makes the noise on a logit that of `logit_noise`."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.coding import MakeCoding
@@ -55,7 +55,7 @@ class PrivateTraining:
     """B = qN, records expected in a batch; 0 = 512, of fmnist 2048, of cifar10 1024."""
     steps: Size[int] = 0
     """T; 0 = 4680, of fmnist 1160, of cifar10 1440. Solved from the budget with --solve steps."""
-    multiplier: float = 1.07
+    multiplier: Solved[float] = 1.07
     """sigma (or z), noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""

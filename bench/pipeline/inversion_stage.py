@@ -34,9 +34,8 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
     """Play the attack on every target, score what it brings back, and ask whether it has shown any power."""
     assert spec.attack is not None and networks.evaluator is not None
     m, name = job.material, spec.attack.attack
-    reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux))
-    if reason is not None:
-        return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
+    if job.unplayable is not None:
+        return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
     victims = choose_victims(m) if attack.observes else None
     judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
     targets = attack_targets(job, spec, networks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -13,11 +14,12 @@ import torch
 
 from bench import data, nets, progress, registry, teachers
 from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
-from bench.config import Variant, configure, plain
+from bench.config import Variant, configure, options, plain
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
+from bench.pipeline.membership_challenge import UNLABELLED
 from bench.pipeline.precision import Precision, settled
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
@@ -58,6 +60,17 @@ class Job:
     def asks_teacher(self) -> bool:
         """Whether the undefended teacher is needed: by the method, or by an attack, which proves its power on it."""
         return "teacher" in self.method.needs or self.attack is not None
+
+    @property
+    def unplayable(self) -> str | None:
+        """Why the attack does not apply to this data, as far as that can be told before anything is trained."""
+        if self.attack is None:
+            return None
+        m = self.material
+        if self.goal == "membership" and m.aux_labels is None:
+            return UNLABELLED
+        outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
+        return self.attack.applicable(m.data.shape, m.data.classes, outside)
 
     @property
     def judged(self) -> bool:
@@ -224,8 +237,14 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     for arch in (s.teacher, s.student):
         look.check_net(arch)
     method, variant = look.plugin("method", s.method, s.variant, s.tier, s.method_options)
+    _check_noise(method, s)
     attack, attack_variant = _attack(look, s)
     recipe = look.recipe(s.tier, s.teacher_options)
+    if s.teacher_weights is not None and s.teacher_options:
+        raise BenchError(
+            f"--teacher.{s.teacher_options[0][0]} says how a teacher is trained, and --teacher-weights "
+            f"{s.teacher_weights} is a trained one; leave one of them out"
+        )
     sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
     store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier, data.slug(s.dataset))
     public = "public_data" in method.needs
@@ -242,6 +261,20 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
     return job
+
+
+def _check_noise(method: Method, settings: Settings) -> None:
+    """Refuse a noise that was given where the budget decides it: the record would show what nobody added."""
+    budget = settings.budget
+    if budget.epsilon is None or (budget.solve != "sigma" and math.isfinite(budget.epsilon)):
+        return
+    decided = {option.name for option in options(type(method)) if option.solved}
+    for name, value in settings.method_options:
+        if name in decided:
+            raise BenchError(
+                f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
+                "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
+            )
 
 
 def _check_shards(shards: Shards | None, records: int) -> None:

@@ -12,7 +12,7 @@ from bench.metrics.membership import Membership, epsilon_lower, gap_auc, members
 from bench.pipeline import attack_steps, plots
 from bench.pipeline.attack_targets import NAMES, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import UNLABELLED, Challenge, make_challenge
+from bench.pipeline.membership_challenge import Challenge, make_challenge
 from bench.pipeline.plots import Plot
 from bench.pipeline.reference_models import ReferenceModels, knowledge_fingerprint
 from bench.pipeline.stage_result import StageResult
@@ -27,11 +27,8 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     """Play the attack on every target, score its guesses, and ask whether it has shown any power."""
     assert spec.attack is not None
     m, name = job.material, spec.attack.attack
-    reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux) // 2)
-    if m.aux_labels is None:
-        reason = UNLABELLED
-    if reason is not None:
-        return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
+    if job.unplayable is not None:
+        return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
     challenge = make_challenge(m)
     models = ReferenceModels(job, spec.release, challenge, attack.access)
     known = knowledge_fingerprint(job, spec.release, challenge)

@@ -22,7 +22,7 @@ from bench.metrics.membership import membership, membership_power
 from bench.pipeline import attack_steps, plots
 from bench.pipeline.attack_targets import RELEASE_NAMES, attack_specs
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import UNLABELLED, Challenge, make_challenge
+from bench.pipeline.membership_challenge import Challenge, make_challenge
 from bench.pipeline.membership_stage import Played, metrics_of, missing_of
 from bench.pipeline.memorising_generator import RECORDS, memorising_generator
 from bench.pipeline.plots import Plot
@@ -48,17 +48,12 @@ class _Suspects:
 def compare(job: Job, attack: ReleaseAttack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on the release and on both controls, score its guesses, and ask whether it has any power."""
     assert spec.attack is not None
-    m, name = job.material, spec.attack.attack
     released = released_images(job, networks.student, attack.access)
-    reason = attack.applicable(m.data.shape, m.data.classes, len(m.aux))
-    if m.aux_labels is None:
-        reason = UNLABELLED
-    if isinstance(released, str):
-        reason = released
+    reason = released if isinstance(released, str) else job.unplayable
     if reason is not None:
-        return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
+        return StageResult(status="skipped", reason=f"{spec.attack.attack} does not apply: {reason}")
     assert isinstance(released, ReleasedImages)
-    challenge = make_challenge(m)
+    challenge = make_challenge(job.material)
     asked = _some(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
     fewer = _some(challenge, RECORDS)
     played, members = {}, {}

@@ -149,7 +149,7 @@ def noise_or_steps(
 
     Args:
         parameters: a frozen dataclass with the fields `steps` and `noise`.
-        budget: none, or --solve none, leaves the parameters as they are; infinity takes the noise away.
+        budget: infinity takes the noise away; none, or --solve none, leaves the parameters as they are.
         cost: the epsilon of parameters that `budget` is held against, at its delta and for its unit.
         noise: the field that holds the noise, as a multiple of the sensitivity.
         most: steps, at the most.
@@ -157,10 +157,10 @@ def noise_or_steps(
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
+    if budget.epsilon is not None and math.isinf(budget.epsilon):
+        return replace(parameters, **{noise: 0.0})
     if budget.epsilon is None or budget.solve == "none":
         return parameters
-    if math.isinf(budget.epsilon):
-        return replace(parameters, **{noise: 0.0})
     try:
         if budget.solve == "steps":
             count = largest_count(lambda n: cost(replace(parameters, steps=n)), budget.epsilon, most)

@@ -54,7 +54,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from bench import nets
 from bench.api import Advance, Context, Release, Sampler, Shards, Teacher, gaussian_latents
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.noisy_votes import Aggregation, VotePlan, ask
@@ -116,7 +116,7 @@ class Dgd:
     """Rounds of the teachers' training."""
     aggregation: Literal["laplace", "gaussian"] = "laplace"
     """Noise on the vote counts: Laplace (Eq. 3) or Gaussian (DGD+, section IV-B)."""
-    scale: float = 40.0
+    scale: Solved[float] = 40.0
     """Noise scale 2 / epsilon_0 of Eq. 3, or sigma of Gaussian votes; solved from the budget unless --solve steps."""
     queries: Size[int] = 0
     """|D^_s|, images put to the ensemble; 0 = the paper's: 27 up to epsilon 1, 1300 above."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from bench import data
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.generator_training import l1_activation_loss, make_generator, pretrain
 from bench.distillation.image_source import Source as ImageSource
 from bench.distillation.image_source import check_source, image_source
@@ -160,7 +160,7 @@ class DgdWorking:
     """Rounds of the teachers' training, where their network is trained step by step."""
     aggregation: Literal["gaussian", "laplace"] = "gaussian"
     """Noise on the vote counts: Gaussian (DGD+, section IV-B) or Laplace (Eq. 3)."""
-    scale: float = 40.0
+    scale: Solved[float] = 40.0
     """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3; solved from the budget unless --solve steps."""
     queries: Size[int] = 0
     """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, 1300 to 25,600."""

@@ -50,7 +50,7 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.distillation.generator_training import BatchStatistics, make_generator, pretrain
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.replay import Answers
@@ -89,7 +89,7 @@ class DpDfd:
     """T, number of stages (Fig. 3)."""
     amount: Size[int] = 0
     """Synthetic images answered in all stages together (Fig. 2); 0 = the paper's for the data set."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --epsilon none."""
     threshold: float = 0.0
     """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Context, Release, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.likelihoods import more_often_wrong, response_log_likelihood
 from bench.distillation.transcription import Transcription
@@ -88,7 +88,7 @@ class DpDfdWorking(TranscriptionOptions):
 
     amount: Size[int] = 0
     """Answers, one a synthetic image (Fig. 2) or one a copy; 0 = the paper's for the data set."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
     threshold: float = 0.0
     """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""

@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.distillation.distinguishing_games import gradient_game
 from bench.distillation.losses import (
     activation_loss,
@@ -90,7 +90,7 @@ class Dpdfd:
     """B, synthetic images per iteration."""
     norm_bound: float = 5e-3
     """C of line 7, > 0; 1e-3 is where Fig. 2 says that clipping overtakes normalising."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma of line 9, over C; solved from the budget unless --solve steps or --epsilon none."""
     gamma: float = 0.1
     """Step of line 10."""

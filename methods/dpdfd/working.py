@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.likelihoods import expected_gradients, gradient_log_likelihood, likelihood_loss
@@ -102,7 +102,7 @@ class WorkingDpdfd(TranscriptionOptions):
     """B T, answers, one an image or one a copy; at most so many as the budget allows at `most_noise`."""
     norm_bound: float = 5e-3
     """C of line 7, > 0; 1e-3 is where Fig. 2 says that clipping overtakes normalising."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma of line 9, over C; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""

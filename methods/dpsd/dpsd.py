@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.losses import (
     activation_loss,
@@ -100,9 +100,9 @@ class Dpsd:
     """Top-k of Eq. 3 and 5; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10), at most c."""
     beta: float = 0.0
     """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
     """Learning rate of the student, and the step of Eq. 3."""

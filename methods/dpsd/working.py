@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Release, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.learner import Loss
@@ -121,9 +121,9 @@ class WorkingDpsd(TranscriptionOptions):
     """Top-k of Eq. 3, candidates of Eq. 5; 0 = all classes. The paper's is 3 for MNIST, FMNIST and CIFAR10."""
     beta: float = 0.0
     """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
-from bench.config import Size
+from bench.config import Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss, dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import (
@@ -100,9 +100,9 @@ class FedDpsd:
     """Candidates of a randomised response; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10)."""
     beta: float = 0.0
     """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma, over beta; solved from the budget unless --solve steps or --epsilon none."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
     """Learning rate of the student, and the step of line 14."""

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import Departure, Size
+from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.learner import Loss
@@ -136,9 +136,9 @@ class WorkingFedDpsd(TranscriptionOptions):
     """Candidates of a randomised response, the student's most probable classes; 0 = all classes."""
     beta: float = 0.0
     """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
-    sigma: float = 100.0
+    sigma: Solved[float] = 100.0
     """Noise scale sigma, over beta; solved from the budget unless --solve steps or --epsilon none."""
-    answer_epsilon: float = 1.0
+    answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
     """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""

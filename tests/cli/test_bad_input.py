@@ -38,6 +38,22 @@ CASES = {
         ["run", "--method", "pate-gnmax", "--epsilon", "1", "--method.threshold_noise", "1e-300"],
         ["threshold", "overflows"],
     ),
+    "noise that the budget decides": (
+        ["run", "--method", "dp-sgd", "--method.multiplier", "2"],
+        ["--method.multiplier 2", "--epsilon 10 decides it", "--epsilon none", "--solve steps"],
+    ),
+    "noise without end of budget": (
+        ["run", "--method", "dpsd", "--epsilon", "inf", "--method.sigma", "2"],
+        ["--method.sigma 2", "--epsilon inf decides it"],
+    ),
+    "noise that a sound budget decides": (
+        ["run", "--method", "dp-sinkhorn", "--method.sigma", "2", "--account", "accounted"],
+        ["--method.sigma 2", "--epsilon 10 decides it"],
+    ),
+    "training of a teacher that is given": (
+        [*RUN, "--teacher-weights", __file__, "--teacher.epochs", "3"],
+        ["--teacher.epochs", "--teacher-weights"],
+    ),
     "wrong choice": (["run", "--method", "dpsd", "--method.mode", "dada"], ["dada", "'data'"]),
     "epsilon of zero": ([*RUN, "--epsilon", "0"], ["epsilon", "> 0"]),
     "negative epsilon": ([*RUN, "--epsilon", "-3"], ["epsilon", "> 0"]),

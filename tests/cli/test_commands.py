@@ -301,3 +301,27 @@ def test_the_console_script_is_the_same_program() -> None:
         pytest.skip("the package is not installed in this environment, so there is no `bench` script")
     run = subprocess.run([script, "--version"], capture_output=True, text=True)
     assert run.stdout.startswith("dp-distill-bench ")
+
+
+def test_an_attack_that_does_not_apply_is_named_before_anything_is_trained(bench: Bench, tmp_path: Path) -> None:
+    given = [
+        "run",
+        "--method",
+        "no-defence",
+        "--tier",
+        "smoke",
+        "--teacher",
+        "datalens",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+    done = bench(*given, "--attack", "ami", "--attack.truncate", "11")
+    told = "ami does not apply here and will be skipped: truncate is 11, and the target has 10 classes"
+    assert done.returncode == 0 and done.stderr.index(told) < done.stderr.index("teacher datalens"), done.stderr
+
+
+def test_a_student_that_nobody_uses_is_named(bench: Bench, tmp_path: Path) -> None:
+    given = ["run", "--method", "dp-sgd", "--tier", "smoke", "--teacher", "datalens", "--out", str(tmp_path / "runs")]
+    told = "--student datalens was not used: dp-sgd releases its own relu-cnn"
+    assert told in bench(*given, "--student", "datalens").stderr
+    assert "was not used" not in bench(*given).stderr

@@ -140,7 +140,9 @@ def test_rates_are_the_largest_within_the_limit(digits: int, n: int) -> None:
         assert found.resolved == (n * limit >= 1 - 1e-9)
 
 
-@pytest.mark.parametrize(("limit", "m", "n"), [(0.1, 40, 100), (0.01, 2000, 2000), (0.01, 500, 120), (0.001, 2000, 2000)])
+@pytest.mark.parametrize(
+    ("limit", "m", "n"), [(0.1, 40, 100), (0.01, 2000, 2000), (0.01, 500, 120), (0.001, 2000, 2000)]
+)
 def test_rate_intervals_cover_the_rate_that_all_non_members_would_give(limit: float, m: int, n: int) -> None:
     true, covered, at_this_threshold = norm.sf(norm.isf(limit) - 1), [], []
     for seed in range(400):

@@ -166,6 +166,12 @@ def test_a_budget_determines_the_noise_or_the_steps(epsilon: float | None, solve
     assert noise_or_steps(Made(10, 3.0), budget, cost, "z", 1000) == wanted
 
 
+@pytest.mark.parametrize("solve", ["none", "sigma", "steps"])
+def test_an_infinite_budget_takes_the_noise_away_whatever_is_solved(solve: Any) -> None:
+    """`bench run --epsilon inf` solves nothing."""
+    assert noise_or_steps(Made(10, 3.0), Budget(math.inf, 1e-5, "accounted", solve), cost, "z", 1000) == Made(10, 0.0)
+
+
 def test_the_noise_meets_the_budget_from_below() -> None:
     found = noise_or_steps(Made(10, 3.0), Budget(4.0, 1e-5, "accounted", "sigma"), cost, "z", 1000)
     assert found.steps == 10 and found.z == pytest.approx(2.5, rel=2e-3) and cost(found) <= 4.0
