@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from bench import __version__
 from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, sweep, verify
+from bench.cli.heap import keep_freed_memory
 from bench.errors import BenchError, RunFailed, disk_is_full
 
 COMMANDS: dict[str, Any] = {
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    keep_freed_memory()
     try:
         return _execute(arguments)
     except BenchError as error:
