@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
+from bench import registry
 from bench.config import Option, configure, field_docs, options, parse, plain
 from bench.errors import BenchError
 
@@ -88,3 +89,15 @@ def test_every_spelling_of_a_boolean() -> None:
         False,
         False,
     ]
+
+
+def test_what_the_budget_decides_is_marked_and_says_so() -> None:
+    """Who forgets the mark gets a record that shows a noise nobody added."""
+    decided = 0
+    for name in registry.entries("method"):
+        for variant in registry.variants("method", name):
+            for option in registry.describe("method", name, variant).options:
+                says = any(f"solved from the budget {when}" in option.help for when in ("unless", "with --solve sigma"))
+                assert option.solved == says, f"{name} {variant}: {option.name}"
+                decided += option.solved
+    assert decided > 50
