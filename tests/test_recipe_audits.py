@@ -1,4 +1,4 @@
-"""recipes/audits.toml audits every release that stands on the boards of digits and MNIST."""
+"""recipes/audits.toml and audits-standard.toml audit every release that stands on the boards of digits and MNIST."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from bench.storage.records import Record
 from bench.sweeps import plan, read
 
 RECIPE = ROOT / "recipes" / "audits.toml"
+RECIPES = {"quick": RECIPE, "standard": ROOT / "recipes" / "audits-standard.toml"}
 BOARDS = {"digits", "mnist"}
 
 
@@ -52,12 +53,12 @@ def known_by(release: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The releases that the recipe audits."""
-    common = ["--tier", "quick", "--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
+    """The releases that the recipes audit."""
+    common = ["--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
     lookup, found = Lookup(material=lru_cache(maxsize=2)(material)), list[dict[str, Any]]()
-    for wanted in read(RECIPE).cells:
+    for tier, wanted in [(tier, cell) for tier, recipe in RECIPES.items() for cell in read(recipe).cells]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
-        settings, game = Settler()(["audit", "release", *wanted.arguments, *common])
+        settings, game = Settler()(["audit", "release", *wanted.arguments, *common, "--tier", tier])
         assert game is not None
         job = load_job(settings, lookup)
         check(job, game)
