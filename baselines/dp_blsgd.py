@@ -51,6 +51,7 @@ from bench.dp_training.clipped_sums import as_seen
 from bench.dp_training.clipping import ROOM, poisson_sample
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.exact_products import exact_products
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
@@ -275,5 +276,6 @@ class Descent:
 
     def _losses(self, weights: Weights, part: Tensor) -> Tensor:
         model: Classifier = self.noisy.model
-        logits = torch.func.functional_call(model, weights, (as_seen(self.noisy.images[part]),))
+        with exact_products(part.device):
+            logits = torch.func.functional_call(model, weights, (as_seen(self.noisy.images[part]),))
         return F.cross_entropy(logits, self.noisy.labels[part], reduction="none")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.dp_training.clipping import ROOM
+from bench.dp_training.exact_products import exact_products
 from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.nets.conditional_gan import MlpCritic
 from bench.privacy.noise import Source
@@ -35,9 +36,10 @@ def ghost_gradient(
         records: n.
         source: of the noise.
     """
-    inputs, outputs = critic.traced(rows[0])
-    logits = (outputs[-1] * rows[1]).sum(1)
-    deltas = torch.autograd.grad(loss(logits).sum(), outputs)
+    with exact_products(rows[0].device):
+        inputs, outputs = critic.traced(rows[0])
+        logits = (outputs[-1] * rows[1]).sum(1)
+        deltas = torch.autograd.grad(loss(logits).sum(), outputs)
     inputs = [a.detach() for a in inputs]
     squares = [d.square().sum(1) * (a.square().sum(1) + 1) for a, d in zip(inputs, deltas, strict=True)]
     norms = torch.stack(squares).sum(0).sqrt()

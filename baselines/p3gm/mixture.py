@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 LEAST = 0.05
@@ -41,7 +42,8 @@ class Projection:
 
     def encode(self, records: Tensor) -> Tensor:
         """(n, d) to (n, k)."""
-        return self.rows(records) @ self.basis
+        with exact_products(records.device):
+            return self.rows(records) @ self.basis
 
     def decode(self, codes: Tensor) -> Tensor:
         """(n, k) to (n, d); the inverse for records of the subspace that were not clipped."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from baselines.p3gm.mixture import Mixture
 from bench.dp_training.clipping import ROOM
+from bench.dp_training.exact_products import exact_products
 
 START = 0.1
 """The variance network starts at this share of the mixture's mean variance."""
@@ -97,8 +98,9 @@ class PhasedVae(nn.Module):
 
         A record whose gradient holds NaN or infinity counts as zero. No records, zeros.
         """
-        loss, layers = self.losses(records, means, noise)
-        deltas = torch.autograd.grad(loss.sum(), [out for _, _, out in layers])
+        with exact_products(records.device):
+            loss, layers = self.losses(records, means, noise)
+            deltas = torch.autograd.grad(loss.sum(), [out for _, _, out in layers])
         factor = _factors(layers, deltas, clip)
         names = {id(layer): name for name, layer in self.named_modules()}
         total = {}

@@ -16,6 +16,7 @@ from bench.data import to_float
 from bench.dp_training.clipping import add_clipped
 from bench.dp_training.coding import Coding, DrawsByRecord, Uncoded
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.exact_products import exact_products
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
 from bench.nets import Classifier
 from bench.ranks import Link, Ranks, flat, owned, unflat
@@ -57,7 +58,8 @@ class ClippedSums:
         """As `Sums`."""
         total, (images, labels) = self.coding.zeros(), private
         for part in chosen.split(self.chunk):
-            rows = self.gradients(views(as_seen(images[part]), self.views, part, drawn), labels[part])
+            with exact_products(images.device):
+                rows = self.gradients(views(as_seen(images[part]), self.views, part, drawn), labels[part])
             if isinstance(self.coding, DrawsByRecord):
                 self.coding.of(part)
             add_clipped(total, self.coding.encode(rows), self.coding.groups(), batch)

@@ -1,25 +1,31 @@
-"""Products of matrices in float32 as such: what the room for rounding in a sensitivity is computed for.
+"""Float32 products and convolutions as such: what the room for rounding in a sensitivity is computed for.
 
 Under autocast, or where a GPU multiplies in TF32, factors are rounded to 8 or 11 bits first, and one record moves a sum
-of clipped gradients by more than the clipping norm.
+of clipped gradients by more than the clipping norm. That goes for the kernels that a gradient comes from, too: which of
+them runs may depend on the size of a chunk, and so a record that leaves would move the gradients of all others in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from bench.errors import BenchError
 
+EXACT = ("ieee", "none")
+"""Values of `fp32_precision` that leave float32 as it is."""
+
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Without autocast on the device.
+    """Without autocast on the device, and without cuDNN's convolutions in TF32, which are torch's default.
 
     Raises:
-        BenchError: float32 products are set to be less exact (`torch.set_float32_matmul_precision`).
+        BenchError: float32 products or convolutions are set to be less exact, as by
+            `torch.set_float32_matmul_precision` or `torch.backends.mkldnn.conv.fp32_precision`.
     """
     setting = torch.get_float32_matmul_precision()
     if setting != "highest":
@@ -27,5 +33,14 @@ def exact_products(device: torch.device) -> Iterator[None]:
             f"torch.get_float32_matmul_precision() is '{setting}'; private training expects 'highest': with less, a "
             "record moves a sum by more than its clipping norm; call torch.set_float32_matmul_precision('highest')"
         )
-    with torch.autocast(device.type, enabled=False):
+    for name in ("conv", "matmul"):
+        found = getattr(getattr(torch.backends.mkldnn, name, None), "fp32_precision", "none")  # since torch 2.9
+        if found not in EXACT:
+            raise BenchError(
+                f"torch.backends.mkldnn.{name}.fp32_precision is '{found}'; private training expects 'ieee': with "
+                "less, a record moves a sum by more than its clipping norm"
+            )
+    cudnn: Any = torch.backends.cudnn
+    usual = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    with torch.autocast(device.type, enabled=False), cudnn.flags(**usual, allow_tf32=False):
         yield

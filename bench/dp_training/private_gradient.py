@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.dp_training.clipping import MOST_CHUNK, add_clipped, clipping_groups, noisy_mean, poisson_sample
+from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Source
 
 Parameters = dict[str, Tensor]
@@ -64,7 +65,9 @@ class PrivateGradient:
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)), randomness="different")
         batch = len(rows[0])
         for start in range(0, batch, self.chunk):
-            add_clipped(total, each(plain, *(row[start : start + self.chunk] for row in rows)), groups, batch)
+            with exact_products(rows[0].device):
+                found = each(plain, *(row[start : start + self.chunk] for row in rows))
+            add_clipped(total, found, groups, batch)
         return self.released(total, plain, records, source)
 
     def released(self, total: Parameters, like: Mapping[str, Tensor], records: int, source: Source) -> Parameters:

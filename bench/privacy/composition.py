@@ -29,6 +29,7 @@ class Composition:
     Attributes:
         gaussian: {noise multiplier > 0: count}.
         sampled: {(sampling probability in (0, 1), noise multiplier > 0): count}, Poisson-sampled Gaussians.
+        whole: {noise multiplier > 0: count}, those sampled with probability 1: of one record's contribution, as theirs.
         laplace: {pure epsilon of one use: count}.
         response: {(pure epsilon of one use, choices >= 2): count}, randomised responses.
         unprovable: in words, the first use that makes epsilon infinite; "" if there is none.
@@ -37,6 +38,7 @@ class Composition:
 
     gaussian: Counter[float] = field(default_factory=Counter)
     sampled: Counter[tuple[float, float]] = field(default_factory=Counter)
+    whole: Counter[float] = field(default_factory=Counter)
     laplace: Counter[float] = field(default_factory=Counter)
     response: Counter[tuple[float, int]] = field(default_factory=Counter)
     unprovable: str = ""
@@ -45,7 +47,7 @@ class Composition:
     @property
     def pure(self) -> bool:
         """Whether delta = 0 can be promised."""
-        return not (self.gaussian or self.sampled)
+        return not (self.gaussian or self.whole or self.sampled)
 
     @property
     def replaced(self) -> bool:
@@ -61,12 +63,12 @@ class Composition:
     def uses(self) -> int:
         """How many mechanisms were used, plain Gaussians as one."""
         counts = (self.sampled.values(), self.laplace.values(), self.response.values())
-        return sum(map(sum, counts)) + bool(self.gaussian)
+        return sum(map(sum, counts)) + bool(self.gaussian or self.whole)
 
     @property
     def kinds(self) -> int:
         """How many different mechanisms were used, plain Gaussians as one."""
-        return len(self.sampled) + len(self.laplace) + len(self.response) + bool(self.gaussian)
+        return len(self.sampled) + len(self.laplace) + len(self.response) + bool(self.gaussian or self.whole)
 
     @property
     def pure_sum(self) -> float:
@@ -87,9 +89,10 @@ class Composition:
         With `sampling` False the sampled Gaussians are added as if every record were in every sample: an upper bound.
         Under replacement one record moves a sampled sum twice as far.
         """
+        reach = 2.0 if self.replaced else 1.0
         terms = [math.sqrt(count) / z for z, count in self.gaussian.items()]
+        terms += [math.sqrt(count) * reach / z for z, count in self.whole.items()]
         if not sampling:
-            reach = 2.0 if self.replaced else 1.0
             terms += [math.sqrt(count) * reach / z for (_, z), count in self.sampled.items()]
         return math.hypot(*terms)
 
@@ -168,7 +171,8 @@ def _add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, coun
     if math.isinf(mu):
         return "the noise is too small for floating point"
     if probability == 1:
-        return _add(parts, dp_event.GaussianDpEvent(min(1 / mu, LARGEST)), count)
+        parts.whole[min(1 / mu, LARGEST)] += count
+        return ""
     parts.sampled[(float(probability), min(1 / mu, LARGEST))] += count
     return ""
 

@@ -2,7 +2,8 @@
 
 An entry says what was done; no epsilon is computed here. In a `GaussianDpEvent` the noise multiplier is the noise's
 standard deviation over the L2 sensitivity between the neighbours of the entry's unit, in a `LaplaceDpEvent` the noise
-scale over the L1 sensitivity: whoever writes the entry has counted a factor two where both neighbours contribute.
+scale over the L1 sensitivity: whoever writes the entry has counted a factor two where both neighbours contribute, as
+they do beside randomised responses too.
 A `PoissonSampledDpEvent` follows DP-SGD: the noise over one record's contribution, also where neighbours replace it
 (units `label` and `query`, and beside randomised responses), which the accountant counts twice.
 """

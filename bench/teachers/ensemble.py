@@ -128,17 +128,21 @@ def _solve(
     ridge: float,
     device: torch.device,
 ) -> None:
-    """Every member's linear layer: least squares to one-hot labels with penalty `ridge`, in closed form."""
+    """Every member's linear layer: least squares to one-hot labels with penalty `ridge`, in closed form.
+
+    The features of a part are computed by themselves: a record reaches no other teacher, whatever a kernel makes of
+    the size of a batch.
+    """
     with torch.no_grad():
-        seen = torch.cat([ensemble.features(part.to(device).float() / 255) for part in images.split(500)])
-        wanted = F.one_hot(labels, ensemble.classes).to(device, seen.dtype) - 1 / ensemble.classes
         for member, part in zip(ensemble.members, parts, strict=True):
             if len(part) == 0:
                 continue
-            here = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(device)
+            here = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(images.device)
+            seen = torch.cat([ensemble.features(x.to(device).float() / 255) for x in images[here].split(500)])
+            wanted = F.one_hot(labels[here], ensemble.classes).to(device, seen.dtype) - 1 / ensemble.classes
             head = member.get_submodule("body.head")
             assert isinstance(head, nn.Linear)
-            head.weight.copy_(_ridge(seen[here], wanted[here], ridge).T)
+            head.weight.copy_(_ridge(seen, wanted, ridge).T)
             head.bias.fill_(1 / ensemble.classes)
 
 

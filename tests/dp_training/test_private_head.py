@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
+from bench.dp_training.exact_products import exact_products
 from bench.dp_training.fixed_features import normalised
 from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
 from bench.dp_training.whitening import (
@@ -206,6 +207,23 @@ def test_products_that_round_more_are_refused() -> None:
             clipped_sum(*alike(10), CLIP)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_convolutions_that_round_more_are_refused_on_a_cpu_and_switched_off_on_a_gpu() -> None:
+    """torch's default for cuDNN is TF32; oneDNN's is float32, and may be lowered since torch 2.9."""
+    assert torch.backends.cudnn.allow_tf32, "else this cannot fail"
+    with exact_products(torch.device("cpu")):
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32
+    conv = getattr(torch.backends.mkldnn, "conv", None)
+    if conv is None:
+        pytest.skip("this torch has no precision of oneDNN's convolutions")
+    conv.fp32_precision = "bf16"
+    try:
+        with pytest.raises(BenchError, match=r"mkldnn\.conv\.fp32_precision is 'bf16'"):
+            clipped_sum(*alike(10), CLIP)
+    finally:
+        conv.fp32_precision = "none"
 
 
 def test_a_record_whose_gradient_overflows_counts_as_none() -> None:

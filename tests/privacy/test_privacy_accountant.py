@@ -247,6 +247,19 @@ def test_sampling_at_its_ends():
     assert cost(P(0.3, G(2.0))) < cost(G(2.0))
 
 
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("beside", [[], [randomised_response_event(1e-6, 10)]])
+def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):
+    """Replaced, one record moves the sum twice as far whether it was sampled or not."""
+    whole = account(ledger_of(P(1.0, G(2.0)), *beside, unit=unit), unit, DELTA).epsilon
+    nearly = account(ledger_of(P(1 - 1e-12, G(2.0)), *beside, unit=unit), unit, DELTA).epsilon
+    assert whole == pytest.approx(nearly, rel=2e-3)
+    twice = unit.relation is Relation.REPLACE_ONE or bool(beside)
+    plain = account(ledger_of(G(1.0 if twice else 2.0), *beside, unit=unit), unit, DELTA).epsilon
+    assert whole == plain
+    assert cost(P(0.9, P(1.0, G(2.0)))) == cost(P(0.9, G(2.0)))
+
+
 def test_sampled_gaussians_beside_responses_are_read_under_replacement():
     event = P(0.05, G(1.0))
     reference = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-3).compose(event, 100).get_epsilon(DELTA)

@@ -133,3 +133,23 @@ def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> 
         torch.testing.assert_close(ensemble(x)[j], ensemble.members[j](x), rtol=1e-4, atol=1e-5)
     assert torch.equal(ensemble.members[2].body.head.weight, untouched)
     assert ensemble.votes(x).sum(1).eq(3).all()
+
+
+def test_a_record_reaches_no_other_teacher_even_where_features_depend_on_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a GPU's may, whose kernels are chosen by the size of a batch."""
+    images, labels = toy(60)
+    images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    features = Ensemble.features
+    monkeypatch.setattr(Ensemble, "features", lambda self, x: features(self, x) + len(x) * 1e-3)
+    shards = Shards(2, ("scatter-linear",), steps=1, batch=1, lr=1.0, ridge=0.05)
+
+    def heads(rows: int) -> list[Tensor]:
+        ensemble = Ensemble.build(("scatter-linear",), 2, (1, 16, 16), CLASSES, seeds=range(2))
+        parts = [np.arange(30), np.arange(30, rows)]
+        fit_ensemble(ensemble, images[:rows], labels[:rows], parts, shards, device=torch.device("cpu"), seed=0)
+        return [member.body.head.weight for member in ensemble.members]
+
+    (first, second), (same, other) = heads(60), heads(59)
+    assert torch.equal(first, same) and not torch.equal(second, other)
