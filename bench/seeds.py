@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+LARGEST_SEED = 2**63 - 1
+"""A user may give; a larger one fits no generator, and no number of a record."""
+
 
 def derive(*parts: object) -> int:
     """A seed in [0, 2^63) that depends on every named part and nothing else.

@@ -53,6 +53,8 @@ def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
     from bench import leaderboard
 
+    if given.check and given.publish is not None:
+        raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.check or given.publish == []:
         _expect_directory(given.boards)
     if given.publish is not None:
@@ -85,6 +87,8 @@ def _expect_directory(boards: Path) -> None:
 def _check(boards: Path) -> int:
     from bench import leaderboard
 
+    if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
+        raise BenchError(f"--boards {boards}: neither boards nor records there to check")
     try:
         lines = leaderboard.differences(boards)
     except ValueError as error:

@@ -14,6 +14,7 @@ from bench.config import DATASET, TIERS, Option
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
+from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
     from bench.pipeline.settings import Settings
@@ -69,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     networks.add_argument(
         "--teacher",
         metavar="NET",
-        default="resnet18",
         help="any timm model, tv:NAME for torchvision, or one of `bench list networks` (default resnet18)",
     )
     networks.add_argument(
@@ -223,12 +223,23 @@ def execute(given: argparse.Namespace) -> int:
     with closing(load_job(settings, budget=False)) as job:
         if (reason := job.unplayable) is not None:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
+        if not job.asks_teacher and (ignored := _of_teacher(given)):
+            say(f"{ignored} will not be used: {given.method} asks no teacher")
+        records = len(job.material.private[0])
+        if settings.budget.delta * records >= 1:
+            say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
         for seed in seeds:
             outcome = run.run(job, seed)
             result.show(outcome, settings)
             if given.student not in (None, outcome.record.student):
                 say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
     return 0
+
+
+def _of_teacher(given: argparse.Namespace) -> str:
+    """The first option about the teacher that was given, or ""."""
+    asked = [f"--teacher.{name}" for name, _ in read_options(given, "teacher")]
+    return next(iter(["--teacher"] * (given.teacher is not None) + asked), "")
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
@@ -335,8 +346,8 @@ def read_seeds(text: str) -> list[int]:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
         raise BenchError(f"--seeds {text}: expected whole numbers with commas, as in 0,1,2") from None
-    if len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise BenchError(f"--seeds {text}: expected different numbers of at least 0, as in 0,1,2")
+    if len(set(seeds)) != len(seeds) or not 0 <= min(seeds) <= max(seeds) <= LARGEST_SEED:
+        raise BenchError(f"--seeds {text}: expected different numbers from 0 to {LARGEST_SEED}, as in 0,1,2")
     return seeds
 
 

@@ -71,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Plan, and unless it is a dry run, do. Returns the exit status."""
     _check_numbers(given)
+    if given.out.exists() and not given.out.is_dir():
+        raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
     from bench.sweeps import plan, read
 
     recipe = read(given.recipe)
@@ -112,6 +114,10 @@ def _check_numbers(given: argparse.Namespace) -> None:
     for name, least in (("jobs", 0), ("cpus", 0), ("gpus", 0)):
         if not getattr(given, name) >= least:
             raise BenchError(f"--{name} {getattr(given, name)}: expected a number of at least {least}")
+    asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
+    if given.executor != "ray" and any(asked.values()):
+        flag = next(name for name, value in asked.items() if value)
+        raise BenchError(f"{flag} is for a Ray cluster; give --executor ray, or leave it out")
 
 
 def _changed(recipe: Any, given: argparse.Namespace) -> Any:

@@ -258,6 +258,7 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     )
     if budget:
         job.check_budget()
+    _check_own_teacher(job)
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
     return job
@@ -274,6 +275,18 @@ def _check_noise(method: Method, settings: Settings) -> None:
             raise BenchError(
                 f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
                 "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
+            )
+
+
+def _check_own_teacher(job: Job) -> None:
+    """Refuse a user's own teacher that nobody would ask, or whose normalisation is of other images."""
+    s, channels = job.settings, job.material.data.shape[0]
+    if s.teacher_weights is not None and not job.asks_teacher:
+        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} asks no teacher; leave them out")
+    for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
+        if isinstance(values, tuple) and len(values) not in (1, channels):
+            raise BenchError(
+                f"--teacher-normalise: {len(values)} {name} for images of {channels} channels; give one or {channels}"
             )
 
 

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
+from bench.seeds import LARGEST_SEED
 
 KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
 FORBIDDEN = {"out", "fresh", "device", "devices", "tier", "data-root", "download", "help", "debug"}
@@ -151,8 +152,8 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
     seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
     if command not in list(COMMANDS):
         raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")
-    if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
-        raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers of at least 0")
+    if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= LARGEST_SEED for s in seeds):
+        raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers from 0 to {LARGEST_SEED}")
     if "method" not in flat:
         raise BenchError(f"recipe {path}: a [[grid]] names no method")
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]

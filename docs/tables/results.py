@@ -83,11 +83,17 @@ def measured(folder: str, name: str) -> str:
                 mine = [records()[each] for each in row["runs"].split()]
                 minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
                 rows.append([
-                    f"`{method}`", variant, typed(own(row)), accuracy(row) + control(mine), str(len(mine)),
+                    f"`{method}`", variant, sized(row), accuracy(row) + control(mine), str(len(mine)),
                     claimed(row), accounted(row), printed(row), verdict(row), f"{minutes:.1f}",
                 ])  # fmt: skip
     heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"
     return table(list(heads), rows)
+
+
+def sized(row: Row) -> str:
+    """The options of a row as the command takes them, with the tier where it is not quick."""
+    size = "" if row["tier"] == "quick" else f"`--tier {row['tier']}`"
+    return " ".join(filter(None, (size, typed(own(row)))))
 
 
 def verdict(row: Row) -> str:

@@ -16,6 +16,8 @@ from bench.cli import main
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 RUN = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
 
+BOARD = str(Path(__file__).parents[2] / "recipes" / "board.toml")
+
 CASES = {
     "unknown method": (["run", "--method", "dpds"], ["no method called 'dpds'", "Did you mean 'dpsd'", "no-defence"]),
     "unknown attack": ([*RUN, "--attack", "gm1"], ["no attack called 'gm1'", "gmi"]),
@@ -62,6 +64,17 @@ CASES = {
     "delta of one": ([*RUN, "--delta", "1"], ["delta", "1"]),
     "delta of zero": ([*RUN, "--delta", "0"], ["delta", "0"]),
     "seeds": ([*RUN, "--seeds", "0,x"], ["--seeds 0,x", "0,1,2"]),
+    "a seed beyond all": ([*RUN, "--seeds", "18446744073709551616"], ["18446744073709551616", "9223372036854775807"]),
+    "a teacher that nobody asks": (
+        ["run", "--method", "dp-merf", "--tier", "smoke", "--teacher-weights", __file__],
+        ["--teacher-weights", "dp-merf asks no teacher"],
+    ),
+    "normalisation of other images": (
+        [*RUN, "--teacher-weights", __file__, "--teacher-normalise", "0.5/0.5,0.2/0.2"],
+        ["2 means for images of 1 channels", "give one or 1"],
+    ),
+    "check and publish": (["leaderboard", "--check", "--publish"], ["--check", "--publish", "one of them"]),
+    "boards of nothing": (["leaderboard", "--check", "--boards", "."], ["--boards .", "neither boards nor records"]),
     "tier": (["run", "--method", "no-defence", "--tier", "fast"], ["fast", "quick"]),
     "unit the ledger lacks": (["run", "--method", "dpsd", "--unit", "label"], ["--unit label", "example"]),
     "unit no baseline speaks of": ([*RUN, "--unit", "client"], ["--unit client", "example"]),
@@ -77,6 +90,8 @@ CASES = {
     "unknown name to show": (["show", "dpds"], ["dpds", "dpsd"]),
     "unknown kind to list": (["list", "method"], ["method", "methods"]),
     "a picture that is none": (["report", "--picture", "x.txt", "--dataset", "digits"], ["x.txt", ".png"]),
+    "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),
+    "a file to write below": (["sweep", BOARD, "--out", __file__, "--dry-run"], ["--out", "not a directory"]),
     "no board": (["leaderboard"], ["no board", "bench run"]),
     "no committed boards": (["leaderboard", "--check"], ["leaderboards", "no such directory"]),
     "nothing to publish": (["leaderboard", "--publish", "nowhere"], ["nowhere", "runs/records"]),
