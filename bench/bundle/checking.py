@@ -81,7 +81,7 @@ def _check_files(folder: Path) -> int:
     try:
         listed: dict[str, str] = dict(_read(folder / MANIFEST)["files"])
     except (KeyError, TypeError, ValueError) as error:
-        raise Failed(f"{MANIFEST} is no manifest ({type(error).__name__}: {error})") from None
+        raise Failed(f"{MANIFEST} is no manifest: it has no list of files with their SHA-256") from error
     there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
     del there[MANIFEST]
     changed = [name for name in listed if name in there and _sha256(there[name]) != listed[name]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import run as run_command
 from bench.errors import BenchError
+from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
     from bench.pipeline.canary_audit import AuditOutcome
@@ -115,11 +116,14 @@ def execute(given: argparse.Namespace) -> int:
     return {"release": _release, "mechanism": _mechanism, "prepare": _prepare}[given.action](given)
 
 
-def _whole(flag: str, text: str) -> int:
+def _whole(flag: str, text: str, least: int | None = None) -> int:
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise BenchError(f"{flag} {text}: expected a whole number") from None
+    if least is not None and not least <= number <= LARGEST_SEED:
+        raise BenchError(f"{flag} {text}: expected a whole number from {least} to {LARGEST_SEED}")
+    return number
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
@@ -188,7 +192,11 @@ def _show_release(finished: AuditOutcome) -> None:
 
 
 def _mechanism(given: argparse.Namespace) -> int:
-    plays, seed, budget = _whole("--plays", given.plays), _whole("--seed", given.seed), run_command.read_budget(given)
+    plays, seed, budget = (
+        _whole("--plays", given.plays, 1),
+        _whole("--seed", given.seed, 0),
+        run_command.read_budget(given),
+    )
     from bench import data, registry
     from bench.api import AuditableMethod
     from bench.config import configure

@@ -37,6 +37,8 @@ def execute(given: argparse.Namespace) -> int:
 
     commit = provenance.git_state(Path(__file__).parents[2])["commit"]
     out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")
+    if given.data_root is not None and not given.data_root.is_dir():
+        raise BenchError(f"--data-root {given.data_root}: no such directory; give the one that has the data sets")
     missing = 0
     for name, version in provenance.versions().items():
         blocks = BLOCKS.get(name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.config import DATASET, TIERS
-from bench.errors import BenchError
+from bench.errors import BenchError, unknown
 from bench.progress import out, say
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
     """The recipe with --set and --seeds in every cell."""
     from dataclasses import replace
 
+    from bench import registry
     from bench.cli.run import read_seeds
     from bench.sweeps.recipe import FORBIDDEN
 
@@ -132,7 +133,10 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
         option, equals, value = text.partition("=")
         if not equals or not option or option in FORBIDDEN:
             raise BenchError(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
-        changes[option.removeprefix("--")] = value
+        option = option.removeprefix("--")
+        if option in ("method", "attack") and value not in {"none", *(known := registry.entries(option))}:
+            raise unknown(f"{option} for --set", value, known)
+        changes[option] = value
     seeds = tuple(read_seeds(given.seeds)) if given.seeds else None
     cells = dict.fromkeys(
         replace(cell, options=tuple((dict(cell.options) | changes).items()), seeds=seeds or cell.seeds)

@@ -103,7 +103,8 @@ def _publishable(given: Path) -> Record | Audit:
     try:
         record = Audit.read(path) if name == AUDIT else Record.read(path)
     except (OSError, ValueError) as error:
-        raise BenchError(f"--publish {path}: {error}; give the directory of a run, such as runs/records/HASH") from None
+        why = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{path} ")
+        raise BenchError(f"--publish {path}: {why}; give the directory of a run, such as runs/records/HASH") from None
     git = record.provenance.get("git", {})
     if record.spec["tier"] == "smoke":
         raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick, standard or paper")

@@ -112,7 +112,9 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
         kept = cls(**orjson.loads(text))
         if kept.hash != _digest_as_written(text) and kept.hash != digest(kept.spec):
             raise ValueError("its hash is not that of its spec")
-    except (TypeError, ValueError, KeyError) as error:
+    except TypeError:
+        raise ValueError(f"{path} is not {what}: it lacks fields of one, or has others") from None
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not {what}: {error}") from None
     return kept
 

@@ -92,6 +92,16 @@ CASES = {
     "a picture that is none": (["report", "--picture", "x.txt", "--dataset", "digits"], ["x.txt", ".png"]),
     "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),
     "a file to write below": (["sweep", BOARD, "--out", __file__, "--dry-run"], ["--out", "not a directory"]),
+    "a method of a sweep that there is not": (
+        ["sweep", BOARD, "--set", "method=dpds", "--dry-run"],
+        ["no method for --set called 'dpds'", "Did you mean 'dpsd'"],
+    ),
+    "no plays": (["audit", "mechanism", "--method", "dpsd", "--plays", "0"], ["--plays 0", "from 1"]),
+    "a negative seed of an audit": (
+        ["audit", "mechanism", "--method", "dpsd", "--seed", "-1"],
+        ["--seed -1", "from 0"],
+    ),
+    "no such data root": (["doctor", "--data-root", "nowhere"], ["--data-root nowhere", "no such directory"]),
     "no board": (["leaderboard"], ["no board", "bench run"]),
     "no committed boards": (["leaderboard", "--check"], ["leaderboards", "no such directory"]),
     "nothing to publish": (["leaderboard", "--publish", "nowhere"], ["nowhere", "runs/records"]),
