@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs.tables.attacked import examples, floors, inversion, membership, remembered, shown
+from docs.tables.attacked import examples, few, floors, inversion, membership, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
@@ -32,6 +32,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     "membership_digits": partial(membership, "digits"),
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
+    "few_digits": partial(few, "digits"),
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
     "excluded": excluded,
     "headlines": partial(headlines, "mnist"),

@@ -8,7 +8,7 @@ from bench import leaderboard, registry
 from bench.leaderboard import reported
 from bench.metrics.table import metrics
 from bench.storage.records import Record
-from docs.tables.boards import Row, attacks, board, own, records, release
+from docs.tables.boards import Row, attacks, board, older, own, records, release
 from docs.tables.cells import accounted, accuracy, claimed, interval, joined, percent, power, table, typed, with_seeds
 from docs.tables.lines import SHOWN, filled
 
@@ -116,6 +116,29 @@ def remembered(name: str) -> str:
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "AUC of loss-threshold"]
     heads.append(metrics()["tpr_at_1pct"].label)
     return table([*heads, "power"], rows)
+
+
+def few(name: str) -> str:
+    """Membership among 300 private records, by every attack of which the bench has today's version."""
+    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in board(name, "few"):
+        if row["auc"] and not older(row):
+            found.setdefault((row["method"], row["variant"], _others(row)), {})[row["attack"]] = row
+    played = sorted({attack for rows in found.values() for attack in rows})
+    lines = []
+    for (method, variant, options), rows in sorted(
+        found.items(), key=lambda each: (each[0][0] != "no-defence", each[0])
+    ):
+        first = next(iter(rows.values()))
+        cells = [interval(records()[rows[a]["runs"].split()[0]].metrics, "auc") if a in rows else "" for a in played]
+        lines.append([f"`{method}`", variant, options, accuracy(first), claimed(first), accounted(first), *cells])
+    heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
+    return table([*heads, *(f"AUC `{attack}`" for attack in played)], lines)
+
+
+def _others(row: Row) -> str:
+    """The options of a row that are not the teacher's or the attack's, as typed."""
+    return typed(filled(own(row) | {"teacher": {}}))
 
 
 def examples() -> str:
