@@ -24,7 +24,7 @@ from docs.tables.results import ablations, classifiers, headlines, measured, res
 from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
-PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
 TABLES: dict[str, Callable[[], str]] = {
     **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
@@ -59,7 +59,7 @@ PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAG
 
 def rewritten(page: Path) -> str:
     """A page with its tables made again."""
-    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", page.read_text(encoding="utf-8"))
+    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str] | None = None) -> int:
