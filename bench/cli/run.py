@@ -103,9 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="claimed",
         help="whose epsilon meets the budget: the paper's theorem's or the sound one",
     )
-    budget.add_argument(
-        "--solve", choices=("sigma", "steps"), default="sigma", help="what the budget determines (default sigma)"
-    )
+    budget.add_argument("--solve", choices=("sigma", "steps"), help="what the budget determines (default sigma)")
     budget.add_argument(
         "--unit",
         choices=[str(u) for u in Unit if u != Unit.NONE],
@@ -354,7 +352,10 @@ def read_seeds(text: str) -> list[int]:
 def read_budget(given: argparse.Namespace) -> Budget:
     """The budget that the options ask for. Raises BenchError."""
     epsilon = None if given.epsilon == "none" else read_number("--epsilon", given.epsilon)
-    solve: Solve = "none" if epsilon is None or math.isinf(epsilon) else given.solve
+    endless = epsilon is None or math.isinf(epsilon)
+    if endless and given.solve is not None:
+        raise BenchError(f"--solve {given.solve} --epsilon {given.epsilon}: there is no budget to solve for; give one")
+    solve: Solve = "none" if endless else given.solve or "sigma"
     return Budget(epsilon, read_number("--delta", given.delta), given.account, solve, Unit(given.unit))
 
 

@@ -56,6 +56,10 @@ CASES = {
         [*RUN, "--teacher-weights", __file__, "--teacher.epochs", "3"],
         ["--teacher.epochs", "--teacher-weights"],
     ),
+    "a budget to solve for that there is not": (
+        ["run", "--method", "dp-sgd", "--epsilon", "none", "--solve", "steps"],
+        ["--solve steps --epsilon none", "no budget to solve for"],
+    ),
     "wrong choice": (["run", "--method", "dpsd", "--method.mode", "dada"], ["dada", "'data'"]),
     "epsilon of zero": ([*RUN, "--epsilon", "0"], ["epsilon", "> 0"]),
     "negative epsilon": ([*RUN, "--epsilon", "-3"], ["epsilon", "> 0"]),
