@@ -21,6 +21,7 @@ EXPECTED = (
     ("fmnist", "iid", "Fashion-MNIST", 50_000),
     ("fmnist", "full", "Fashion-MNIST, `--split full`", 60_000),
     ("cifar10-jpeg", "iid", "CIFAR-10, as JPEG", 41_667),
+    ("celeba-g-subset", "iid", "CelebA, gender, a subset", 7_150),
 )
 """Data sets of docs/true-epsilon.md: board, split, name, private records."""
 
