@@ -24,6 +24,7 @@ OURS = {
     "answers",
     "attacks",
     "audits",
+    "audits-standard",
     "board",
     "cells",
     "dgd-ablations",

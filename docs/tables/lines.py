@@ -67,6 +67,7 @@ LINES = (
         for name in ("gep", "gs-wgan", "datalens", "pate", "pate-gnmax", "pate-gan", "g-pate")
     ),
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
+    Line("cluster-rr, `--epsilon 1 --unit label`", "cluster-rr", given(epsilon=1.0, unit="label")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
     *(Line(name, name, NONE) for name in ("raw-images", "acgan", "wgan", "infogan")),
 )
