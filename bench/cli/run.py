@@ -236,8 +236,10 @@ def execute(given: argparse.Namespace) -> int:
 
 def _of_teacher(given: argparse.Namespace) -> str:
     """The first option about the teacher that was given, or ""."""
-    asked = [f"--teacher.{name}" for name, _ in read_options(given, "teacher")]
-    return next(iter(["--teacher"] * (given.teacher is not None) + asked), "")
+    if given.teacher is not None:
+        return "--teacher"
+    options = read_options(given, "teacher")
+    return f"--teacher.{options[0][0]}" if options else ""
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
