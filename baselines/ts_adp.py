@@ -30,10 +30,8 @@ from bench.api import Teacher
 from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.dp_sgd_nets import TemperedSigmoid
+from bench.nets.dp_sgd_nets import TEMPERED, TemperedSigmoid
 from bench.privacy import Budget
-
-NETWORKS = ("tanh-cnn", "tanh-vgg")
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,9 @@ class TsAdp(PrivateTraining):
             self._accept(self.network)
 
     def _accept(self, name: str) -> None:
-        if name not in NETWORKS:
+        if name not in TEMPERED:
             raise BenchError(
-                f"the network '{name}' has no tempered sigmoids, which ts-adp trains: use {' or '.join(NETWORKS)}"
+                f"the network '{name}' has no tempered sigmoids, which ts-adp trains: use {' or '.join(TEMPERED)}"
             )
         if name == "tanh-vgg" and self.offset != self.scale / 2:
             raise BenchError(

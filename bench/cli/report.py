@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench report`."""
     parser.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="where to write (default site)")
     parser.add_argument(
-        "--boards", type=Path, metavar="DIR", help=f"published boards (default {BOARDS}, if it is there)"
+        "--boards", type=Path, metavar="DIR", help=f"published boards (default {BOARDS}, else the installed ones)"
     )
     parser.add_argument(
         "--runs",
@@ -51,11 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
+    from bench.leaderboard.reported import boards_folder
     from bench.report import gather, render, write
 
     if given.picture and given.picture.suffix.lower() != ".png":
         raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
     boards = given.boards or (BOARDS if BOARDS.is_dir() else None)
+    if boards is None and not given.runs:
+        boards = boards_folder(None)
     sources = gather(boards, given.runs, given.dataset)
     if given.picture:
         return _picture(given, sources)

@@ -19,7 +19,7 @@ from bench.api import Context, Teacher
 from bench.distillation.image_source import HalfAndHalf, Source, image_source
 from bench.distillation.likelihoods import soft_loss
 from bench.distillation.questions import as_bytes, logits_of
-from bench.distillation.transcription import Transcription
+from bench.distillation.transcription import Move, Transcription
 from bench.distillation.transcription_options import TranscriptionOptions
 
 ENTROPY = 0.6
@@ -50,7 +50,13 @@ class SoftTranscription(TranscriptionOptions):
         validate.at_least(self, 1, "questions")
 
     def teach(
-        self, model: nn.Module, teacher: Teacher, student: str, ctx: Context, besides: Source | None = None
+        self,
+        model: nn.Module,
+        teacher: Teacher,
+        student: str,
+        ctx: Context,
+        besides: Source | None = None,
+        move: Move | None = None,
     ) -> tuple[nn.Module, Tensor]:
         """The student, in eval mode, and some of the images that it learnt from, (n, c, h, w) in [0, 1].
 
@@ -58,6 +64,7 @@ class SoftTranscription(TranscriptionOptions):
             model: the classifier; (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval mode.
             teacher: of which only shape, classes and the data set's name are looked at.
             besides: where half of the fresh images come from, if not all are the prior's.
+            move: of every round's questions, before they are asked.
         """
         source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
         if besides is not None:
@@ -70,7 +77,7 @@ class SoftTranscription(TranscriptionOptions):
                 return (model(images).float() / heat).log_softmax(1)
 
         settings = replace(Transcription.of(self, self.questions), balanced=self.balanced)
-        phi_s, asked = settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss)
+        phi_s, asked = settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss, move=move)
         return phi_s, asked[:SHOWN]
 
 

@@ -43,6 +43,9 @@ from bench.nets.initialise import xavier
 Ask = Callable[[Tensor, Tensor], Tensor]
 """(n, c, h, w) float images and the student's (n, classes) logits to (n, classes) readings of the answers."""
 
+Move = Callable[[Tensor, torch.Generator], Tensor]
+"""(n, c, h, w) uint8 questions to those that are asked in their place."""
+
 FEW = 4096
 """Below so many stored answers a student learns them by heart unless they are jittered, and a committee of students
 knows better than each of them; above, jitter harms."""
@@ -139,6 +142,7 @@ class Transcription:
         title: str,
         loss: Loss = likelihood_loss,
         energy: Energy | None = None,
+        move: Move | None = None,
     ) -> tuple[nn.Module, Tensor]:
         """The student, in evaluation mode, and (n, c, h, w) images of the last round, in [0, 1].
 
@@ -149,6 +153,7 @@ class Transcription:
             ask: asked about every question once.
             loss: of a batch of stored readings.
             energy: added to it in every step of the student that asks.
+            move: of what the student chose, before it is asked.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
 
@@ -166,6 +171,8 @@ class Transcription:
                 if left < 0:
                     raise ValueError(f"{self.questions - left} answers, but the ledger is told of {self.questions}")
                 questions = self._questions(answered, phi_s, source, shape, size, rng)
+                if move is not None:
+                    questions = move(questions, rng)
                 answered.add(questions, self._readings(ask, questions, phi_s, rng))
                 until = self.steps
                 if len(answered) < self.images:

@@ -119,6 +119,12 @@ class FeatureTraining:
 
     def train(self, teacher: Teacher, spending: Spending, delta: float, ctx: Context) -> Release:
         """Steps 1 to 4 with that noise; class moments that are in `spending` are left to the caller to take."""
+        return self.train_and_whiten(teacher, spending, delta, ctx)[0]
+
+    def train_and_whiten(
+        self, teacher: Teacher, spending: Spending, delta: float, ctx: Context
+    ) -> tuple[Release, Whitening | None]:
+        """As `train`; also the whitening, which is as private as the release is: the same account covers both."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
         network = nets.build(name, teacher.shape, teacher.classes)
@@ -134,7 +140,7 @@ class FeatureTraining:
         )  # 3
         assign_head(network, weight, white)  # 4
         solved = spending.solved() | {"rate": settings.rate * self.clip}
-        return Release(network.eval(), name, spending.ledger(), spending.claim(delta), solved=solved)
+        return Release(network.eval(), name, spending.ledger(), spending.claim(delta), solved=solved), white
 
     def _mirrors(self, shape: tuple[int, int, int]) -> bool:
         return shape[0] == 3 if self.mirrored == "auto" else self.mirrored == "yes"

@@ -65,6 +65,10 @@ class Whitening:
         with exact_products(rows.device):
             return torch.cat([normalised(self._mapped(part)) for part in rows.split(PART)])
 
+    def lengths(self, rows: Tensor) -> Tensor:
+        """(n,) norms of what M makes of (n, d) rows of norm 1, in units of that of a random direction."""
+        return self._mapped(rows).float().norm(dim=1) / self.scale
+
     def _mapped(self, rows: Tensor) -> Tensor:
         parts = rows.unflatten(1, (-1, self.places)).transpose(1, 2) - self.mean
         return (parts @ self.matrix).transpose(1, 2).flatten(1)

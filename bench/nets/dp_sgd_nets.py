@@ -20,6 +20,8 @@ from bench.nets.small_net import SmallNet
 HALVED_FROM = 24
 SMALLEST, LARGEST = 12, 64
 SMALLEST_VGG = 8
+TEMPERED = ("tanh-cnn", "tanh-vgg")
+"""Networks of this file with tempered sigmoids, by their names in the registry."""
 
 
 class TemperedSigmoid(nn.Module):

@@ -17,6 +17,7 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation import class_images
+from bench.dp_training import feature_training
 from bench.errors import BenchError
 from bench.pipeline import run
 from bench.pipeline.job import load_job
@@ -44,10 +45,10 @@ def toy(n: int = 64) -> Teacher:
     return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private(n))
 
 
-def convert(budget: Budget = FREE, teacher: Teacher | None = None, seed: int = 0, **given: str) -> Release:
+def convert(budget: Budget = FREE, records: Teacher | None = None, seed: int = 0, **given: str) -> Release:
     torch.manual_seed(seed)
     method = configure(DpTeacher, "smoke", given, "method", "printed")
-    return method.convert(teacher or toy(), "datalens", budget, context(seed))
+    return method.convert(records or toy(), "datalens", budget, context(seed))
 
 
 def answers(release: Release) -> Tensor:
@@ -59,7 +60,7 @@ def test_the_undefended_teacher_is_used_for_nothing() -> None:
     assert DpTeacher.needs == {"private_data"}
     first = answers(convert())
     other = replace(toy(), model=toy_teacher().model, arch="resnet18")
-    assert torch.equal(first, answers(convert(teacher=other)))
+    assert torch.equal(first, answers(convert(records=other)))
 
 
 @pytest.mark.parametrize("conversion", ["distil", "none"])
@@ -96,9 +97,50 @@ def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.Monkey
     assert len(taken) == 1 and len(without.ledger.entries()) == 2
 
 
-def test_a_share_without_what_it_is_for_is_refused() -> None:
+@pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical_steps": "2"}], ids=str)
+@pytest.mark.parametrize("beside", [{"conversion": "transcribe"}, {"teacher": "private-features"}], ids=str)
+def test_an_option_without_what_it_is_for_is_refused(given: dict[str, str], beside: dict[str, str]) -> None:
     with pytest.raises(BenchError, match="expected teacher private-features and conversion transcribe"):
-        convert(moments_share="0.3", conversion="transcribe")
+        convert(**given, **beside)
+
+
+def test_typical_questions_are_made_of_the_released_moment_and_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whitening that moves questions is the noisy one, of the one call whose noise is in the ledger."""
+    made: list[Any] = []
+    moved: list[Any] = []
+    whitened, move = feature_training.private_whitening, dp_teacher.TypicalImages
+
+    def whitening(*given: Any) -> Any:
+        made.append((given[2], whitened(*given)))
+        return made[-1][1]
+
+    def typical(network: Any, white: Any, steps: int, ctx: Any) -> Any:
+        moved.append((white, steps))
+        return move(network, white, steps, ctx)
+
+    monkeypatch.setattr(feature_training, "private_whitening", whitening)
+    monkeypatch.setattr(dp_teacher, "TypicalImages", typical)
+    plain = _taught("private-features", "transcribe")
+    release = _taught("private-features", "transcribe", typical_steps="2")
+    assert release.ledger.to_json() == plain.ledger.to_json() and release.claim == plain.claim
+    ((white, steps),) = moved
+    assert steps == 2 and len(made) == 2 and white is made[1][1]
+    multiplier = release.ledger.entries()[0].event.noise_multiplier
+    assert made[1][0] == pytest.approx(multiplier)
+    assert not torch.equal(answers(release), answers(plain))
+
+
+def test_typical_questions_of_colour_images_are_refused() -> None:
+    method = DpTeacher(teacher="private-features", conversion="transcribe", typical_steps=3)
+    with pytest.raises(BenchError, match=r"typical_steps 3: expected images .* 3x32x32 are not \(public\)"):
+        method.check(Budget(1.0), "cifar10", 10)
+    method.check(Budget(1.0), "fmnist", 10)
+
+
+def test_ts_adp_is_dp_sgd_on_a_network_of_tempered_sigmoids() -> None:
+    assert torch.equal(answers(convert(teacher="ts-adp")), answers(convert(teacher="dp-sgd")))
+    with pytest.raises(BenchError, match="network is relu-cnn, teacher ts-adp; expected tanh-cnn or tanh-vgg"):
+        convert(teacher="ts-adp", network="relu-cnn")
 
 
 def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +155,7 @@ def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.Monk
         add_noise(total, groups, z, rng)
 
     monkeypatch.setattr(clipping, "add_noise", spy)
-    release = convert(Budget(4.0), teacher=toy(32))
+    release = convert(Budget(4.0), records=toy(32))
     (entry,) = release.ledger.entries()
     assert drawn == [release.solved["sigma"]] * entry.count and entry.count == 3
     assert entry.event.event.noise_multiplier == release.solved["sigma"]
@@ -122,7 +164,7 @@ def test_what_is_added_as_noise_is_what_the_ledger_says(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
 def test_claim_and_account_are_one_number_within_the_budget(against: Any) -> None:
     budget = Budget(3.0, account=against)
-    release = convert(budget, teacher=toy(32))
+    release = convert(budget, records=toy(32))
     assert release.claim is not None and release.claim.unit == Unit.EXAMPLE
     assert release.claim.epsilon == account(release.ledger, Unit.EXAMPLE, budget.delta).epsilon
     assert 0.97 * 3.0 < release.claim.epsilon <= 3.0
@@ -161,7 +203,7 @@ def test_the_conversion_sees_the_private_network_and_no_record(monkeypatch: pyte
 
 @pytest.mark.thorough
 def test_one_record_more_changes_the_release_and_the_seed_does() -> None:
-    assert not torch.equal(answers(convert(teacher=toy(64))), answers(convert(teacher=toy(65))))
+    assert not torch.equal(answers(convert(records=toy(64))), answers(convert(records=toy(65))))
     assert not torch.equal(answers(convert(seed=1)), answers(convert(seed=2)))
     assert torch.equal(answers(convert(seed=1)), answers(convert(seed=1)))
 
@@ -212,7 +254,7 @@ def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_missing_private_records_are_a_defect_and_said() -> None:
     with pytest.raises(RuntimeError, match="private_data"):
-        convert(teacher=toy_teacher())
+        convert(records=toy_teacher())
 
 
 @pytest.mark.slow
@@ -249,9 +291,9 @@ def test_either_private_teacher_teaches_for_free(kind: str, conversion: str) -> 
     assert taught.ledger.to_json() == alone.ledger.to_json() and taught.claim == alone.claim
 
 
-def _taught(kind: str, conversion: str) -> Release:
+def _taught(kind: str, conversion: str, **given: str) -> Release:
     torch.manual_seed(0)
-    method = configure(DpTeacher, "smoke", {"teacher": kind, "conversion": conversion}, "method", "printed")
+    method = configure(DpTeacher, "smoke", {"teacher": kind, "conversion": conversion, **given}, "method", "printed")
     return method.convert(toy(), "datalens", Budget(3.0), context(0))
 
 

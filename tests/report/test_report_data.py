@@ -506,3 +506,17 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
     assert all(contrast(*pair) >= 4.5 for pair in text), {pair: contrast(*pair) for pair in text}
     marks = [f"c{number}" for number in range(charts.COLOURS)]
     assert all(contrast(name, "back") >= 3 for name in marks), {name: contrast(name, "back") for name in marks}
+
+
+def test_the_installed_boards_are_shown_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = tmp_path / "installed"
+    (installed / "records").mkdir(parents=True)
+    found = record()
+    (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
+    monkeypatch.setattr(leaderboard.reported, "FILE", installed / "reported.csv")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cli.main(["report"]) == 0
+    assert "1 runs" in capsys.readouterr().out and Path("site/index.html").exists()

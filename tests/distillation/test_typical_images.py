@@ -1,0 +1,97 @@
+"""Images that descend the private second moment: the length against a matrix by hand, what moves and what stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench import nets
+from bench.distillation import typical_images
+from bench.distillation.questions import as_bytes, as_floats
+from bench.distillation.soft_transcription import SoftTranscription
+from bench.distillation.typical_images import TypicalImages
+from bench.dp_training.whitening import Whitening, private_whitening
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+
+def typical(records: Tensor, steps: int) -> TypicalImages:
+    """Of fixed wavelet features of uint8 records, without noise."""
+    network = nets.build("wavelet-linear", SHAPE, CLASSES).eval().requires_grad_(False)
+    return TypicalImages(network, whitening(network, records), steps, context())
+
+
+def whitening(network: nets.Classifier, records: Tensor) -> Whitening:
+    rows = torch.nn.functional.normalize(network.features(as_floats(records)).float(), dim=1)
+    return private_whitening(rows, 1, 0.0, 0.01, torch.Generator())
+
+
+def drawn(n: int) -> Tensor:
+    return torch.randint(0, 256, (n, *SHAPE), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+
+
+def test_the_length_is_that_of_the_inverse_second_moment() -> None:
+    """u (S + shift)^-1 u^T by hand: S = diag(4, 1), shift 1, so that the squares are divided by 5 and 2."""
+    matrix = torch.diag(torch.tensor([5.0, 2.0]).rsqrt())
+    white = Whitening(matrix, torch.zeros(2), 1, scale=0.5)
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    expected = torch.tensor([1 / 5, 1 / 2, 0.36 / 5 + 0.64 / 2]).sqrt() / 0.5
+    torch.testing.assert_close(white.lengths(rows), expected)
+
+
+def test_records_are_shorter_than_other_images_and_moved_ones_come_closer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typical_images, "SHARE", 1.0)
+    records, others = toy_private(n=400)[0], drawn(40)
+    move = typical(records, 8)
+    unseen = move.lengths(as_floats(toy_private(seed=5, n=40)[0]))
+    before = move.lengths(as_floats(others))
+    after = move.lengths(as_floats(move(others, torch.Generator().manual_seed(0))))
+    assert float(unseen.max()) < float(before.min())
+    assert bool((after < before).all())
+    assert float((before - after).mean()) > float(before.mean() - unseen.mean()) / 3
+
+
+def test_half_of_the_images_move_and_the_others_keep_every_pixel() -> None:
+    images = drawn(21)
+    move = typical(toy_private()[0], 2)
+    moved = move(images, torch.Generator().manual_seed(3))
+    same = (moved == images).flatten(1).all(1)
+    assert moved.dtype == torch.uint8 and moved.shape == images.shape and int(same.sum()) == 11
+    again = move(images, torch.Generator().manual_seed(3))
+    other = move(images, torch.Generator().manual_seed(4))
+    assert torch.equal(moved, again) and not torch.equal(moved, other)
+    assert torch.equal(typical(toy_private()[0], 0)(images, torch.Generator()), images)
+
+
+def test_an_image_moves_alike_alone_and_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of lengths has no terms between images."""
+    monkeypatch.setattr(typical_images, "SHARE", 1.0)
+    move, images = typical(toy_private()[0], 3), drawn(6)
+    together = move(images, torch.Generator().manual_seed(0))
+    alone = torch.cat([move(images[i : i + 1], torch.Generator()) for i in range(6)])
+    assert int((together.int() - alone.int()).abs().max()) <= 1
+
+
+def test_a_black_image_stays_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typical_images, "SHARE", 1.0)
+    black = torch.zeros(2, *SHAPE, dtype=torch.uint8)
+    move = typical(toy_private()[0], 2)
+    assert bool(move.lengths(as_floats(move(black, torch.Generator()))).isfinite().all())
+
+
+def test_what_is_asked_is_what_was_moved() -> None:
+    """The classifier sees the questions as they are after the move, and the student learns from these."""
+    asked: list[Tensor] = []
+
+    class Seen(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            asked.append(x.clone())
+            return x.flatten(1)[:, :CLASSES]
+
+    def blacken(images: Tensor, rng: torch.Generator) -> Tensor:
+        return torch.zeros_like(images)
+
+    settings = SoftTranscription(questions=40, student_steps=4, prior="shapes", rounds=2, committee=1)
+    _, shown = settings.teach(Seen(), toy_teacher(), "datalens", context(), move=blacken)
+    questions = torch.cat(asked[1:])  # the first are drawings that the temperature is taken of
+    assert len(questions) == 40 and float(questions.abs().max()) == 0 and float(as_bytes(shown).max()) == 0
