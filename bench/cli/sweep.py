@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,16 +241,21 @@ def _devices(text: str) -> tuple[str, ...]:
 def _list(title: str, cells: Sequence[Cell]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from bench.sweeps.run_sweep import duration
 
+    shared = _shared_reasons(cells)
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
     for column in ("state", "cell", "about", "why"):
         table.add_column(column, no_wrap=column in ("state", "about"))
     for cell in cells:
         about = "" if cell.state != "ready" else "?" if cell.seconds is None else duration(cell.seconds)
-        table.add_row(cell.state, cell.name, about, cell.reason or cell.note)
+        why = f"({shared[cell.reason]})" if cell.reason in shared else cell.reason or cell.note
+        table.add_row(cell.state, Text(cell.name), about, Text(why))
     Console(width=max(out.width, 140), highlight=False).print(table)
+    for reason, number in shared.items():
+        out.print(f"({number}) {reason}", markup=False, soft_wrap=True)
     ready = [cell for cell in cells if cell.state == "ready"]
     known = [cell.seconds for cell in ready if cell.seconds is not None]
     counts = {state: sum(cell.state == state for cell in cells) for state in STATES}
@@ -258,6 +264,12 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
         rest = len(ready) - len(known)
         unknown = f", and {rest} runs of which no like is known" if rest else ""
         out.print(f"about {duration(sum(known))} one after the other{unknown}")
+
+
+def _shared_reasons(cells: Sequence[Cell]) -> dict[str, int]:
+    """Reasons that several cells have, each with the number that stands for it: a sentence is told once."""
+    count = Counter(cell.reason for cell in cells if cell.reason)
+    return {reason: number for number, reason in enumerate((r for r, n in count.items() if n > 1), start=1)}
 
 
 def _show(title: str, summary: Summary, path: Path) -> None:

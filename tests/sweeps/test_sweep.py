@@ -57,6 +57,21 @@ def test_a_dry_run_lists_every_cell_and_makes_nothing(
     assert not (tmp_path / "runs" / "steps").exists()
 
 
+def test_a_dry_run_tells_a_reason_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(
+        tmp_path, 'method = ["no-defence", "pate"]\ndataset = "mnist"\nseeds = [0, 1, 2]', 'method = "no-such"'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--data-root", "nowhere", "--tier", "smoke", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("(1)" in line for line in lines) == 7, "six cells and the sentence"
+    (told,) = [line for line in lines if line.startswith("(1) ")]
+    assert "nowhere" in told and not any("(2)" in line for line in lines)
+    assert any("no method called 'no-such' yet" in line for line in lines)
+
+
 @pytest.mark.thorough
 def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
