@@ -41,9 +41,13 @@ class Parser(argparse.ArgumentParser):
 
     def unknown_option(self, given: str) -> BenchError:
         """The error for an option that does not exist, with the nearest one."""
-        known = sorted(self._option_string_actions)
-        close = difflib.get_close_matches(given.split("=")[0], known, n=1, cutoff=0.5)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
+        name = given.split("=")[0]
+        family, dot, _ = name.partition(".")
+        # What all options of a plug-in begin with says nothing of how near they are
+        start = family + dot if dot else ""
+        known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
+        close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.5)
+        hint = f" Did you mean '{start}{close[0]}'?" if close else ""
         return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
 
 

@@ -60,6 +60,11 @@ CASES = {
         ["run", "--method", "dp-sgd", "--epsilon", "none", "--solve", "steps"],
         ["--solve steps --epsilon none", "no budget to solve for"],
     ),
+    "a plug-in's option, nearly": (
+        ["run", "--method", "dpsd", "--method.sigm", "3"],
+        ["'--method.sigm'. Did you mean '--method.sigma'"],
+    ),
+    "a plug-in's option like none": ([*RUN, "--method.foo", "3"], ["no option '--method.foo'. See"]),
     "wrong choice": (["run", "--method", "dpsd", "--method.mode", "dada"], ["dada", "'data'"]),
     "epsilon of zero": ([*RUN, "--epsilon", "0"], ["epsilon", "> 0"]),
     "negative epsilon": ([*RUN, "--epsilon", "-3"], ["epsilon", "> 0"]),
