@@ -22,7 +22,7 @@ from bench.distillation.questions import as_bytes, logits_of
 from bench.distillation.transcription import Move, Transcription
 from bench.distillation.transcription_options import TranscriptionOptions
 
-ENTROPY = 0.6
+ENTROPY = 1.0
 """Nats; of few classes at most half of the largest there is."""
 SHOWN = 60
 """Images of the last round that are released with the student."""
@@ -41,6 +41,7 @@ class SoftTranscription(TranscriptionOptions):
     """
 
     evolve: float = 0.5
+    gamma_s: float = 8e-3
     student_steps: int = 2400
     questions: int = 60_000
     balanced: bool = True

@@ -97,7 +97,7 @@ def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.Monkey
     assert len(taken) == 1 and len(without.ledger.entries()) == 2
 
 
-@pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical_steps": "2"}], ids=str)
+@pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical": "off"}], ids=str)
 @pytest.mark.parametrize("beside", [{"conversion": "transcribe"}, {"teacher": "private-features"}], ids=str)
 def test_an_option_without_what_it_is_for_is_refused(given: dict[str, str], beside: dict[str, str]) -> None:
     with pytest.raises(BenchError, match="expected teacher private-features and conversion transcribe"):
@@ -114,25 +114,24 @@ def test_typical_questions_are_made_of_the_released_moment_and_cost_nothing(monk
         made.append((given[2], whitened(*given)))
         return made[-1][1]
 
-    def typical(network: Any, white: Any, steps: int, ctx: Any) -> Any:
-        moved.append((white, steps))
-        return move(network, white, steps, ctx)
+    def typical(network: Any, white: Any, ctx: Any) -> Any:
+        moved.append(white)
+        return move(network, white, ctx)
 
     monkeypatch.setattr(feature_training, "private_whitening", whitening)
     monkeypatch.setattr(dp_teacher, "TypicalImages", typical)
-    plain = _taught("private-features", "transcribe")
-    release = _taught("private-features", "transcribe", typical_steps="2")
+    plain = _taught("private-features", "transcribe", typical="off")
+    release = _taught("private-features", "transcribe")
     assert release.ledger.to_json() == plain.ledger.to_json() and release.claim == plain.claim
-    ((white, steps),) = moved
-    assert steps == 2 and len(made) == 2 and white is made[1][1]
+    assert len(made) == 2 and len(moved) == 1 and moved[0] is made[1][1]
     multiplier = release.ledger.entries()[0].event.noise_multiplier
     assert made[1][0] == pytest.approx(multiplier)
     assert not torch.equal(answers(release), answers(plain))
 
 
 def test_typical_questions_of_colour_images_are_refused() -> None:
-    method = DpTeacher(teacher="private-features", conversion="transcribe", typical_steps=3)
-    with pytest.raises(BenchError, match=r"typical_steps 3: expected images .* 3x32x32 are not \(public\)"):
+    method = DpTeacher(teacher="private-features", conversion="transcribe", typical="on")
+    with pytest.raises(BenchError, match=r"typical on: expected images .* 3x32x32 are not \(public\)"):
         method.check(Budget(1.0), "cifar10", 10)
     method.check(Budget(1.0), "fmnist", 10)
 
