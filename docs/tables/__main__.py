@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs.tables.attacked import examples, few, floors, inversion, membership, remembered, shown
+from docs.tables.attacked import examples, faces, few, floors, inversion, membership, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "issues": issues,
     "demo": demo,
     "floors_digits": partial(floors, "digits"),
+    "faces_lfw": partial(faces, "lfw-crop"),
     "classifiers": classifiers,
     "students": students,
     "teachers": teachers,

@@ -67,6 +67,28 @@ def floors(name: str) -> str:
     return table(["attack", "target", "attack accuracy", "retrieval", "above floor", "latents retrieved"], rows)
 
 
+def faces(name: str, split: str = "identity") -> str:
+    """Who is given away of a data set whose classes are people, by the judge that this project did not train."""
+    lines = []
+    for row in sorted(
+        board(name, split), key=lambda row: (row["method"] != "no-defence", row["method"], row["attack"])
+    ):
+        if not row["judge_accuracy"] or older(row):
+            continue
+        known = records()[row["runs"].split()[0]].metrics
+        gain, low, high = (100 * known[f"above_floor{end}"] for end in ("", ".lo", ".hi"))
+        shares = [interval(known, f"{key}judge_accuracy") for key in ("", "retrieval_")]
+        others = typed(filled(own(row) | {"teacher": {}, "budget": {}}))
+        lines.append([
+            f"`{row['method']}`", row["variant"], others, accuracy(row), claimed(row), accounted(row),
+            f"`{row['attack']}`", *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", interval(known, "judge_near"),
+            percent(known["attack_accuracy"]),
+        ])  # fmt: skip
+    heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "attack", "right person, by the judge"]
+    heads += ["retrieval", "above floor", "nearer than 0.6", "right person, by the evaluator"]
+    return table(heads, lines)
+
+
 def shown() -> str:
     """How well `gmi` inverts networks of digits that know of their records what a proved epsilon allows."""
     rows = []
