@@ -24,6 +24,7 @@ def filled(options: Changed) -> Changed:
 SOUND: dict[str, Any] = {"account": "accounted"}
 LABEL = given(epsilon=1.0, unit="label", **SOUND)
 NONE = given(epsilon="inf", solve="none")
+UNPROMISED = given(epsilon=None, solve="none")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ LINES = (
     *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
     Line("cluster-rr, `--epsilon 1 --unit label`", "cluster-rr", given(epsilon=1.0, unit="label")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
+    *(Line(name, name, UNPROMISED) for name in ("dense", "fedadi", "feddafl")),
     *(Line(name, name, NONE) for name in ("raw-images", "acgan", "wgan", "infogan")),
 )
 FINDINGS = {
