@@ -81,6 +81,12 @@ class Candidate:
         return max(proven, key=lambda found: (found.floor is not None, found.gain), default=None)
 
     @property
+    def told_apart(self) -> Row | None:
+        """The row of the membership attack with the largest AUC, among those that proved their power, if any did."""
+        proven = [row for row in self.attacked if row["power"] == "pass" and number(row["auc"]) is not None]
+        return max(proven, key=lambda row: number(row["auc"]) or 0.0, default=None)
+
+    @property
     def spread(self) -> str:
         """Standard deviation over seeds, or that there is one seed."""
         std, seeds = number(self.row["accuracy_std"]), len(str(self.row["seeds"]).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.selection import Candidate, Constraints, choose
+from bench.leaderboard.selection import Candidate, Constraints, choose, number
 from bench.report.glossary import UNITS
 
 EPSILON = 10.0
@@ -20,13 +20,14 @@ def highlights(dataset: str, rows: Iterable[Mapping[Any, Any]]) -> list[dict[str
     found = []
     rows = [{**row, "dataset": dataset} for row in rows]
     for unit in UNITS:
-        for (_, tier, split), candidates in choose(rows, Constraints(unit, EPSILON, 0.0)).taken.items():
+        taken = choose(rows, Constraints(unit, EPSILON, 0.0)).taken
+        for (_, tier, split), candidates in sorted(taken.items(), key=lambda each: each[0][2] != "iid"):
             found += [{"unit": unit, "tier": tier, "split": split} | _line(each) for each in candidates[:NUMBER]]
     return found
 
 
 def _line(candidate: Candidate) -> dict[str, Any]:
-    row, strongest = candidate.row, candidate.strongest
+    row, strongest, member = candidate.row, candidate.strongest, candidate.told_apart
     return {
         "method": row["method"],
         "variant": row["variant"],
@@ -39,4 +40,6 @@ def _line(candidate: Candidate) -> dict[str, Any]:
         "success": None if strongest is None else strongest.success,
         "floor": None if strongest is None else strongest.floor,
         "on_teacher": None if strongest is None else strongest.on_teacher,
+        "membership": member and [member["attack"], number(member["auc"]), number(member["teacher_auc"])],
+        "attacks": len(candidate.attacked),
     }

@@ -21,7 +21,7 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     """A record of a run on digits.
 
     Changes: tier, status, options, dataset, variant, budget (epsilon), claim and claim_unit, accounted, query, attack,
-    success.
+    success, auc (of a membership attack).
     """
     data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
@@ -47,7 +47,10 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     found.student = "datalens"
     found.metrics = {"accuracy": accuracy, "accuracy.lo": accuracy - 0.05, "accuracy.hi": accuracy + 0.05}
     found.metrics |= {"teacher_accuracy": 0.99, "evaluator_accuracy": 0.99}
-    if name is not None:
+    if "auc" in changes:
+        found.metrics |= {"auc": changes["auc"], "teacher_auc": 0.7, "membership_epsilon_lower": 0.0}
+        found.metrics |= {"queries": 1000, "power_p_teacher": 0.001}
+    elif name is not None:
         found.metrics |= {"attack_accuracy": changes.get("success", 0.8), "teacher_attack_accuracy": 0.9}
         found.metrics |= {"random_attack_accuracy": 0.1, "queries": 1000, "power_p_teacher": 0.001}
     accounted = epsilon(changes.get("accounted"), "example", accountant="pld", relation="add-or-remove", version="1")

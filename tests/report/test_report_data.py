@@ -138,6 +138,10 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
     records = [record("a", seed, 0.7, accounted=3.0, attack="gmi", success=0.4) for seed in (0, 1)]
     records += [record("a", 0, 0.7, accounted=3.0, attack="ami", success=0.6)]
     records += [record("a", 0, 0.7, accounted=3.0, attack="vmi", success=0.99, status="inconclusive")]
+    records += [
+        record("a", 0, 0.7, accounted=3.0, attack=name, auc=auc) for name, auc in (("lira", 0.6), ("rmia", 0.5))
+    ]
+    records += [record("d", 0, 0.6, accounted=9.0, attack="rmia", auc=0.9, status="inconclusive")]
     records += [record("b", 0, 0.9, accounted=10.5, claim=0.1), record("c", 0, 0.95, accounted=None, claim=0.1)]
     records += [record(name, 0, accuracy, accounted=9.0) for name, accuracy in (("d", 0.6), ("e", 0.8), ("f", 0.1))]
     (digits,) = parts(Sources(sorted(records, key=lambda r: r.hash)))[0]["index"]["datasets"]
@@ -149,6 +153,11 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
     assert [(one["attack"], one["success"], one["seeds"]) for one in digits["best"]][:2] == [
         (None, None, 1),
         ("ami", 0.6, 2),
+    ]
+    assert [(one["membership"], one["attacks"]) for one in digits["best"]] == [
+        (None, 0),
+        (["lira", 0.6, 0.7], 5),
+        (None, 1),
     ]
 
 
