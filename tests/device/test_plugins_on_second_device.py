@@ -86,7 +86,19 @@ def test_an_audit_of_its_release_does_so_too(toy: Path, logged: list[int], metho
     assert not loops(device, logged)
 
 
-def there(toy: Path, method: str, attack: str | None, precision: str) -> Job:
+TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typical", "on"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
+def test_a_student_of_typical_questions_does_so_too(toy: Path, logged: list[int], precision: str) -> None:
+    job = there(toy, "dp-teacher", None, precision, TAUGHT)
+    with SecondDevice(ROOT) as device:
+        record = run.run(job, 0).record
+    assert record.status == "ok", record.reason
+    assert not loops(device, logged)
+
+
+def there(toy: Path, method: str, attack: str | None, precision: str, options: tuple[tuple[str, str], ...] = ()) -> Job:
     """A job of tier smoke on the second device."""
     asked = Settings(
         method=method,
@@ -96,6 +108,7 @@ def there(toy: Path, method: str, attack: str | None, precision: str) -> Job:
         tier="smoke",
         out=toy / precision,
         precision=precision,  # type: ignore[arg-type]
+        method_options=options,
     )
     return replace(load_job(asked), device=register())
 
