@@ -61,6 +61,7 @@ from bench.dp_training.feature_training import FeatureTraining
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.private_classifier import FALLING_RATE
 from bench.dp_training.records import private_records
+from bench.dp_training.typicality import Typicality
 from bench.dp_training.whitening import Whitening
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -225,7 +226,8 @@ class DpTeacher:
                 noise = ctx.privacy_noise("moments")
                 besides = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
             if self._asks_typical(teacher.shape):
-                move = TypicalImages(cast(Classifier, release.student), cast(Whitening, white), ctx)
+                network, white = cast(Classifier, release.student), cast(Whitening, white)
+                move = TypicalImages(Typicality(network, white, ctx))
         else:
             release = self._by_dp_sgd(teacher, budget, ctx)
         if self.conversion == "none":

@@ -108,7 +108,7 @@ def test_typical_questions_are_made_of_the_released_moment_and_cost_nothing(monk
     """The whitening that moves questions is the noisy one, of the one call whose noise is in the ledger."""
     made: list[Any] = []
     moved: list[Any] = []
-    whitened, move = feature_training.private_whitening, dp_teacher.TypicalImages
+    whitened, move = feature_training.private_whitening, dp_teacher.Typicality
 
     def whitening(*given: Any) -> Any:
         made.append((given[2], whitened(*given)))
@@ -119,7 +119,7 @@ def test_typical_questions_are_made_of_the_released_moment_and_cost_nothing(monk
         return move(network, white, ctx)
 
     monkeypatch.setattr(feature_training, "private_whitening", whitening)
-    monkeypatch.setattr(dp_teacher, "TypicalImages", typical)
+    monkeypatch.setattr(dp_teacher, "Typicality", typical)
     plain = _taught("private-features", "transcribe", typical="off")
     release = _taught("private-features", "transcribe")
     assert release.ledger.to_json() == plain.ledger.to_json() and release.claim == plain.claim

@@ -11,6 +11,7 @@ from bench.distillation import typical_images
 from bench.distillation.questions import as_bytes, as_floats
 from bench.distillation.soft_transcription import SoftTranscription
 from bench.distillation.typical_images import TypicalImages
+from bench.dp_training.typicality import Typicality
 from bench.dp_training.whitening import Whitening, private_whitening
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
@@ -18,7 +19,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 def typical(records: Tensor) -> TypicalImages:
     """Of fixed wavelet features of uint8 records, without noise."""
     network = nets.build("wavelet-linear", SHAPE, CLASSES).eval().requires_grad_(False)
-    return TypicalImages(network, whitening(network, records), context())
+    return TypicalImages(Typicality(network, whitening(network, records), context()))
 
 
 def whitening(network: nets.Classifier, records: Tensor) -> Whitening:
