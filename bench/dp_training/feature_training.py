@@ -127,7 +127,7 @@ class FeatureTraining:
         """As `train`; also the whitening, which is as private as the release is: the same account covers both."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
-        network = nets.build(name, teacher.shape, teacher.classes)
+        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # kept features do not move it
         rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
