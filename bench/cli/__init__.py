@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, sweep, verify
+from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, sweep, verify
 from bench.cli.heap import keep_freed_memory
 from bench.errors import BenchError, RunFailed, disk_is_full
 
@@ -20,7 +20,7 @@ COMMANDS: dict[str, Any] = {
     "prepare": run.PREPARE,
     "audit": audit,
     "list": listing.LIST,
-    "show": listing.SHOW,
+    "show": show.SHOW,
     "leaderboard": boards,
     "compare": compare,
     "choose": choose,

@@ -94,6 +94,35 @@ def test_a_working_variant_of_its_own_is_shown_with_its_own_options(say) -> None
     assert main(["show", "parts", "--variant", "own"]) == 2
 
 
+def test_networks_recipes_and_priors_are_shown(say) -> None:  # type: ignore[no-untyped-def]
+    network = say("show", "strided-cnn")
+    assert "(network in bench/nets/classifiers/)" in network and "--teacher strided-cnn" in network
+    recipe = say("show", "faces")
+    for line in (
+        "faces  (teacher recipe in bench/teachers/recipes/)",
+        "  typed  --teacher.recipe faces",
+        "options  (--teacher.NAME VALUE)",
+        "epochs               int = 30  (a size)  [smoke 1, quick 40]",
+        "faces  (prior in bench/priors/kinds/)",
+    ):
+        assert line in recipe, line
+
+
+def test_a_name_of_a_method_and_of_a_network_is_shown_for_both(say) -> None:  # type: ignore[no-untyped-def]
+    shown = say("show", "datalens")
+    assert shown.index("datalens  (method in baselines/") < shown.index("datalens  (network in ")
+
+
+def test_a_part_of_another_distribution_says_where_it_is_from(
+    say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    other = tmp_path / "other"
+    other.mkdir()
+    install(other, "[bench.networks]\ntheirs = their_net\n", their_net="")
+    monkeypatch.syspath_prepend(other)
+    assert "from their_net" in say("show", "theirs")
+
+
 def test_test_sets_that_were_looked_at_are_named(say) -> None:  # type: ignore[no-untyped-def]
     line = "  looked at     the test set of mnist: settings of the questions and of the committee were chosen; "
     assert f"{line}the test set of digits: " in say("show", "dpsd")

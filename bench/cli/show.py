@@ -1,0 +1,189 @@
+"""`bench show NAME`: all that is known of a plug-in, read from its source."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import textwrap
+
+from bench import data, plugins, registry, worth
+from bench.config import Description, Option
+from bench.errors import unknown
+from bench.progress import out
+
+PER = {
+    "example": "epsilon of one private record (unit example)",
+    "label": "epsilon of one private record's label (unit label)",
+    "query": "epsilon of one synthetic image's answer (unit query), not of a private record",
+    "client": "epsilon of all data of one client (unit client)",
+    "none": "nothing",
+}
+LATER = "known when it is read"
+EVALUATED = "by the recipe {}, with {:g} times a teacher's passes"
+TYPED = {
+    "network": "--teacher {0}, --student {0}",
+    "teacher recipe": "--teacher.recipe {0}",
+    "prior": "--method.prior {0}, of the methods with this option",
+}
+"""Kind of a part, of which runs are made, to the options that name it."""
+
+
+class SHOW:
+    """The sub-command `show`."""
+
+    HELP = "all about one method, baseline, attack, data set, network, teacher recipe or prior"
+    DESCRIPTION = (
+        "Of a method or an attack: reference, needs, unit, variants, where it differs from its paper, options with "
+        "defaults and help, and the departures of the variant `working`. Of a data set: layout, counts, classes, "
+        "licence, and what papers set for it. Of a network, a teacher recipe or a prior: what it is, its options, and "
+        "how it is typed. A name of several kinds is shown for each."
+    )
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("name", help="a name from `bench list`")
+        parser.add_argument(
+            "--variant", choices=("printed", "working", "own"), help="show this one (default: the one that is run)"
+        )
+
+    @staticmethod
+    def execute(given: argparse.Namespace) -> int:
+        kinds = ("method", "attack", "data set", *TYPED)
+        found = {kind: known[given.name] for kind in kinds if given.name in (known := plugins.entries(kind))}
+        if not found:
+            raise unknown(" or ".join(kinds), given.name, {name: 0 for kind in kinds for name in plugins.entries(kind)})
+        for number, (kind, entry) in enumerate(found.items()):
+            if number:
+                out.print()
+            if kind in ("method", "attack"):
+                _print_plugin(entry, given.variant)
+            elif kind == "data set":
+                _print_dataset(entry.name)
+            else:
+                _print_part(entry)
+        return 0
+
+
+def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
+    """A method, a baseline or an attack, at the variant that is asked for."""
+    variant = registry.settle(entry.kind, entry.name, asked)
+    described = registry.describe(entry.kind, entry.name, variant)
+    _print_facts(entry, variant, described)
+    out.print()
+    _print(textwrap.indent(described.doc, "  "))
+    _print_options(f"{entry.kind}.NAME", variant, described)
+    if variant == "working":
+        _print_departures(entry.name, described)
+
+
+def _print_part(entry: plugins.Entry) -> None:
+    """A network, a teacher recipe or a prior: its own words, how it is typed, and the options that it has."""
+    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/)")
+    _print(f"  typed  {TYPED[entry.kind].format(entry.name)}")
+    for text in _docstrings(entry):
+        out.print()
+        _print(textwrap.indent(text, "  "))
+    if entry.kind == "teacher recipe":
+        _print_options("teacher.NAME", "own", registry.describe(entry.kind, entry.name))
+
+
+def _docstrings(entry: plugins.Entry) -> list[str]:
+    """Of the file and of its public classes; of a plug-in of another distribution, where it comes from."""
+    if entry.file is None:
+        return [entry.summary]
+    tree = ast.parse(entry.file.read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return [doc for node in (tree, *classes) if (doc := ast.get_docstring(node))]
+
+
+def _print_dataset(name: str) -> None:
+    """What is known of a data set without reading it."""
+    plugin = data.dataset(name)
+    known, missing = plugin.facts, plugin.missing(data.root_folder(None))
+    out.print(f"[bold]{name}[/bold]  (data set)")
+    _print(f"  {data.names()[name]}")
+    counts = "{:,} for training, {:,} for the test".format(*known.counts) if known.counts else LATER
+    classes = f"{len(known.class_names)}: {', '.join(known.class_names)}" if known.class_names else LATER
+    shape = "{} x {} x {} (channels, height, width)".format(*known.shape) if known.shape else LATER
+    facts = {"argument": f"{name}:{plugin.takes}"} if plugin.takes else {}
+    facts |= {"images": counts, "shape": f"{shape}; another size is {name}@SIZE", "classes": classes}
+    facts |= {"layout": known.layout, "licence": known.licence or "not known"}
+    facts |= {"here": f"missing: no {missing[0]}" if missing else f"found in {data.root_folder(None)}"}
+    splits = ["iid", "few", "disjoint-low", "disjoint-high"]
+    splits += [f"full (with {known.other})"] if known.other else []
+    splits += [f"cross (with {known.cross})"] if known.cross else []
+    splits += ["identity"] if known.of_people else []
+    facts |= {"splits": ", ".join(splits), "pictures": "none are drawn: people" if known.of_people else "drawn"}
+    facts |= {"evaluator": "by the standard recipe" if known.evaluator is None else EVALUATED.format(*known.evaluator)}
+    facts |= {"judge": "dlib's descriptor of faces (extra [faces])"} if known.classes_are_people else {}
+    for label, value in facts.items():
+        _print(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
+    _print_papers(known)
+
+
+def _print_papers(known: data.DatasetFacts) -> None:
+    """What papers set for a data set."""
+    batch, steps, rate = known.dp_sgd
+    bandwidth = "a sixth of the pixels" if known.mmd_bandwidth is None else f"{known.mmd_bandwidth:g}"
+    settings = {
+        "candidates": f"{known.candidates} classes that randomised response answers within (DPSD, DPDFD)",
+        "teachers": "the method's own" if known.teachers is None else f"{known.teachers}, as there are few records",
+        "questions": f"{known.dp_dfd_images:,} (DP-DFD)",
+        "DP-SGD": f"batch {batch}, {steps} steps, learning rate {rate:g} (Tramer and Boneh)",
+        "bandwidth": f"{bandwidth} (DP-MERF)",
+        "prior": known.prior,
+    }
+    out.print("\n[bold]settings[/bold]  (the papers', or the default where they have none)")
+    for label, value in settings.items():
+        _print(f"  {label:<10} {value}")
+
+
+def _print_facts(entry: plugins.Entry, variant: str, described: Description) -> None:
+    told = described.facts
+    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {told['version']})")
+    *others, default = registry.variants(entry.kind, entry.name)
+    facts = {"reference": told["reference"], "variants": ", ".join([*others, f"{default} (default)"])}
+    if others:
+        other = next(each for each in (*others, default) if each != variant)
+        facts["shown"] = f"variant {variant}; for the other one, `bench show {entry.name} --variant {other}`"
+    if entry.kind == "method":
+        facts |= {"needs": ", ".join(sorted(told["needs"])), "claimed": PER[told["unit"]]}
+        facts |= {"accounted": f"{PER['example']}, and of every other unit in its ledger", "audited": PER["example"]}
+    else:
+        facts |= {"goal": told["goal"], "access": told["access"]}
+    if seen := told.get("seen_test_sets"):
+        facts["looked at"] = "; ".join(f"the test set of {name}: {chosen}" for name, chosen in seen.items())
+    for name, value in facts.items():
+        _print(f"  {name:<13} {value}")
+
+
+def _print_options(name: str, variant: str, described: Description) -> None:
+    out.print(f"\n[bold]options[/bold]  (--{name} VALUE)")
+    _print("  name                 type = default  [what the variant and the tiers change; a tier changes sizes alone]")
+    changed = {name: value for d in described.departures if variant == "working" for name, value in d.sets.items()}
+    for option in described.options:
+        notes = [f"{variant} {changed[option.name]}"] if option.name in changed else []
+        notes += [f"{tier} {given[option.name]}" for tier, given in described.tiers.items() if option.name in given]
+        _print(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
+        if option.help:
+            _print(textwrap.indent(textwrap.fill(option.help, 100), "      "))
+
+
+def _value(option: Option) -> str:
+    kind = "|".join(option.choices) if option.choices else option.kind.__name__
+    return f"{kind} = {option.default}" + ("  (a size)" if option.size else "")
+
+
+def _print_departures(name: str, described: Description) -> None:
+    out.print("\n[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
+    for number, departure in enumerate(described.departures, start=1):
+        _print(f"  {number}. {departure.what}")
+        lines = {"why": departure.why, "worth": worth.told(name, described, departure) or "not measured"}
+        if departure.sets:
+            lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
+        for label, text in lines.items():
+            _print(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))
+
+
+def _print(text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)
