@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,15 @@ HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
     "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
     "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, nats that the "
-    "answers carry at most, difference, and flags; and the accuracy that the paper's own settings allow, where they "
-    "bound it (docs/information.md). What we lack is marked planned (the bench has no such method or data) or not run."
+    "answers carry at most, difference, the reason where ours is more than two points behind (docs/report.md), and "
+    "flags; and the accuracy that the paper's own settings allow, where they bound it (docs/information.md). What we "
+    "lack is marked planned (the bench has no such method or data) or not run."
 )
 WIDTH = 220
 FIELDS = (
     "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
     "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "information",
-    "printed_information", "printed_allows", "difference", "state", "flags",
+    "printed_information", "printed_allows", "difference", "reason", "state", "flags",
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Compare and show. Returns the exit status."""
     from bench.leaderboard import reported
+    from bench.leaderboard.reasons import without_noise
 
     entries = reported.table(given.paper, given.table)
     present = list(dict.fromkeys(entry.dataset for entry in entries))
@@ -58,11 +60,13 @@ def execute(given: argparse.Namespace) -> int:
             )
         entries = [entry for entry in entries if entry.dataset == given.dataset]
     folder = reported.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
-    lines = reported.compare(entries, reported.of_tier(reported.boards(folder), given.tier), _exists)
+    rows = reported.of_tier(reported.boards(folder), given.tier)
+    lines, controls = reported.compare(entries, rows, _exists), without_noise(rows)
+    cells = [_cells(line, controls) for line in lines]
     if given.csv:
-        _write(lines)
+        _write(cells)
     else:
-        _show(f"{entries[0].source}  (ours: {folder})", lines)
+        _show(f"{entries[0].source}  (ours: {folder})", lines, cells)
     return 0
 
 
@@ -72,11 +76,12 @@ def _exists(method: str, dataset: str) -> bool:
     return method in registry.entries("method") and dataset in data.names()
 
 
-def _cells(line: Line) -> dict[str, Any]:
+def _cells(line: Line, controls: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
     """A line as FIELDS; None for an empty cell."""
     from bench.leaderboard import printed_information
+    from bench.leaderboard.reasons import reason
 
-    entry, row = line.entry, line.row or {}
+    entry, row, why = line.entry, line.row or {}, reason(line, controls)
     found: dict[str, Any] = {
         "paper": entry.paper,
         "table": entry.table,
@@ -89,6 +94,7 @@ def _cells(line: Line) -> dict[str, Any]:
         "ours": row.get("accuracy_mean"),
         "ours_std": row.get("accuracy_std"),
         "difference": line.difference,
+        "reason": None if why is None else why.code,
         "accounted_unit": row.get("unit"),
         "state": line.state or "measured",
         "flags": line.flags,
@@ -98,14 +104,13 @@ def _cells(line: Line) -> dict[str, Any]:
     return found | {key: row.get(key) for key in FIELDS if key not in found}
 
 
-def _write(lines: Sequence[Line]) -> None:
+def _write(found: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     writer.writeheader()
-    for line in lines:
-        writer.writerow(_cells(line))
+    writer.writerows(found)
 
 
-def _show(title: str, lines: Sequence[Line]) -> None:
+def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -119,6 +124,7 @@ def _show(title: str, lines: Sequence[Line]) -> None:
         "our variant",
         "ours",
         "difference",
+        "reason",
         "tier",
         "eps accounted",
         "nats",
@@ -127,12 +133,11 @@ def _show(title: str, lines: Sequence[Line]) -> None:
     )
     for column in columns:
         table.add_column(column)
-    for line in lines:
-        cells = _cells(line)
+    for line, cells in zip(lines, found, strict=True):
         epsilon = "-" if cells["epsilon"] is None else f"{cells['epsilon']:g}"
         name = f"{cells['method']} {cells['ablation']}".strip()
         if line.row is None:
-            ours = ("", line.state, "", "", "", "", "")
+            ours = ("", line.state, "", "", "", "", "", "")
         else:
             spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
             accounted = f"{float(cells['epsilon_accounted']):.4g}".replace("inf", "infinite")
@@ -140,6 +145,7 @@ def _show(title: str, lines: Sequence[Line]) -> None:
                 cells["variant"],
                 f"{float(cells['ours']):.4f}{spread}",
                 f"{cells['difference']:+.4f}",
+                cells["reason"] or "",
                 cells["tier"],
                 f"{accounted} per {cells['accounted_unit']}",
                 _nats(cells["information"]),

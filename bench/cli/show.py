@@ -92,8 +92,9 @@ def _docstrings(entry: plugins.Entry) -> list[str]:
     if entry.file is None:
         return [entry.summary]
     tree = ast.parse(entry.file.read_text(encoding="utf-8"))
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    return [doc for node in (tree, *classes) if (doc := ast.get_docstring(node))]
+    found: list[ast.Module | ast.ClassDef] = [tree]
+    found += [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return [doc for node in found if (doc := ast.get_docstring(node))]
 
 
 def _print_dataset(name: str) -> None:

@@ -1,17 +1,22 @@
 """Why a number of ours is behind the paper's: a code, and the experiment or the page that it stands on.
 
-A code names what is known to set the two numbers apart, the surest first. Only `information` is a proof; of the others
-the sentence says what was tried.
+A code names what is known to set the two numbers apart, the surest first. Only `information` is a proof; `noise` and
+`learns-less` are measured, by the same run without noise; of the others the sentence says what was tried.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bench import data
+from bench.leaderboard import reported
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
+
+Row = Mapping[str, Any]
 
 CLOSE = 0.02
 """Shortfalls of accuracy up to this need no reason: two points."""
@@ -35,16 +40,29 @@ CODES = {
     "information": "The settings that the paper prints let through less information than its printed number needs, "
     "whatever the algorithm. This is proved.",
     "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
+    "noise": "The same run of ours without noise is as good as the printed number: the difference is what the noise of "
+    "the claimed epsilon costs. The paper's noise may be less for the same claim (docs/baselines.md).",
     "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
     "learns from protected answers alone. At tier quick the unprotected one did not help either.",
+    "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "
+    "not learn what the paper's does, with or without privacy.",
     "size": "Ours was run at a smaller size than the paper's. Whether size explains the difference was not tried.",
     "unknown": "Ours was run at the paper's size and is still behind. Nothing that was tried explains it.",
 }
 """Code to what it means; the first that fits is given."""
 
 
-def reason(line: Line) -> Reason | None:
-    """What sets a number of ours apart from the printed one, where it is more than `CLOSE` behind; else None."""
+def without_noise(rows: Iterable[Row]) -> dict[object, Row]:
+    """The rows of `--epsilon inf`, by what they are besides: the controls of the rows with noise."""
+    return {_but_noise(row): row for row in rows if _is_without_noise(row) and not _is_older(row)}
+
+
+def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason | None:
+    """What sets a number of ours apart from the printed one, where it is more than `CLOSE` behind; else None.
+
+    Args:
+        controls: of the boards that the line's row is of, by `without_noise`.
+    """
     if line.row is None or line.difference is None or line.difference >= -CLOSE:
         return None
     entry, row = line.entry, line.row
@@ -52,16 +70,51 @@ def reason(line: Line) -> Reason | None:
         return Reason("information", "docs/information.md")
     if _is_other_data(str(row["dataset"]), entry.dataset):
         return Reason("data-subset", "docs/data.md")
+    control = (controls or {}).get(_but_noise(row)) if not _is_older(row) else None
+    if control is not None and float(control["accuracy_mean"]) >= entry.value - CLOSE:
+        return Reason("noise", _run(control, entry.dataset))
     if entry.method in UNPROTECTED and row["variant"] == "working":
         return Reason("unprotected-generator", "bench sweep recipes/ingredients.toml")
-    if row["tier"] != "paper":
-        return Reason("size", _at_paper_size(row, entry.dataset))
-    return Reason("unknown", _at_paper_size(row, entry.dataset))
+    if control is not None and control["runs"] != row["runs"]:
+        return Reason("learns-less", _run(control, entry.dataset))
+    at_paper_size = (
+        f"bench run --method {row['method']} --variant {row['variant']} --dataset {entry.dataset} --tier paper"
+    )
+    return Reason("unknown" if row["tier"] == "paper" else "size", at_paper_size)
 
 
 def _is_other_data(ours: str, theirs: str) -> bool:
     return ours != theirs and data.base_name(ours) == theirs
 
 
-def _at_paper_size(row: Any, dataset: str) -> str:
-    return f"bench run --method {row['method']} --variant {row['variant']} --dataset {dataset} --tier paper"
+def _is_older(row: Row) -> bool:
+    return "older-version" in str(row.get("flags")).split()
+
+
+def _is_without_noise(row: Row) -> bool:
+    epsilon = _options(row)["budget"].get("epsilon")
+    return epsilon is not None and math.isinf(float(epsilon))
+
+
+def _options(row: Row) -> reported.Changed:
+    cell = row.get("options")
+    return reported.options(cell if isinstance(cell, str) else "")
+
+
+def _but_noise(row: Row) -> object:
+    """All of a row that its accuracy comes of, but for the budget; the attack looks at what is released."""
+    same = ("dataset", "method", "variant", "tier", "split", "teacher", "student")
+    own = {group: sorted(held.items()) for group, held in _options(row).items() if group not in ("budget", "attack")}
+    return (*(str(row.get(name)) for name in same), str(sorted(own.items())))
+
+
+def _run(control: Row, dataset: str) -> str:
+    """The command of a control, and what it reaches."""
+    own = _options(control)
+    given = "".join(
+        f" --{group}.{name} {value}" for group in ("method", "teacher") for name, value in own[group].items()
+    )
+    return (
+        f"bench run --method {control['method']} --variant {control['variant']} --dataset {dataset} --epsilon inf"
+        f"{given}  # {100 * float(control['accuracy_mean']):.1f} %"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import data
 from bench.leaderboard import printed_information, reported
-from bench.leaderboard.reasons import CLOSE, reason
+from bench.leaderboard.reasons import CLOSE, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
 from bench.leaderboard.selection import number
 from bench.report.command import installed, variants_of
@@ -28,6 +28,7 @@ def tables(
         dataset: of the papers' numbers, those of this data set alone.
     """
     kept = reported.of_tier(rows)
+    controls = without_noise(kept)
     datasets = set(data.names())
     found = []
     for paper, names in reported.papers().items():
@@ -35,11 +36,13 @@ def tables(
             entries = [entry for entry in reported.table(paper, name) if dataset in (None, entry.dataset)]
             if entries:
                 compared = reported.compare(entries, kept, lambda m, d: m in installed("method") and d in datasets)
-                found.append(_table(entries, compared, recipes.get((paper, name))))
+                found.append(_table(entries, compared, controls, recipes.get((paper, name))))
     return found
 
 
-def _table(entries: Sequence[Reported], compared: Sequence[Line], recipe: Recipe | None) -> dict[str, Any]:
+def _table(
+    entries: Sequence[Reported], compared: Sequence[Line], controls: Mapping[object, Row], recipe: Recipe | None
+) -> dict[str, Any]:
     first = entries[0]
     return {
         "slug": readable(first.source),
@@ -48,7 +51,7 @@ def _table(entries: Sequence[Reported], compared: Sequence[Line], recipe: Recipe
         "title": first.source if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         **counted(compared),
-        "lines": [_line(line, entries.index(line.entry)) for line in compared],
+        "lines": [_line(line, entries.index(line.entry), controls) for line in compared],
     }
 
 
@@ -70,7 +73,7 @@ def _is_usual(line: Line) -> bool:
     return method in installed("method") and (line.row or {})["variant"] == variants_of("method", method)[-1]
 
 
-def _line(line: Line, number_of_entry: int) -> dict[str, Any]:
+def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row]) -> dict[str, Any]:
     """A printed number, and ours of one variant. `entry` is the same for all lines of one printed number."""
     entry = line.entry
     return {
@@ -85,12 +88,12 @@ def _line(line: Line, number_of_entry: int) -> dict[str, Any]:
         "note": entry.note,
         "allows": printed_information.allowed(entry),
         "state": line.state,
-        "ours": None if line.row is None else _ours(line, line.row),
+        "ours": None if line.row is None else _ours(line, line.row, controls),
     }
 
 
-def _ours(line: Line, row: Row) -> dict[str, Any]:
-    why = reason(line)
+def _ours(line: Line, row: Row, controls: Mapping[object, Row]) -> dict[str, Any]:
+    why = reason(line, controls)
     return {
         "usual": _is_usual(line),
         "variant": row["variant"],

@@ -6,7 +6,7 @@ import json
 from statistics import mean, median
 
 from bench.leaderboard import reported
-from bench.leaderboard.reasons import reason
+from bench.leaderboard.reasons import reason, without_noise
 from bench.storage.options import Changed
 from bench.worth import read
 from docs.tables.boards import Row, board, names, of, older, own, records, release
@@ -111,7 +111,8 @@ def verdict(row: Row) -> str:
     ]
     assert line.difference is not None
     points = f"{100 * line.difference:+.1f}"
-    why = reason(line) if line.difference < -FAR else None
+    controls = without_noise(board(row["dataset"]))
+    why = reason(line, controls) if line.difference < -FAR else None
     return points if why is None else f"{points}, {why.code}"
 
 

@@ -370,7 +370,7 @@ def test_of_every_method_the_largest_tier_is_compared() -> None:
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(compare, "--paper", "dpsd", "--table", "Table IV", "--boards", measured) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "mnist dpsd 1 0.9762 printed 0.6000 -0.3762 quick infinite per example" in said
+    assert "mnist dpsd 1 0.9762 printed 0.6000 -0.3762 size quick infinite per example" in said
     assert "1 of 19 numbers" in said
 
 

@@ -10,7 +10,7 @@ from made import record
 
 from bench import leaderboard, registry
 from bench.leaderboard import reported
-from bench.leaderboard.reasons import CODES, reason
+from bench.leaderboard.reasons import CODES, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
 from bench.leaderboard.selection import Constraints, choose, objection
 from bench.report import Sources, method_pages, paper_tables, releases, sweep_charts, sweep_points
@@ -63,7 +63,29 @@ def test_the_surest_reason_comes_first() -> None:
     assert [found and found.code for found in codes] == [
         *("information", "information", "data-subset", "unprotected-generator", "size", "unknown")
     ]
-    assert {found.code for found in codes if found} == set(CODES)
+    assert {found.code for found in codes if found} | {"noise", "learns-less"} == set(CODES)
+
+
+def test_the_same_run_without_noise_says_what_noise_costs() -> None:
+    def boards(method: str, without: float, **other: Any) -> list[Record]:
+        made = {"dataset": "mnist", "claim_unit": "example", "variant": "working"}
+        noisy = record(method, 0, 0.4, accounted=10.0, **made)
+        options = {"budget": {"epsilon": "inf", "solve": "none"}}
+        control = record(method, 0, without, budget="inf", claim="none", options=options, **made | other)
+        return [noisy, control]
+
+    def found(method: str, without: float, **other: Any) -> str:
+        rows = board(*boards(method, without, **other))
+        (mine, *_) = reported.compare([printed("dpsd", "Table I", method, 10.0)], rows, lambda *_: True)
+        told = reason(mine, without_noise(rows))
+        assert told is not None
+        return f"{told.code}: {told.experiment}"
+
+    command = "bench run --method {} --variant working --dataset mnist --epsilon inf  # {} %"
+    assert found("pate-gan", 0.66) == f"noise: {command.format('pate-gan', '66.0')}"
+    assert found("pate-gan", 0.60) == f"learns-less: {command.format('pate-gan', '60.0')}"
+    assert found("pate-gan", 0.66, tier="standard").startswith("size: ")
+    assert found("datalens", 0.90).startswith("size: ")  # the made-up rows are of an older version of datalens
 
 
 def some_rows() -> list[dict[str, Any]]:
