@@ -68,6 +68,18 @@ from bench.nets import Classifier
 from bench.nets.dp_sgd_nets import TEMPERED
 from bench.privacy import Budget, Unit
 
+DP_SGD = (
+    "network", "batch", "multiplier", "clip", "clipping", "rate", "momentum", "decay", "views", "average", "gradients",
+    "mean", "std",
+)  # fmt: skip
+"""Options of the training by DP-SGD."""
+DISTILLATION = (
+    "rounds", "images_per_round", "generator_steps", "student_steps", "rate_generator", "rate_student", "generator",
+)  # fmt: skip
+TRANSCRIPTION = "questions", "taught_steps", "prior", "balanced"
+"""Options of one conversion each."""
+DRAWINGS = 50
+"""By which colour images are whitened, for each step of a private head: fewer where tier smoke trains for three."""
 SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 
 
@@ -116,7 +128,8 @@ class DpTeacher:
     batch: Size[int] = 512
     """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
     steps: Size[int] = 4680
-    """T, steps; 4680 are 40 passes over 60,000 records. Solved from the budget with --solve steps."""
+    """T, steps; 4680 are 40 passes over 60,000 records. Solved from the budget with --solve steps. Of private features
+    there are 120 at most."""
     multiplier: Solved[float] = 1.0
     """sigma of Abadi et al., noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
@@ -172,29 +185,30 @@ class DpTeacher:
         validate.positive(self, "std")
         validate.at_least(self, 0, "moments_share")
         validate.below(self, 1, "moments_share")
-        for name, unused in (("moments_share", 0.0), ("typical", "auto")):
-            if getattr(self, name) != unused and (self.teacher, self.conversion) != ("private-features", "transcribe"):
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}, teacher {self.teacher}, conversion {self.conversion}; "
-                    "expected teacher private-features and conversion transcribe"
-                )
+        if (self.teacher, self.conversion) != ("private-features", "transcribe"):
+            self._refuse(("moments_share", "typical"), "teacher private-features and conversion transcribe")
         if self.teacher == "ts-adp" and self.network not in TEMPERED:
             raise ValueError(f"network is {self.network}, teacher ts-adp; expected {' or '.join(TEMPERED)}")
         if self.teacher == "private-features":
-            self._refuse_dp_sgd()
+            self._refuse(DP_SGD, "teacher dp-sgd or ts-adp; private-features, run alone, has options of its own")
+        if self.conversion != "distil":
+            self._refuse(DISTILLATION, "conversion distil")
+        if self.conversion != "transcribe":
+            self._refuse(TRANSCRIPTION, "conversion transcribe")
         self._training()
         self._distillation()
         self._transcription()
 
-    def _refuse_dp_sgd(self) -> None:
-        """Options of DP-SGD would be given for nothing: the features' classifier has its own."""
-        usual = {each.name: each.default for each in fields(self)}
-        for name in ("multiplier", "clip", "clipping", "momentum", "views", "average", "gradients"):
-            given = getattr(self, name)
-            if given != usual[name]:
+    def _refuse(self, unused: tuple[str, ...], expected: str) -> None:
+        """Options would be given for nothing: another value than the default and those of the tiers and departures."""
+        changes = [*self.tiers.values(), *(departure.sets for departure in self.departures)]
+        for field in fields(self):
+            given = getattr(self, field.name)
+            usual = [field.default, *(sets[field.name] for sets in changes if field.name in sets)]
+            if field.name in unused and given not in usual:
                 raise ValueError(
-                    f"{name} is {given}, teacher private-features; expected {name} with teacher dp-sgd alone: leave it "
-                    f"out, or run --method private-features, which has options of its own"
+                    f"{field.name} is {given}, teacher {self.teacher}, conversion {self.conversion}; expected "
+                    f"{field.name} with {expected}: leave it out"
                 )
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
@@ -203,8 +217,9 @@ class DpTeacher:
         nets.check(self.network)
         check_source(self.prior, dataset)
         shape = data.facts(dataset).shape
-        if shape is not None:
+        if shape is not None and self.teacher == "private-features":
             self._asks_typical(shape)
+            self._spending(budget, shape)
 
     def _asks_typical(self, shape: tuple[int, int, int]) -> bool:
         """Whether questions are moved, which needs a second moment of the private records."""
@@ -220,12 +235,12 @@ class DpTeacher:
         """Train privately on `teacher.private`, then convert; `teacher.model` is used for nothing."""
         besides = move = None
         if self.teacher == "private-features":
-            spending = self._spending(budget, teacher.shape)
+            typical, spending = self._asks_typical(teacher.shape), self._spending(budget, teacher.shape)
             release, white = self._features().train_and_whiten(teacher, spending, budget.delta, ctx)
             if self.moments_share:
                 noise = ctx.privacy_noise("moments")
                 besides = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
-            if self._asks_typical(teacher.shape):
+            if typical:
                 network, white = cast(Classifier, release.student), cast(Whitening, white)
                 move = TypicalImages(Typicality(network, white, ctx))
         else:
@@ -243,7 +258,8 @@ class DpTeacher:
         return release
 
     def _features(self) -> FeatureTraining:
-        return FeatureTraining(steps=min(FeatureTraining.steps, self.steps))
+        steps = min(FeatureTraining.steps, self.steps)
+        return FeatureTraining(steps=steps, drawings=min(FeatureTraining.drawings, DRAWINGS * steps))
 
     def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
         """Of private features and, where there is a share for them, class moments."""

@@ -72,7 +72,8 @@ class SpectralDp(PrivateTraining):
         Departure(
             what="a learning rate of 1 that falls linearly to 0, instead of 0.001",
             why="gradients that are clipped to C / sqrt(L) move nothing at the published rate in the 200 steps of tier "
-            "quick; tried on the attacker's part of digits, which is neither private nor the test set, with no other",
+            "quick; tried on the attacker's part of digits, which is neither private (split iid) nor the test set, "
+            "with no other",
             sets={"rate": 1.0, "decay": True},
         ),
     )

@@ -72,7 +72,7 @@ class TopAgg(PrivateTraining):
         Departure(
             what="steps of 2e-3 with momentum of 0.9, instead of 1e-3 without",
             why="tier quick has 200 steps, in which signs at 1e-3 hardly move a network; tried on the attacker's part "
-            "of digits, which is neither private nor the test set, with a plain rate of 5e-3",
+            "of digits, which is neither private (split iid) nor the test set, with a plain rate of 5e-3",
             sets={"rate": 2e-3, "momentum": 0.9},
         ),
     )

@@ -109,7 +109,7 @@ class DataLens(PrivateGenerator):
             what="the generator's loss is the cross-entropy to a target that is 0.1 away, not the squared distance of "
             "one that is 1e-3 away",
             why="images turn black before teachers know better, where the squared distance has no gradient; tried on "
-            "the attacker's part of digits, which is neither private nor the test set",
+            "the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"loss": "entropy", "gamma": 0.1},
         ),
         Departure(

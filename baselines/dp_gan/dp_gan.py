@@ -65,7 +65,10 @@ from bench.privacy.noise import Source
 Loss = Callable[[Tensor], Tensor]
 
 SOURCE = "DP-SGD of the critic (Bie et al. 2023, Algorithm 1), by the bench's accountant"
-CHOSEN = "chosen by accuracy on the attacker's part of digits and MNIST, which is neither private nor the test set"
+CHOSEN = (
+    "chosen by accuracy on the attacker's part of digits and MNIST, which is neither private (split iid) nor the test "
+    "set"
+)
 CHUNK = 128
 """Records whose gradients are held in memory at once."""
 

@@ -119,7 +119,7 @@ class GPate(PrivateGenerator):
         Departure(
             what="100 projected coordinates instead of 10, clipped to 0.01 instead of 1e-4",
             why="10 of them leave little of a gradient; for one epsilon the noise of all together is the same; tried "
-            "on the attacker's part of digits, which is neither private nor the test set",
+            "on the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"projected": 100, "clip": 0.01},
             worth="digits, attacker's part, no noise, 40 teachers, 250 steps of 20 images, a small perceptron as "
             "student, seed 0: 71 %; with 10 coordinates 15 %, clipped to 1e-3 73 %, to 0.03 65 %",

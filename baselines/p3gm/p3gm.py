@@ -100,7 +100,8 @@ class P3gm(PrivateGenerator):
         ),
         Departure(
             what="ten Gaussians instead of one, and half of epsilon for all before DP-SGD instead of 0.87",
-            why="both were tried on the attacker's part of digits, which is neither private nor the test set",
+            why="both were tried on the attacker's part of digits, which is neither private (split iid) nor the test "
+            "set",
             sets={"components": 10, "share": 0.5},
         ),
     )

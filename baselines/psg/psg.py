@@ -57,7 +57,7 @@ from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget, Unit
 
 SOURCE = "PSG (Chen et al. 2022), Algorithm 1, by the bench's accountant"
-CHOSEN = "chosen by accuracy on the attacker's part of MNIST, which is neither private nor the test set"
+CHOSEN = "chosen by accuracy on the attacker's part of MNIST, which is neither private (split iid) nor the test set"
 LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 50: (50, 10)}
 """Images per class to the paper's (outer, inner)."""
 PASSES = {True: 1000, False: 300}

@@ -74,7 +74,7 @@ class HalfAndHalf:
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
         """Images of both; one more of the first where the count is odd."""
         images = torch.empty(count, *shape, device=rng.device)
-        for place, source in enumerate(self._sources):
+        for place, source in enumerate(self._sources[:count]):  # no source is asked for nothing
             images[place::2] = source.draw(len(images[place::2]), shape, rng)
         return images
 

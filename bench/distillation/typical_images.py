@@ -23,9 +23,10 @@ from bench.distillation.updates import descend
 PART = 256
 """Images that are moved at once."""
 SHARE = 0.5
-"""Of the images are moved; the others stay as the prior and mutation made them, so that a student sees both."""
+"""Of a round's images are moved; the others stay as the prior and mutation made them, so that a student sees both.
+What mutation makes in later rounds has parents that may have been moved."""
 STEPS, RATE = 6, 0.03
-"""Of Adam, on pixels in [0, 1]; many steps make all images the same, the one that is most usual."""
+"""Of Adam in a round, on pixels in [0, 1]; many steps make all images the same, the one that is most usual."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class TypicalImages:
         """(n, c, h, w) uint8 of as many uint8 images, of which `SHARE`, drawn by `rng`, are moved."""
         rows = torch.randperm(len(images), generator=rng, device=images.device)[: round(SHARE * len(images))]
         moved = images.clone()
-        for part in rows.split(PART):
+        for part in rows.split(PART) if len(rows) else ():  # of nothing, split makes one empty part
             moved[part] = as_bytes(self._moved(as_floats(images[part])))
         return moved
 

@@ -31,7 +31,7 @@ no size."""
 FALLING_RATE = Departure(
     what="a learning rate of 2 that falls linearly to 0, instead of the published constant one",
     why="tier quick takes 600 steps where thousands are published; chosen for dp-teacher with tanh-cnn, by accuracy on "
-    "the attacker's part of digits and MNIST, which is neither private nor the test set",
+    "the attacker's part of digits and MNIST, which is neither private (split iid) nor the test set",
     sets={"rate": 2.0, "decay": True},
 )
 

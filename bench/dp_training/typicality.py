@@ -1,7 +1,9 @@
 """How usual an image is among private records, by the second moment of their features that whitening has released.
 
-u (S + shift)^-1 u^T, u the features of an image as a row of norm 1 and S the noisy second moment: a Mahalanobis length,
-small in directions that records have often and large where they have nothing. Nothing private is touched but S.
+The root of u (S + shift)^-1 u^T, u the features of an image as a row of norm 1 and S the noisy second moment: a
+Mahalanobis length, small in directions that records have often and large where they have nothing. Where rows are long
+(`bench/dp_training/whitening.py`), S is of a place's features, and u's places are summed. Nothing private is touched
+but S.
 """
 
 from __future__ import annotations

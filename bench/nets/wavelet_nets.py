@@ -30,8 +30,8 @@ COLOUR_MEAN, COLOUR_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class WaveletNet(SmallNet):
     """Normalised scattering maps, 81 of every channel, flattened, and a linear layer.
 
-    3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1, but for an image without any structure,
-    whose features are 0.
+    3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1, whatever the image: where it has no
+    structure at all, it is rounding that is scaled up to it.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.

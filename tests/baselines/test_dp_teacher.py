@@ -100,7 +100,7 @@ def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical": "off"}], ids=str)
 @pytest.mark.parametrize("beside", [{"conversion": "transcribe"}, {"teacher": "private-features"}], ids=str)
 def test_an_option_without_what_it_is_for_is_refused(given: dict[str, str], beside: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match="expected teacher private-features and conversion transcribe"):
+    with pytest.raises(BenchError, match=r"expected \w+ with teacher private-features and conversion tr"):
         convert(**given, **beside)
 
 
@@ -298,5 +298,47 @@ def _taught(kind: str, conversion: str, **given: str) -> Release:
 
 @pytest.mark.parametrize("given", [{"clip": "1"}, {"multiplier": "0.5"}, {"views": "4"}, {"average": "0.9"}], ids=str)
 def test_options_of_dp_sgd_are_refused_where_they_say_nothing(given: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=rf"{next(iter(given))} is .*expected .* with teacher dp-sgd alone"):
+    with pytest.raises(BenchError, match=rf"{next(iter(given))} is .*expected .* with teacher dp-sgd or ts-adp"):
         configure(DpTeacher, "smoke", {"teacher": "private-features", **given}, "method")
+
+
+@pytest.mark.parametrize("name", [*dp_teacher.DISTILLATION, *dp_teacher.TRANSCRIPTION])
+def test_options_of_the_other_conversion_are_refused(name: str) -> None:
+    given = {name: {"generator": "strokes", "prior": "noise", "balanced": "false"}.get(name, "7")}
+    needed, other = ("distil", "transcribe") if name in dp_teacher.DISTILLATION else ("transcribe", "distil")
+    for conversion in (other, "none"):
+        with pytest.raises(
+            BenchError, match=rf"{name} is .*, conversion {conversion}; expected {name} with conversion"
+        ):
+            configure(DpTeacher, "quick", {"conversion": conversion, **given}, "method")
+    configure(DpTeacher, "quick", {"conversion": needed, **given}, "method")
+
+
+@pytest.mark.parametrize("tier", ["smoke", "quick", "standard", "paper"])
+@pytest.mark.parametrize("conversion", ["distil", "transcribe", "none"])
+@pytest.mark.parametrize("variant", ["printed", "working"])
+def test_sizes_and_departures_are_not_taken_for_options_that_were_given(
+    tier: Any, conversion: str, variant: Any
+) -> None:
+    given = {"teacher": "private-features", "conversion": conversion}
+    configure(DpTeacher, tier, given, "method", variant)
+
+
+@pytest.mark.parametrize("questions", ["1", "4", "5"])
+def test_few_questions_are_asked_all_the_same(questions: str) -> None:
+    assert answers(_taught("private-features", "transcribe", questions=questions)).isfinite().all()
+    with_moments = _taught("private-features", "transcribe", questions=questions, moments_share="0.3")
+    assert answers(with_moments).isfinite().all()
+
+
+def test_what_a_budget_cannot_pay_is_known_before_the_training() -> None:
+    method = DpTeacher(teacher="private-features", conversion="none")
+    with pytest.raises(BenchError, match="does not allow a single use"):
+        method.check(Budget(0.05, solve="steps"), "mnist", 10)
+
+
+def test_smoke_draws_few_images_to_whiten_by() -> None:
+    small = configure(DpTeacher, "smoke", {"teacher": "private-features"}, "method")._features()
+    assert (small.steps, small.drawings) == (3, 150)
+    usual = configure(DpTeacher, "quick", {"teacher": "private-features"}, "method")._features()
+    assert (usual.steps, usual.drawings) == (feature_training.FeatureTraining.steps, 6000)

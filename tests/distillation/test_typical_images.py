@@ -95,3 +95,9 @@ def test_what_is_asked_is_what_was_moved() -> None:
     _, shown = settings.teach(Seen(), toy_teacher(), "datalens", context(), move=blacken)
     questions = torch.cat(asked[1:])  # the first are drawings that the temperature is taken of
     assert len(questions) == 40 and float(questions.abs().max()) == 0 and float(as_bytes(shown).max()) == 0
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_where_half_of_the_images_are_none_nothing_moves(count: int) -> None:
+    images = drawn(count)
+    assert torch.equal(typical(toy_private()[0])(images, torch.Generator().manual_seed(3)), images)
