@@ -165,7 +165,7 @@ class DpTeacher:
     rate_student: float = 2e-3
     """Distillation: learning rate of the student, falling to 0 along a cosine."""
     generator: Literal["auto", "upsample", "strokes"] = "auto"
-    """Distillation: upsampling convolutions, pen strokes, or strokes on digits and mnist alone (auto)."""
+    """Distillation: upsampling convolutions, pen strokes, or strokes where the data set's prior is the pen (auto)."""
     questions: Size[int] = 60_000
     """Transcription: images that the private teacher is asked about."""
     taught_steps: Size[int] = 2400

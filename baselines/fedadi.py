@@ -62,7 +62,7 @@ SHOWN = 60
 class FedAdi(ServerDistillation):
     """Distils the clients' ensemble on images found by Adaptive DeepInversion; promises nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-ADI; Yin et al., CVPR 2020"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"searches": 2, "iterations": 3, "synthesis": 16, "student_steps": 2, "batch": 8},
@@ -125,8 +125,9 @@ class FedAdi(ServerDistillation):
         rng = ctx.generator("inversion")
         optimizer = self.student_optimizer(student)
         pool = torch.empty(0, *shape, dtype=torch.uint8, device=ctx.device)
-        for _ in range(self.searches):
-            pool = torch.cat([pool, self._search(teacher, student, shape, rng, ctx, advance)])
+        for number in range(self.searches):
+            y = (number * self.synthesis + torch.arange(self.synthesis, device=ctx.device)) % teacher.classes
+            pool = torch.cat([pool, self._search(teacher, student, y, shape, rng, ctx, advance)])
             for _ in range(self.student_steps):  # 2b
                 chosen = torch.randint(len(pool), (self.batch,), generator=rng, device=pool.device)
                 self.learn(teacher, student, optimizer, to_float(pool[chosen]), ctx)
@@ -137,15 +138,15 @@ class FedAdi(ServerDistillation):
         self,
         teacher: ClientEnsemble,
         student: Classifier,
+        y: Tensor,
         shape: tuple[int, int, int],
         rng: torch.Generator,
         ctx: Context,
         advance: Advance,
     ) -> Tensor:
-        """Step 2a: (synthesis, c, h, w) uint8, the x of lowest loss."""
+        """Step 2a: (synthesis, c, h, w) uint8, the x of lowest loss for (synthesis,) classes y."""
         bound = CENTRE / self.pixel_std
-        y = torch.arange(self.synthesis, device=ctx.device) % teacher.classes
-        x = torch.randn(self.synthesis, *shape, generator=rng, device=ctx.device).clamp_(-bound, bound).requires_grad_()
+        x = torch.randn(len(y), *shape, generator=rng, device=ctx.device).clamp_(-bound, bound).requires_grad_()
         shifts = torch.randint(-self.jitter, self.jitter + 1, (self.iterations, 2), generator=rng, device=ctx.device)
         best, lowest = x.detach().clone(), torch.tensor(math.inf, device=ctx.device)
         adam = torch.optim.Adam([x], lr=self.pixel_lr)

@@ -20,8 +20,8 @@ Differs from the paper:
 - No paper prints it for clients: the ensemble, and the mean over clients in L_a, are after DENSE. Weights, batch and
   steps are DAFL's for MNIST; the generator's rate is 1e-3 for its 0.2, after later code.
 - Generator: the bench's, whose images are in [0, 1]; DAFL's ends in tanh and a batch normalisation. `generator strokes`
-  draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so on digits
-  and mnist.
+  draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so where the
+  data set's prior is the pen (digits, mnist, usps, kmnist, svhn).
 - G and f_S take their steps one after the other, on losses of their own; the last student is released.
 - All clients have the student's architecture; more than one round (`rounds`) is not the papers'. Clients and their
   split are those of `fedavg`.
@@ -80,7 +80,7 @@ class FedDafl(ServerDistillation):
     batch: Size[int] = 512
     """Images per step; at least 2, for BatchNorm."""
     generator: Literal["upsample", "strokes", "auto"] = "upsample"
-    """An upsampling network, pen strokes, or strokes on digits and mnist alone (auto)."""
+    """An upsampling network, pen strokes, or strokes where the data set's prior is the pen (auto)."""
     latent: Size[int] = 100
     """Length of z of an upsampling network."""
     width: Size[int] = 64

@@ -13,10 +13,10 @@ holds n_k of n private records; U unlabelled images that are not the private one
 3. w_R is released. R = 1 is the one-shot federation of DENSE's and DPSD's tables.
 
 What U is. The paper takes images of another public data set, or of a generator; DENSE and DPSD do not say what they
-took. Here U is data-free and made once, before anything is trained: pen strokes through random points on digits and
-mnist, images of an untrained upsampling generator elsewhere (`--method.generator auto`), or pixels that are independent
-and uniform in [0, 1] (`noise`). No private image and no image of another data set is among them; the strokes are a
-prior for glyphs that was written by hand.
+took. Here U is data-free and made once, before anything is trained: pen strokes through random points where the data
+set's prior is the pen (digits, mnist, usps, kmnist, svhn), images of an untrained upsampling generator elsewhere
+(`--method.generator auto`), or pixels that are independent and uniform in [0, 1] (`noise`). No private image and no
+image of another data set is among them; the strokes are a prior for glyphs that was written by hand.
 
 Privacy. None: weights trained on the private records leave the clients, their answers are used without noise, and the
 ledger says so for one record and for one client.
@@ -70,8 +70,8 @@ class FedDf(Federation):
     }
 
     generator: Literal["auto", "strokes", "upsample", "noise"] = "auto"
-    """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes on digits and
-    mnist, upsample elsewhere."""
+    """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes where
+    the data set's prior is the pen, upsample elsewhere."""
     unlabelled: Size[int] = 50000
     """Images in U."""
     steps: Size[int] = 10000

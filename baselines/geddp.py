@@ -31,8 +31,8 @@ Differs from the paper:
 - Published are 96 % on MNIST at 2.5 (their code) or 96.1 % at 3.2 (abstract), and 55 % on CIFAR-10 at 3.6.
 - Their error correction carries what a code leaves out to a record's next code. A step would then depend on records
   outside of its sample, which no sampled Gaussian covers: there is none here.
-- Their `distance multiplier` and `distance threshold`, of denoising, are explained nowhere. 4 is the positive-part
-  estimator of James and Stein.
+- Their `distance multiplier` and `distance threshold`, of denoising, are explained nowhere. 4 is like the
+  positive-part estimator of James and Stein, with d where theirs has d - 2, which matters for short blocks alone.
 - The networks are those of `dp-sgd`; batches are Poisson samples, accounted by privacy loss distributions. Clipping
   norm, batches, passes (100 over 60,000 records) and `quant` have the authors' values; the others are ours, chosen
   without a search.

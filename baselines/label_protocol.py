@@ -56,7 +56,7 @@ from bench.privacy.noise import Noise
 
 SOURCE = "label-only DP-SGD after Yuan et al. 2021, by the bench's accountant"
 WHY = "noise on the labels' part of a batch's gradient; a label is in one batch of a pass"
-MOST_NUMBERS = 1 << 25
+MOST_NUMBERS, MOST_OF_A_RECORD = 1 << 25, 1 << 27
 """Of the Jacobians that are held at once."""
 Parts = tuple[Tensor, Tensor]
 """The clear and the secret part of a gradient, (P,) float64 each."""
@@ -74,7 +74,7 @@ class LabelProtocol:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the last layer of scatter-linear is trained, on wavelet features that no data went into",
+            what="the last layer of scatter-linear is trained, on wavelet features (of colours' mean) without data",
             why="the noise is on every weight, and 20 passes do not teach convolutions under it; a layer's Jacobian is "
             "known besides, where that of a whole network takes a backward pass for every class and record",
             sets={"network": "scatter-linear"},
@@ -201,6 +201,11 @@ def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: floa
 
     jacobian = torch.func.vmap(torch.func.jacrev(logits, has_aux=True), in_dims=(None, 0))
     clear, secret = (torch.zeros(numbers, dtype=torch.float64, device=images.device) for _ in range(2))
+    if numbers * classes > MOST_OF_A_RECORD:
+        raise BenchError(
+            f"label-protocol: {numbers:,} weights times {classes} classes are {numbers * classes:,} numbers of one "
+            f"record; expected at most {MOST_OF_A_RECORD:,}: a smaller --student, or --method.network scatter-linear"
+        )
     size = max(1, min(MOST_CHUNK, MOST_NUMBERS // (numbers * classes)))
     for part, own in zip(images.split(size), labels.split(size), strict=True):
         found, z = jacobian(parameters, to_float(part))

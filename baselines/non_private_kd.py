@@ -80,7 +80,7 @@ class NonPrivateKd:
     oversample: int = 1
     """Images made per image kept; the teacher's classes are balanced among those kept. 1 = all are kept."""
     generator: Literal["upsample", "strokes", "auto"] = "upsample"
-    """Upsampling convolutions, pen strokes, or strokes on digits and mnist alone (auto)."""
+    """Upsampling convolutions, pen strokes, or strokes where the data set's prior is the pen (auto)."""
     augment: bool = False
     """Images kept are turned, scaled, sheared and moved a little whenever the student sees them."""
 

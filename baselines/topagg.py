@@ -25,7 +25,8 @@ Gradients are computed one record at a time: votes jump, and float32 kernels rou
 
 Differs from the paper:
 - The released code has the votes of teachers alone (`datalens`), so that what the paper did with single records is not
-  known in its details. Sampling, networks, k and gamma are the bench's; c is the code's. With c at 1e-5, far
+  known in its details. Sampling, networks, k, gamma and beta = 0 (released settings for
+  teachers' votes: 0.7 to 0.9 at epsilon 1, 0.2 to 0.27 at 10) are the bench's; c is the code's. With c at 1e-5, far
   below the gradients, signs are hardly ever random.
 - The paper's sensitivity 2 sqrt(k) is that of a vote that is replaced; here a record is added or removed, sqrt(k).
 - The code takes the smaller of the Gaussian's cost and a bound for noisy arg-maxes that it computes from the noisy
@@ -78,7 +79,7 @@ class TopAgg(PrivateTraining):
     )
 
     steps: Size[int] = 0
-    """T; 0 = 4680, of fmnist 1160, of cifar10 1440. Solved from the budget with --solve steps."""
+    """T; 0 = 4680, of fmnist 1160, of cifar10 and cifar100 1440. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.07
     """z, noise over sqrt(k); solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 1e-5

@@ -312,7 +312,7 @@ class ReleasedImages:
             assert self.__images is not None
             found = self.__images[:count]
         else:
-            parts = [self.__draw(min(500, count - start), rng) for start in range(0, count, 500)]
+            parts = [self.__draw(start, min(start + 500, count), rng) for start in range(0, count, 500)]
             found = (torch.cat(parts) * 255).round() / 255
         self.queries += len(found)
         return found
@@ -332,10 +332,11 @@ class ReleasedImages:
         return self.__sampler
 
     @torch.no_grad()
-    def __draw(self, count: int, rng: torch.Generator) -> Tensor:
+    def __draw(self, start: int, stop: int, rng: torch.Generator) -> Tensor:
+        """The samples of these numbers, so that the classes go on in turn from one part to the next."""
         assert self.__sampler is not None
-        labels = torch.arange(count, device=rng.device) % max(1, self.__sampler.classes)
-        return self.__sampler.decode(self.__sampler.latents(count, rng), labels)
+        labels = torch.arange(start, stop, device=rng.device) % max(1, self.__sampler.classes)
+        return self.__sampler.decode(self.__sampler.latents(len(labels), rng), labels)
 
 
 class Artifacts(Protocol):

@@ -44,7 +44,7 @@ def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: floa
     if name not in PARTITIONS:
         raise unknown("partition", name, PARTITIONS)
     if not 1 <= count <= len(images):
-        raise BenchError(f"{count} teachers for {len(images)} private records: expected 1 to that many")
+        raise BenchError(f"{count} teachers or clients for {len(images)} private records: expected 1 to that many")
     if name == "hash":
         return by_hash(images, count, seed)
     return by_dirichlet(labels.numpy(), count, alpha, seed, balanced=name == "dirichlet-balanced")

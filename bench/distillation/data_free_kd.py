@@ -52,7 +52,7 @@ class DataFreeKDSettings:
         rate_generator, rate_student: of Adam; the student's falls to 0 along a cosine.
         confidence, balance, activation: weights of L_oh, L_ie and L_a.
         latent, width: of the upsampling generator.
-        generator: "upsample", "strokes", or "auto": strokes on digits and mnist alone.
+        generator: "upsample", "strokes", or "auto": strokes where the data set's prior is the pen.
         augment: images of the buffer are turned, scaled, sheared and moved a little whenever the student sees them.
     """
 

@@ -52,15 +52,15 @@ class PrivateTraining:
     """Network trained and released: auto = {relu,tanh}-cnn, of colour images -vgg; student = the run's --student; or a
     name. None with batch normalisation."""
     batch: Size[int] = 0
-    """B = qN, records expected in a batch; 0 = 512, of fmnist 2048, of cifar10 1024."""
+    """B = qN, records expected in a batch; 0 = 512, of fmnist 2048, of cifar10 and cifar100 1024."""
     steps: Size[int] = 0
-    """T; 0 = 4680, of fmnist 1160, of cifar10 1440. Solved from the budget with --solve steps."""
+    """T; 0 = 4680, of fmnist 1160, of cifar10 and cifar100 1440. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.07
     """sigma (or z), noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""
     rate: float = 0.0
-    """eta, learning rate of SGD; 0 = 0.5, of fmnist 4, of cifar10 1."""
+    """eta, learning rate of SGD; 0 = 0.5, of fmnist 4, of cifar10 and cifar100 1."""
     momentum: float = 0.9
     """Momentum of SGD."""
     decay: bool = False

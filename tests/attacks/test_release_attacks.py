@@ -195,6 +195,18 @@ def test_samples_give_no_generator() -> None:
         GanLeaks(box="white").compare(seen, knows(torch.rand(2, 1, 4, 4), torch.rand(20, 1, 4, 4)), context())
 
 
+def test_samples_are_of_all_classes_in_turn() -> None:
+    """In two parts of 500 and one of 20, by a generator that shows its labels."""
+
+    class Shown(nn.Module):
+        def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+            return (labels.float() / 255).view(-1, 1, 1, 1).expand(-1, 1, 4, 4)
+
+    seen = ReleasedImages("samples", None, Sampler(Shown(), gaussian_latents(4), classes=7))
+    shown = (seen.samples(1020, torch.Generator().manual_seed(0))[:, 0, 0, 0] * 255).round()
+    assert torch.equal(shown, (torch.arange(1020) % 7).float())
+
+
 def test_the_box_is_the_access() -> None:
     assert GanLeaks().access == "samples" and GanLeaks(box="white").access == "generator"
 

@@ -215,7 +215,8 @@ def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
 @pytest.mark.parametrize(
     ("method", "classes", "budget", "says"),
     [
-        (ClusterRr(), 101, Budget(1.0, unit=Unit.LABEL), "at most 0.00990099"),
+        (ClusterRr(tau=0.01), 101, Budget(1.0, unit=Unit.LABEL), "less than 0.00990099"),
+        (ClusterRr(tau=0.01), 100, Budget(1.0, unit=Unit.LABEL), "less than 0.01"),
         (ClusterRr(), 10, Budget(1.0, account="accounted"), "--unit label"),
         (ClusterRr(), 10, Budget(1.0, solve="steps"), "--solve sigma"),
         (ClusterRr(), 10, Budget(30.0), "too rare"),
@@ -228,11 +229,29 @@ def test_impossible_budgets_are_refused(method: ClusterRr, classes: int, budget:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"clusters": 0}, {"members": 0}, {"components": 0}, {"share": 0.0}, {"share": 1.0}, {"tau": 0.0}]
+    "wrong", [{"clusters": 0}, {"members": 0}, {"components": 0}, {"share": 0.0}, {"share": 1.0}, {"tau": 0.6}]
 )
 def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         ClusterRr(**wrong)
+
+
+@pytest.mark.parametrize(("classes", "tau"), [(2, 0.01), (10, 0.01), (100, 0.001), (200, 0.0005)])
+def test_histograms_of_many_classes_keep_what_they_cost(classes: int, tau: float) -> None:
+    method = ClusterRr()
+    assert method._tau(classes) == pytest.approx(tau)
+    q = floored_shares(F.one_hot(torch.tensor([0]), classes) * 100.0, method._tau(classes))
+    assert float(q[0, 0]) > 0.9
+
+
+def test_the_leading_components_of_large_images_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = torch.Generator().manual_seed(0)
+    rows = torch.randn(60, 5, generator=rng).double() @ torch.randn(5, 30, generator=rng).double()
+    whole = principal_components(rows, 3)
+    monkeypatch.setattr(cluster_rr, "MOST_EXACT", 29)
+    leading = principal_components(rows, 3)
+    torch.testing.assert_close(leading @ leading.T, whole @ whole.T, rtol=1e-6, atol=1e-6)
+    assert principal_components(rows[:2], 50).shape == (2, 2)
 
 
 def accuracy(release: Release) -> float:

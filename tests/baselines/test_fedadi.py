@@ -50,7 +50,8 @@ def trained(arch: str = "shard-cnn", **given: str) -> tuple[FedAdi, ClientEnsemb
 
 
 def search(method: FedAdi, teacher: ClientEnsemble, student: Classifier) -> Tensor:
-    return method._search(teacher, student, SHAPE, torch.Generator().manual_seed(1), context(), lambda _: None)
+    y = torch.arange(16) % CLASSES
+    return method._search(teacher, student, y, SHAPE, torch.Generator().manual_seed(1), context(), lambda _: None)
 
 
 def test_agreement_is_one_less_the_codes_divergence() -> None:
@@ -129,6 +130,17 @@ def test_a_search_finds_images_of_the_classes_in_turn() -> None:
     method, teacher, student = trained(iterations="40", jitter="0", adi="0", tv="0")
     x, y = search(method, teacher, student) / 255, torch.arange(16) % CLASSES
     assert float(F.cross_entropy(teacher(x), y)) < 0.5 * math.log(CLASSES)
+
+
+def test_the_classes_go_on_from_search_to_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, teacher, student = trained(searches="3", iterations="1", student_steps="0")
+    aimed: list[Tensor] = []
+    found = FedAdi._search
+    monkeypatch.setattr(
+        FedAdi, "_search", lambda self, t, s, y, *rest: (aimed.append(y), found(self, t, s, y, *rest))[1]
+    )
+    method.distil(teacher, student, SHAPE, context(), lambda _: None)
+    assert torch.equal(torch.cat(aimed), torch.arange(3 * method.synthesis) % CLASSES)
 
 
 def test_the_student_sees_the_pool_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,12 @@ def test_jacobians_of_few_records_at_a_time_give_the_same(monkeypatch: pytest.Mo
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+def test_a_network_whose_jacobian_cannot_be_held_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_protocol, "MOST_OF_A_RECORD", 100)
+    with pytest.raises(BenchError, match="numbers of one record; expected at most 100: a smaller --student"):
+        of_all_weights(fresh("shard-cnn"), *toy_private(n=7), 0.1)
+
+
 @pytest.mark.thorough
 @NETWORKS
 def test_one_label_changes_the_secret_part_by_the_bound_at_most_and_nothing_else(name: str) -> None:
