@@ -43,6 +43,8 @@ TEACHERS = {
 OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}
 MODES = ("dpsd", "fed-dpsd")
 """Methods with a mode for data and one for labels; the papers' numbers of one are not compared with the other's."""
+BY_SIGMA = ("dpdfd",)
+"""Methods of which a table has no epsilon and several sigmas, the default one among them (DPDFD, Table 5)."""
 TERMS = {"ce_weight": "CE", "ie_weight": "IE", "norm_weight": "NORM"}
 TERMS_DP_DFD = {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}
 """The weight that switches a term of the generator's loss off, to the papers' name of the term."""
@@ -161,6 +163,8 @@ def ablation(method: str, given: Changed) -> str:
 
     >>> ablation("dpsd", {"method": {"ie_weight": 0.0}, "budget": {"epsilon": 1.0}})
     'loss=CE+NORM'
+    >>> ablation("dpdfd", {"method": {}, "budget": {"epsilon": None}})
+    'sigma=100'
     """
     own, found = given.get("method", {}), []
     if method == "dgd" and own.get("aggregation") == "gaussian" and own.get("images") == "private":
@@ -173,9 +177,15 @@ def ablation(method: str, given: Changed) -> str:
         found.append(f"loss={'+'.join(kept)}")
     if own.get("data") == "private":
         found.append("data=private")
-    if given.get("budget", {}).get("epsilon", 10.0) is None and "sigma" in own:
-        found.append(f"sigma={own['sigma']:g}")
+    if given.get("budget", {}).get("epsilon", 10.0) is None and (method in BY_SIGMA or "sigma" in own):
+        found.append(f"sigma={own.get('sigma', _usual_sigma(method)):g}")
     return " ".join(found)
+
+
+def _usual_sigma(method: str) -> float:
+    """The noise where none is given and none is solved for."""
+    (sigma,) = [each.default for each in registry.describe("method", method).options if each.name == "sigma"]
+    return float(sigma)
 
 
 def find(
