@@ -20,7 +20,7 @@ from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, excluded, found, issues
-from docs.tables.results import ablations, classifiers, headlines, measured, results, students, votes
+from docs.tables.results import ablations, classifiers, headlines, measured, noiseless, results, students, votes
 from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
@@ -30,6 +30,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
     **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist", "fmnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
+    "noiseless_mnist": partial(noiseless, "baselines", "mnist"),
     "membership_digits": partial(membership, "digits"),
     **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
     "few_digits": partial(few, "digits"),

@@ -16,6 +16,7 @@ from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
 ATTACKS = ("gmi", "mi-face", "ami")
 FAR = 0.05
 """A shortfall beside print that wants a cause."""
+CLAIMS: dict[str, Changed] = {"claimed 10": {}, "claimed 1": given(epsilon=1.0)}
 EXPECTED = (
     ("mnist", "iid", "MNIST", 50_000),
     ("fmnist", "iid", "Fashion-MNIST", 50_000),
@@ -90,6 +91,21 @@ def measured(folder: str, name: str) -> str:
                 ])  # fmt: skip
     heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"
     return table(list(heads), rows)
+
+
+def noiseless(folder: str, name: str) -> str:
+    """What methods of a folder reach with `--epsilon inf`, beside what they reach at a claim, and what is printed."""
+    rows = []
+    for bare in without_noise(board(name)).values():
+        method = bare["method"]
+        if method not in names("method", folder) or own(bare).get("method"):
+            continue
+        noisy = [release(name, method, options, bare["variant"]) for options in CLAIMS.values()]
+        if noisy[0] is not None:
+            found = [with_seeds(row) + (", older version" if row and older(row) else "") for row in noisy]
+            told = [f"{100 * float(row['reported_accuracy']):.1f}" if row else "-" for row in noisy]
+            rows.append([f"`{method}`", bare["variant"], with_seeds(bare), *found, " / ".join(told)])
+    return table(["name", "variant", "without noise", *CLAIMS, "printed for these"], sorted(rows))
 
 
 def sized(row: Row) -> str:
