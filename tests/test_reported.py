@@ -26,7 +26,7 @@ def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None
     for name, value in (options or {}).items():
         given.setdefault(groups.get(name, "method"), {})[name] = value
     usual = {"dataset": "mnist", "split": "iid", "teacher": "resnet34", "accuracy_mean": "0.9", "flags": ""}
-    usual |= {"variant": "printed"}
+    usual |= {"variant": "printed", "tier": "quick"}
     return {**usual, "method": method, "epsilon_claimed": epsilon, "options": options_json(given), **more}
 
 

@@ -366,8 +366,8 @@ def table(paper: str, name: str) -> list[Reported]:
 def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) -> list[Line]:
     """Each printed accuracy with our row of it, one for each variant that was run; alone if there is none.
 
-    Of several rows of a variant the one with the fewest options other than the defaults is taken, then the one with the
-    most seeds; accuracy has no say.
+    Of several rows of a variant one of the largest tier is taken, then the one with the fewest options other than the
+    defaults, then the one with the most seeds; accuracy has no say.
 
     Args:
         rows: of boards, with "dataset" in each.
@@ -385,15 +385,8 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
 
 
 def of_tier(rows: Iterable[Row], tier: str | None = None) -> list[Row]:
-    """Rows of one tier; unasked, of the largest one that a method has on a data set, and none of tier smoke."""
-    rows = list(rows)
-    if tier is not None:
-        return [row for row in rows if row["tier"] == tier]
-    largest: dict[tuple[str, str], int] = {}
-    for row in rows:
-        where = str(row["dataset"]), str(row["method"])
-        largest[where] = max(largest.get(where, 0), TIERS.index(row["tier"]))
-    return [row for row in rows if TIERS.index(row["tier"]) == largest[row["dataset"], row["method"]] > 0]
+    """Rows of one tier; unasked, of all but tier smoke, whose numbers say nothing."""
+    return [row for row in rows if row["tier"] == tier or (tier is None and row["tier"] != TIERS[0])]
 
 
 def _line(entry: Reported, row: Row | None, state: str) -> Line:
@@ -402,11 +395,11 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
     return Line(entry, row, state, " ".join(sorted(flags)))
 
 
-def _plainness(row: Row) -> tuple[int, int, str, str]:
+def _plainness(row: Row) -> tuple[int, int, int, str, str]:
     given = options(str(_blank(row.get("options"))))
     seeds = str(_blank(row.get("seeds"))).split()
     number = sum(len(given[group]) for group in GROUPS if group != "attack")
-    return number, -len(seeds), str(row.get("options")), str(row.get("runs"))
+    return -TIERS.index(row["tier"]), number, -len(seeds), str(row.get("options")), str(row.get("runs"))
 
 
 def boards_folder(given: Path | None) -> Path:

@@ -24,7 +24,7 @@ def tables(
     """Every table and every group of sentences of the papers that prints accuracies, in the file's order.
 
     Args:
-        rows: of boards, with "dataset" in each; those of the largest tier of a method and data set are compared.
+        rows: of boards, with "dataset" in each; each number is compared with the largest tier that it was run at.
         dataset: of the papers' numbers, those of this data set alone.
     """
     kept = reported.of_tier(rows)

@@ -496,7 +496,7 @@ def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
 
 
 def test_a_claim_of_zcdp_below_what_is_true_is_disputed() -> None:
-    """10,000 steps at q 0.01, delta 1e-5: of sigma 0.6 14.1 is claimed and 23.0 true; of sigma 2 the claim is larger."""
+    """10,000 steps at q 0.01, delta 1e-5: of sigma 0.6 14.1 is claimed and 23.0 true; of sigma 2 it is larger."""
     little, much = DpSgdParameters(0.01, 10_000, 0.6), DpSgdParameters(0.01, 10_000, 2.0)
     claims = [Zcdp()._claim(parameters, 1e-5) for parameters in (little, much)]
     assert claims[0].epsilon == pytest.approx(14.1, abs=0.05) and little.epsilon(1e-5) == pytest.approx(23.0, abs=0.1)

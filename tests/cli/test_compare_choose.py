@@ -359,12 +359,26 @@ def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.C
     assert found["mnist", "dpsd", "10.0"]["state"] == "not run"
 
 
-def test_of_every_method_the_largest_tier_is_compared() -> None:
-    methods = [("a", "quick"), ("a", "standard"), ("b", "quick"), ("b", "smoke"), ("c", "smoke"), ("d", "paper")]
-    rows = [{"dataset": "mnist", "method": method, "tier": tier} for method, tier in methods]
-    found = [(row["method"], row["tier"]) for row in reported.of_tier(rows)]
-    assert found == [("a", "standard"), ("b", "quick"), ("d", "paper")]
-    assert [row["method"] for row in reported.of_tier(rows, "smoke")] == ["b", "c"]
+def test_of_every_number_the_largest_tier_is_compared() -> None:
+    """The number at epsilon 1 was run at both tiers, the one at 10 at one; tier smoke says nothing."""
+    made = {"dataset": "mnist", "method": "dp-merf", "variant": "printed", "claim_unit": "example"}
+    rows = [
+        made | {"epsilon_claimed": epsilon, "tier": tier, "accuracy_mean": accuracy, "options": options}
+        for epsilon, tier, accuracy, options in (
+            (1.0, "standard", 0.7, '{"method": {"rate": 8.0}}'),
+            (1.0, "quick", 0.8, ""),
+            (10.0, "quick", 0.6, ""),
+            (10.0, "smoke", 0.9, ""),
+        )
+    ]
+    entries = [e for e in reported.table("dpsd", "Table I") if (e.method, e.dataset) == ("dp-merf", "mnist")]
+    ours = {
+        line.entry.epsilon: (line.row["tier"], line.row["accuracy_mean"])
+        for line in reported.compare(entries, reported.of_tier(rows), lambda *_: True)
+        if line.row is not None
+    }
+    assert ours == {1.0: ("standard", 0.7), 10.0: ("quick", 0.6)}
+    assert [row["accuracy_mean"] for row in reported.of_tier(rows, "smoke")] == [0.9]
 
 
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
