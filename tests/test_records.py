@@ -136,3 +136,15 @@ def test_options_are_data_and_a_line_for_people(tmp_path: Path) -> None:
     assert kept.options == OPTIONS and kept.setting == said, "the order on the disk makes no difference"
     assert Record(RUN.hash, "ok", "", asdict(RUN), {"budget": {"epsilon": None}}).setting == "epsilon=none"
     assert Record(RUN.hash, "ok", "", asdict(RUN)).setting == ""
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("metrics", None), ("privacy", []), ("artifacts", "x"), ("options", None)])
+def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: Any) -> None:
+    """As a damaged file, it is run again, and not a traceback of whoever reads it."""
+    spec = json.loads(canonical(asdict(RUN)))
+    path = tmp_path / "record.json"
+    path.write_text(Record(digest(spec), "ok", "", spec).to_json(), encoding="utf-8")
+    assert Record.read(path).status == "ok"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: wrong}), encoding="utf-8")
+    with pytest.raises(ValueError, match="is not a record"):
+        Record.read(path)

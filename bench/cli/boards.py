@@ -58,7 +58,13 @@ def execute(given: argparse.Namespace) -> int:
     if given.check or given.publish == []:
         _expect_directory(given.boards)
     if given.publish is not None:
-        for path in leaderboard.publish(given.boards, given.publish):
+        try:
+            paths = leaderboard.publish(given.boards, given.publish)
+        except (ValueError, NotADirectoryError, FileNotFoundError) as error:
+            raise BenchError(
+                f"--boards {given.boards}: {error}; mend or remove it, or name another directory"
+            ) from None
+        for path in paths:
             out.print(f"wrote {path}", markup=False)
         return 0
     if given.check:

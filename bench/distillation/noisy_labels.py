@@ -239,10 +239,7 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
-    if budget.unit not in mechanism.units:
-        raise BenchError(
-            f"--unit {budget.unit}: answers are accounted per {', '.join(mechanism.units)}; name one of them"
-        )
+    _refuse_other_units(mechanism, budget)
     if budget.epsilon is None:
         return fields
     if math.isinf(budget.epsilon):
@@ -272,6 +269,7 @@ def few_enough(
     """
     if not readable or budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
+    _refuse_other_units(mechanism, budget)
     _refuse_the_impossible(mechanism, budget)
 
     def cost(answers: int) -> float:
@@ -282,6 +280,13 @@ def few_enough(
     except Unreachable:
         affordable = 1
     return replace(fields, iterations=min(fields.iterations, max(affordable, FEWEST)))
+
+
+def _refuse_other_units(mechanism: AnnotationMechanism, budget: Budget) -> None:
+    if budget.unit not in mechanism.units:
+        raise BenchError(
+            f"--unit {budget.unit}: answers are accounted per {', '.join(mechanism.units)}; name one of them"
+        )
 
 
 def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> None:

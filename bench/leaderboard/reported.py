@@ -149,13 +149,19 @@ def _printed_ablation(method: str, epsilon: str, printed: dict[str, str]) -> str
 
 @lru_cache
 def options(cell: str) -> Changed:
-    """The options in a board's column of that name, group to option to value.
+    """The options in a board's column of that name, group to option to value. Raises BenchError for a damaged cell.
 
     >>> options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
     {'mode': 'label'}
     """
     none: Changed = {group: {} for group in GROUPS}
-    return none | (json.loads(cell) if cell else {})
+    try:
+        return none | (json.loads(cell) if cell else {})
+    except (ValueError, TypeError):
+        raise BenchError(
+            f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
+            "`bench leaderboard --publish`"
+        ) from None
 
 
 def ablation(method: str, given: Changed) -> str:

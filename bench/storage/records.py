@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,8 @@ AUDIT = "audit.json"
 Verdict = Literal["refuted", "not refuted"]
 SPEC = b'\n "spec": {'
 Kept = TypeVar("Kept", "Record", "Audit")
+TYPES = {"str": str, "dict": dict, "list": list, "Changed": dict}
+"""Of fields, by the first word of their annotation."""
 
 
 @dataclass
@@ -110,6 +112,7 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
     try:
         text = path.read_bytes()
         kept = cls(**orjson.loads(text))
+        _expect_types(kept)
         if kept.hash != _digest_as_written(text) and kept.hash != digest(kept.spec):
             raise ValueError("its hash is not that of its spec")
     except TypeError:
@@ -117,6 +120,14 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
     except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is not {what}: {error}") from None
     return kept
+
+
+def _expect_types(kept: Any) -> None:
+    """Raises TypeError where a field that is text, a list or an object is something else."""
+    for each in fields(kept):
+        expected = TYPES.get(str(each.type).partition("[")[0])
+        if expected is not None and not isinstance(getattr(kept, each.name), expected):
+            raise TypeError(each.name)
 
 
 def _digest_as_written(text: bytes) -> str:

@@ -19,6 +19,33 @@ RUN = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalen
 BOARD = str(Path(__file__).parents[2] / "recipes" / "board.toml")
 
 CASES = {
+    **{
+        f"unit {unit} of {method}, {mode} mode": (
+            [
+                "run",
+                "--method",
+                method,
+                "--method.mode",
+                mode,
+                "--account",
+                "accounted",
+                "--unit",
+                unit,
+                "--tier",
+                "smoke",
+            ],
+            [f"--unit {unit}", "answers are accounted per example, query"],
+        )
+        for method, mode, unit in (
+            ("dpsd", "data", "client"),
+            ("dpsd", "label", "label"),
+            ("fed-dpsd", "label", "label"),
+        )
+    },
+    "unit label of dpdfd": (
+        ["run", "--method", "dpdfd", "--account", "accounted", "--unit", "label", "--tier", "smoke"],
+        ["--unit label", "answers are accounted per example, query"],
+    ),
     "unknown method": (["run", "--method", "dpds"], ["no method called 'dpds'", "Did you mean 'dpsd'", "no-defence"]),
     "unknown attack": ([*RUN, "--attack", "gm1"], ["no attack called 'gm1'", "gmi"]),
     "unknown data set": ([*RUN, "--dataset", "digitz"], ["digitz", "Did you mean 'digits'", "mnist"]),
@@ -243,3 +270,13 @@ def test_another_error_of_the_system_is_not_called_a_full_disk(monkeypatch: pyte
     monkeypatch.setattr("bench.cli._execute", broken)
     with pytest.raises(OSError, match="input/output"):
         main(["list"])
+
+
+def test_boards_with_damaged_files_are_one_line(tmp_path: Path, bench: Bench) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "0123456789abcdef.json").write_text('{"hash": "0123', encoding="utf-8")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for where in (tmp_path, tmp_path / "file"):
+        ended = bench("leaderboard", "--boards", str(where), "--publish")
+        assert ended.returncode == 2 and ended.stderr.startswith("bench: error: ") and ended.stderr.count("\n") == 1
+        assert str(where) in ended.stderr

@@ -401,3 +401,8 @@ def test_compare_refuses_in_one_line(arguments: list[str], words: str) -> None:
     with pytest.raises(BenchError) as caught:
         execute(compare, *arguments)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_damaged_cell_of_options_is_one_line() -> None:
+    with pytest.raises(BenchError, match=r"cell of options is damaged.*expected a JSON object"):
+        reported.options('{"method"')

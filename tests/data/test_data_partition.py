@@ -73,8 +73,8 @@ def test_hashed_parts_are_about_equal_and_depend_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("count", "name", "alpha", "says"),
     [
-        (0, "hash", 0.5, "0 teachers for 40"),
-        (41, "hash", 0.5, "41 teachers for 40"),
+        (0, "hash", 0.5, "0 teachers or clients for 40"),
+        (41, "hash", 0.5, "41 teachers or clients for 40"),
         (4, "random", 0.5, "partition"),
         (4, "dirichlet", 0.0, "alpha"),
         (4, "dirichlet", 1e-4, "fewer clients or a larger alpha"),
