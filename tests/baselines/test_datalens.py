@@ -325,7 +325,7 @@ def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> No
 
 def test_more_teachers_than_records_and_other_units_are_refused() -> None:
     images, labels = toy_private(n=8)
-    with pytest.raises(BenchError, match="9 teachers or clients for 8 private records"):
+    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
         smoke(teachers=9).synthesise(images, labels, toy_teacher(), Budget(1.0), context())
     with pytest.raises(BenchError, match="--unit query"):
         smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)

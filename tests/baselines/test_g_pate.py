@@ -504,7 +504,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         GPate(answers=0.5, threshold=0.0)
     with pytest.raises(ValueError, match="arg-maxes"):
         GPate(diagnostic=True, target_estimator="mean")
-    with pytest.raises(BenchError, match="9 teachers or clients for 8 private records"):
+    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
         synthesise(smoke(teachers="9"), data=toy_private(n=8))
     with pytest.raises(BenchError, match="--unit query"):
         smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)

@@ -276,7 +276,7 @@ def test_bad_values_are_refused(name: str, value: Any) -> None:
 
 def test_more_teachers_than_records_are_refused() -> None:
     images, labels = toy_private(n=8)
-    with pytest.raises(BenchError, match="9 teachers or clients for 8 private records"):
+    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
         smoke(teachers="9").synthesise(images, labels, toy_teacher(), Budget(1.0), context())
     with pytest.raises(BenchError, match="--unit query"):
         smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)
