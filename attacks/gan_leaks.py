@@ -5,8 +5,8 @@ Chen, Yu, Zhang, Fritz, "GAN-Leaks: A Taxonomy of Membership Inference Attacks a
 
 1. Reconstruct x from the generator's range: R(x|G) = argmin over x^ of L(x, x^).
    - black box: the nearest of n released samples;
-   - white box: G(z), z found by descending L(x, G(z)) and a penalty on ||z||^2, which
-     is small where Gaussian latents are drawn from (not where they are uniform in [0, 1]: nothing keeps them inside).
+   - white box: G(z), z found by descending L(x, G(z)) and a penalty on ||z||^2, which is small
+     where Gaussian latents are drawn from (not where they are uniform in [0, 1]: nothing keeps them inside).
 2. The score is -L(x, R(x|G)): what is drawn nearly is a member.
 3. Calibrated: L(x, R(x|G_ref)) - L(x, R(x|G)), for some images are easy to draw by any generator.
 

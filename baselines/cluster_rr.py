@@ -72,6 +72,7 @@ SOURCE = "Esfandiari et al. 2022, noisy histograms of clusters and labels drawn 
 WAVELETS = "scatter-linear"
 """The network whose fixed features stand for an image; no data went into them."""
 TAU = 0.01
+"""The floor under a share, up to ten classes."""
 MOST_EXACT = 4096
 """Numbers of an image of which all principal components are computed; of more, the leading ones alone."""
 SEEN_ON_USPS = "tried on 1,200 images of USPS at epsilon 1, tier quick, one seed, and tested on 1,500 others"

@@ -57,7 +57,7 @@ from bench.dp_training.accounting import DpSgdParameters, calibrate, require_uni
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.dp_sgd import refuse_mixing, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.feature_training import FeatureTraining
+from bench.dp_training.feature_training import SMOKE, FeatureTraining
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.private_classifier import FALLING_RATE
 from bench.dp_training.records import private_records
@@ -78,8 +78,6 @@ DISTILLATION = (
 )  # fmt: skip
 TRANSCRIPTION = "questions", "taught_steps", "prior", "balanced"
 """Options of one conversion each."""
-DRAWINGS = 50
-"""By which colour images are whitened, for each step of a private head: fewer where tier smoke trains for three."""
 SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 
 
@@ -259,7 +257,8 @@ class DpTeacher:
 
     def _features(self) -> FeatureTraining:
         steps = min(FeatureTraining.steps, self.steps)
-        return FeatureTraining(steps=steps, drawings=min(FeatureTraining.drawings, DRAWINGS * steps))
+        small = steps <= SMOKE["steps"]  # as private-features at tier smoke
+        return FeatureTraining(steps=steps, drawings=SMOKE["drawings"] if small else FeatureTraining.drawings)
 
     def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
         """Of private features and, where there is a share for them, class moments."""

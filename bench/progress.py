@@ -50,6 +50,11 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     print(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)", file=sys.stderr)
 
 
+def tell(text: str) -> None:
+    """To stdout as it is: no markup is read in it, and no line of it is broken."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
 def say(line: str) -> None:
     """A line for the user beside the bars, on stderr."""
     err.print(line, markup=False, soft_wrap=True)

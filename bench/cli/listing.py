@@ -6,7 +6,7 @@ import argparse
 
 from bench import data, plugins
 from bench.errors import unknown
-from bench.progress import out
+from bench.progress import out, tell
 
 KINDS = {
     "methods": "method",
@@ -53,10 +53,6 @@ def _print_kind(kind: str) -> None:
         }
     out.print(f"[bold]{kind}[/bold]")
     for name, line in found.items():
-        _print(f"  {name:<18} {line}")
+        tell(f"  {name:<18} {line}")
     if not found:
         out.print("  (none yet)")
-
-
-def _print(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)

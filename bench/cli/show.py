@@ -9,7 +9,7 @@ import textwrap
 from bench import data, plugins, registry, worth
 from bench.config import Description, Option
 from bench.errors import unknown
-from bench.progress import out
+from bench.progress import out, tell
 
 PER = {
     "example": "epsilon of one private record (unit example)",
@@ -70,7 +70,7 @@ def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
     described = registry.describe(entry.kind, entry.name, variant)
     _print_facts(entry, variant, described)
     out.print()
-    _print(textwrap.indent(described.doc, "  "))
+    tell(textwrap.indent(described.doc, "  "))
     _print_options(f"{entry.kind}.NAME", variant, described)
     if variant == "working":
         _print_departures(entry.name, described)
@@ -79,10 +79,10 @@ def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
 def _print_part(entry: plugins.Entry) -> None:
     """A network, a teacher recipe or a prior: its own words, how it is typed, and the options that it has."""
     out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/)")
-    _print(f"  typed  {TYPED[entry.kind].format(entry.name)}")
+    tell(f"  typed  {TYPED[entry.kind].format(entry.name)}")
     for text in _docstrings(entry):
         out.print()
-        _print(textwrap.indent(text, "  "))
+        tell(textwrap.indent(text, "  "))
     if entry.kind == "teacher recipe":
         _print_options("teacher.NAME", "own", registry.describe(entry.kind, entry.name))
 
@@ -102,7 +102,7 @@ def _print_dataset(name: str) -> None:
     plugin = data.dataset(name)
     known, missing = plugin.facts, plugin.missing(data.root_folder(None))
     out.print(f"[bold]{name}[/bold]  (data set)")
-    _print(f"  {data.names()[name]}")
+    tell(f"  {data.names()[name]}")
     counts = "{:,} for training, {:,} for the test".format(*known.counts) if known.counts else LATER
     classes = f"{len(known.class_names)}: {', '.join(known.class_names)}" if known.class_names else LATER
     shape = "{} x {} x {} (channels, height, width)".format(*known.shape) if known.shape else LATER
@@ -118,7 +118,7 @@ def _print_dataset(name: str) -> None:
     facts |= {"evaluator": "by the standard recipe" if known.evaluator is None else EVALUATED.format(*known.evaluator)}
     facts |= {"judge": "dlib's descriptor of faces (extra [faces])"} if known.classes_are_people else {}
     for label, value in facts.items():
-        _print(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
+        tell(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
     _print_papers(known)
 
 
@@ -136,7 +136,7 @@ def _print_papers(known: data.DatasetFacts) -> None:
     }
     out.print("\n[bold]settings[/bold]  (the papers', or the default where they have none)")
     for label, value in settings.items():
-        _print(f"  {label:<10} {value}")
+        tell(f"  {label:<10} {value}")
 
 
 def _print_facts(entry: plugins.Entry, variant: str, described: Description) -> None:
@@ -155,19 +155,19 @@ def _print_facts(entry: plugins.Entry, variant: str, described: Description) -> 
     if seen := told.get("seen_test_sets"):
         facts["looked at"] = "; ".join(f"the test set of {name}: {chosen}" for name, chosen in seen.items())
     for name, value in facts.items():
-        _print(f"  {name:<13} {value}")
+        tell(f"  {name:<13} {value}")
 
 
 def _print_options(name: str, variant: str, described: Description) -> None:
     out.print(f"\n[bold]options[/bold]  (--{name} VALUE)")
-    _print("  name                 type = default  [what the variant and the tiers change; a tier changes sizes alone]")
+    tell("  name                 type = default  [what the variant and the tiers change; a tier changes sizes alone]")
     changed = {name: value for d in described.departures if variant == "working" for name, value in d.sets.items()}
     for option in described.options:
         notes = [f"{variant} {changed[option.name]}"] if option.name in changed else []
         notes += [f"{tier} {given[option.name]}" for tier, given in described.tiers.items() if option.name in given]
-        _print(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
+        tell(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
         if option.help:
-            _print(textwrap.indent(textwrap.fill(option.help, 100), "      "))
+            tell(textwrap.indent(textwrap.fill(option.help, 100), "      "))
 
 
 def _value(option: Option) -> str:
@@ -178,13 +178,9 @@ def _value(option: Option) -> str:
 def _print_departures(name: str, described: Description) -> None:
     out.print("\n[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
     for number, departure in enumerate(described.departures, start=1):
-        _print(f"  {number}. {departure.what}")
+        tell(f"  {number}. {departure.what}")
         lines = {"why": departure.why, "worth": worth.told(name, described, departure) or "not measured"}
         if departure.sets:
             lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
         for label, text in lines.items():
-            _print(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))
-
-
-def _print(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
+            tell(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))

@@ -56,8 +56,8 @@ class VotedStudent(ABC):
     """Options of the teachers and of the student."""
 
     teachers: Size[int] = 250
-    """K, teachers on disjoint parts of the private data; 0 = 250, on
-    small data sets fewer (digits 48, usps 100)."""
+    """K, teachers on disjoint parts of the private data; 0 = 250, on small data sets fewer (digits 48,
+    usps 100)."""
     teacher_net: Size[str] = "dgd-cnn"
     """Network of the K teachers, a name as for --teacher, or `same` for the run's own --teacher."""
     teacher_steps: Size[int] = 3000

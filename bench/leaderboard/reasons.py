@@ -54,7 +54,11 @@ CODES = {
 
 def without_noise(rows: Iterable[Row]) -> dict[object, Row]:
     """The rows of `--epsilon inf`, by what they are besides: the controls of the rows with noise."""
-    return {_but_noise(row): row for row in rows if _is_without_noise(row) and not _is_older(row)}
+    return {
+        _but_noise(row): row
+        for row in rows
+        if _is_without_noise(row) and not _is_older(row) and str(row.get("accuracy_mean") or "")
+    }
 
 
 def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason | None:
@@ -70,12 +74,13 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
         return Reason("information", "docs/information.md")
     if _is_other_data(str(row["dataset"]), entry.dataset):
         return Reason("data-subset", "docs/data.md")
-    control = (controls or {}).get(_but_noise(row)) if not _is_older(row) else None
+    is_noisy = not _is_without_noise(row) and not _is_older(row)  # what has no noise is no control of itself
+    control = (controls or {}).get(_but_noise(row)) if is_noisy else None
     if control is not None and float(control["accuracy_mean"]) >= entry.value - CLOSE:
         return Reason("noise", _run(control, entry.dataset))
     if entry.method in UNPROTECTED and row["variant"] == "working":
         return Reason("unprotected-generator", "bench sweep recipes/ingredients.toml")
-    if control is not None and control["runs"] != row["runs"]:
+    if control is not None:
         return Reason("learns-less", _run(control, entry.dataset))
     at_paper_size = (
         f"bench run --method {row['method']} --variant {row['variant']} --dataset {entry.dataset} --tier paper"

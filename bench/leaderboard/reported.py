@@ -183,11 +183,13 @@ def ablation(method: str, given: Changed) -> str:
         found.append(f"loss={'+'.join(kept)}")
     if own.get("data") == "private":
         found.append("data=private")
-    if given.get("budget", {}).get("epsilon", 10.0) is None and (method in BY_SIGMA or "sigma" in own):
-        found.append(f"sigma={own.get('sigma', _usual_sigma(method)):g}")
+    if given.get("budget", {}).get("epsilon", 10.0) is None:
+        sigma = own["sigma"] if "sigma" in own else _usual_sigma(method) if method in BY_SIGMA else None
+        found += [] if sigma is None else [f"sigma={sigma:g}"]
     return " ".join(found)
 
 
+@cache
 def _usual_sigma(method: str) -> float:
     """The noise where none is given and none is solved for."""
     (sigma,) = [each.default for each in registry.describe("method", method).options if each.name == "sigma"]

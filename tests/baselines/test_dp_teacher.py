@@ -339,6 +339,6 @@ def test_what_a_budget_cannot_pay_is_known_before_the_training() -> None:
 
 def test_smoke_draws_few_images_to_whiten_by() -> None:
     small = configure(DpTeacher, "smoke", {"teacher": "private-features"}, "method")._features()
-    assert (small.steps, small.drawings) == (3, 150)
+    assert (small.steps, small.drawings) == (3, 64)
     usual = configure(DpTeacher, "quick", {"teacher": "private-features"}, "method")._features()
     assert (usual.steps, usual.drawings) == (feature_training.FeatureTraining.steps, 6000)

@@ -280,3 +280,9 @@ def test_boards_with_damaged_files_are_one_line(tmp_path: Path, bench: Bench) ->
         ended = bench("leaderboard", "--boards", str(where), "--publish")
         assert ended.returncode == 2 and ended.stderr.startswith("bench: error: ") and ended.stderr.count("\n") == 1
         assert str(where) in ended.stderr
+
+
+def test_output_in_another_encoding_is_no_traceback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    ended = bench("compare", "--paper", "dpsd", "--table", "Table I")
+    assert ended.returncode == 0 and "?" in ended.stdout and not ended.stderr

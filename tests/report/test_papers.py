@@ -85,6 +85,12 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     assert found("pate-gan", 0.66) == f"noise: {command.format('pate-gan', '66.0')}"
     assert found("pate-gan", 0.60) == f"learns-less: {command.format('pate-gan', '60.0')}"
     assert found("pate-gan", 0.66, tier="standard").startswith("size: ")
+    free = {"dataset": "mnist", "claim": "none", "variant": "printed", "budget": "inf"}
+    rows = board(record("fedavg", 0, 0.8, options={"budget": {"epsilon": "inf", "solve": "none"}}, **free))
+    entries = [each for each in reported.table("dpsd", "Table V") if (each.method, each.dataset) == ("fedavg", "mnist")]
+    (mine,) = reported.compare(entries, rows, lambda *_: True)
+    told = reason(mine, without_noise(rows))
+    assert mine.row is not None and told is not None and told.code == "size"  # nothing is its own control
     assert found("datalens", 0.90).startswith("size: ")  # the made-up rows are of an older version of datalens
 
 
