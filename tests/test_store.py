@@ -77,7 +77,7 @@ def test_a_small_file_is_always_read(tmp_path: Path) -> None:
     assert store.inspect(path)[0] == ["result.txt"]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "remove", "manifest"])
+@pytest.mark.parametrize("damage", ["truncate", "remove", "{", "[]", '{"files": []}'])
 def test_a_damaged_step_is_moved_aside_and_made_again(tmp_path: Path, damage: str) -> None:
     path = Store(tmp_path).step("toy", SPEC, write("aaaa")).path
     if damage == "truncate":
@@ -85,7 +85,7 @@ def test_a_damaged_step_is_moved_aside_and_made_again(tmp_path: Path, damage: st
     elif damage == "remove":
         (path / "result.txt").unlink()
     else:
-        (path / MANIFEST).write_text("{")
+        (path / MANIFEST).write_text(damage)
     lines: list[str] = []
     step = Store(tmp_path, notify=lines.append).step("toy", SPEC, write("new"))
     assert not step.cached and (step.path / "result.txt").read_text() == "new"

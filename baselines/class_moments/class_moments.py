@@ -61,7 +61,7 @@ class ClassMoments:
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "this project: private class moments, with or without votes of a sharded ensemble"
-    unit: ClassVar[str] = str(Unit.EXAMPLE)
+    unit: ClassVar[str] = str(Unit.NONE)
     seen_test_sets: ClassVar[dict[str, str]] = {"digits": "the moments' share beside teachers was chosen"}
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"teacher_nets": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 12,

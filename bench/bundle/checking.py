@@ -65,6 +65,7 @@ def verify(folder: Path) -> Verified:
         recomputed, notes = _check_account(privacy)
         warnings = account.warnings(privacy)
         _check_card(folder, privacy)
+        _expect_text(privacy["method"]["name"], account.FILE, "the method's name")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Failed(f"{account.FILE} is not an account ({type(error).__name__}: {error})") from None
     except (BenchError, EmptyLedger) as error:
@@ -82,7 +83,11 @@ def _check_files(folder: Path) -> int:
         listed: dict[str, str] = dict(_read(folder / MANIFEST)["files"])
     except (KeyError, TypeError, ValueError) as error:
         raise Failed(f"{MANIFEST} is no manifest: it has no list of files with their SHA-256") from error
-    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    there = {
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     del there[MANIFEST]
     changed = [name for name in listed if name in there and _sha256(there[name]) != listed[name]]
     found = {
@@ -145,6 +150,11 @@ def _compare(unit: str, privacy: dict[str, Any], ours: Accounted) -> list[str]:
 
 def _close(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=CLOSE)
+
+
+def _expect_text(given: Any, file: str, what: str) -> None:
+    if not isinstance(given, str):
+        raise Failed(f"{file}: {what} is {type(given).__name__}, not text")
 
 
 def _check_card(folder: Path, privacy: dict[str, Any]) -> None:

@@ -32,6 +32,8 @@ COMMANDS: dict[str, Any] = {
 }
 FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
+FAMILIES = tuple(f"--{prefix}" for prefix in run.PREFIXES)
+"""What options of plug-ins begin with."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,14 +42,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise BenchError(f"{message}; see `{self.prog} --help`")
 
-    def unknown_option(self, given: str) -> BenchError:
-        """The error for an option that does not exist, with the nearest one."""
+    def unknown_option(self, given: str, others: argparse.Namespace) -> BenchError:
+        """The error for an option that does not exist, with the nearest one; `others` is what else was given."""
         name = given.split("=")[0]
         family, dot, _ = name.partition(".")
+        if dot and family in FAMILIES and getattr(others, family[2:], None) is None:
+            if family not in self._option_string_actions:
+                return BenchError(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
+            return BenchError(
+                f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well"
+            )
         # What all options of a plug-in begin with says nothing of how near they are
-        start = family + dot if dot else ""
+        start = family + dot if dot else "--"
         known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
-        close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.6)
         hint = f" Did you mean '{start}{close[0]}'?" if close else ""
         return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
 
@@ -71,7 +79,7 @@ def parser() -> Parsers:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _joined(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):  # of another encoding than UTF-8: "?" for what it lacks, no traceback
@@ -93,6 +101,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not disk_is_full(error):
             raise
         return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words, each option with the negative number behind it in one: argparse takes -1e-5 and -inf for options."""
+    found: list[str] = []
+    for word in words:
+        if word.startswith("-") and found and found[-1].startswith("--") and "=" not in found[-1] and _is_number(word):
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _execute(arguments: list[str]) -> int:
@@ -121,7 +148,7 @@ def read_by(parsers: Parsers, arguments: list[str]) -> argparse.Namespace:
     top, commands = parsers
     given, extra = top.parse_known_args(arguments)
     if extra:
-        raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0])
+        raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0], given)
     return given
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.cli import paths
 from bench.errors import BenchError
 from bench.progress import out
 
@@ -28,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench leaderboard`."""
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where your runs are (default runs)"
+        "--out", type=paths.named, default=Path("runs"), metavar="DIR", help="where your runs are (default runs)"
     )
     parser.add_argument(
         "--boards",
-        type=Path,
+        type=paths.named,
         default=Path("leaderboards"),
         metavar="DIR",
         help="the committed boards (default leaderboards)",
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--publish",
         nargs="*",
-        type=Path,
+        type=paths.named,
         metavar="RUN",
         help="copy these runs' records (none: those there already) into --boards and rebuild its CSV files",
     )
@@ -123,7 +124,7 @@ def _print(path: Path) -> None:
     table.add_column("seeds")
     for row in rows:
         table.add_row(*[_cell(column, row) for column in shown], str(row["seeds"]) or "-")
-    Console(width=max(out.width, WIDTH), highlight=False).print(table)
+    Console(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 
 def _cell(column: Column, row: Mapping[Any, Any]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.cli import paths
 from bench.errors import BenchError
 from bench.progress import out
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument(
-        "--boards", type=Path, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
+        "--boards", type=paths.named, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
     )
 
 
@@ -66,8 +66,8 @@ def _show(choice: Choice, limits: Constraints) -> None:
     asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit}, accuracy of at least {limits.accuracy:g}"
     if not choice.taken:
         _print(f"no row of the boards has a proved {asked}")
-        for line in choice.nearest or [f"no row has a finite accounted epsilon per {limits.unit}"]:
-            _print(f"nearest: {line}" if choice.nearest else line)
+        for line in choice.nearest:
+            _print(line)
     for place, found in choice.taken.items():
         _table(place, found)
         _answer(found, limits)
@@ -146,4 +146,4 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
             "\n".join(candidate.attacks) or "not attacked",
             "\n".join(sorted(candidate.flags)) or "-",
         )
-    Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)
+    Console(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)

@@ -6,9 +6,9 @@ import argparse
 import csv
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.cli import paths
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.progress import out
@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="only this data set of the table")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--boards", type=Path, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
+        "--boards", type=paths.named, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
     )
-    where.add_argument("--out", type=Path, metavar="DIR", help="the boards of your own runs in this directory")
+    where.add_argument("--out", type=paths.named, metavar="DIR", help="the boards of your own runs in this directory")
     parser.add_argument("--csv", action="store_true", help="write the comparison as CSV to stdout")
 
 
@@ -153,7 +153,7 @@ def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]])
             )
         allowed = "" if cells["printed_allows"] is None else f"<= {cells['printed_allows']:.4f}"
         table.add_row(cells["dataset"], name, epsilon, cells["reported"], allowed, *ours, cells["flags"])
-    Console(width=max(out.width, WIDTH), highlight=False, markup=False).print(table)
+    Console(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)
     entries = {line.entry: line.row is not None for line in lines}
     done = f"{sum(entries.values())} of {len(entries)} numbers have one of ours"
     out.print(f"{done}; another tier is another size, and working is not what the paper prints", soft_wrap=True)

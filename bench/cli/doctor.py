@@ -11,6 +11,7 @@ import ctypes
 import os
 from pathlib import Path
 
+from bench.cli import paths
 from bench.errors import BenchError
 from bench.progress import out
 
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench doctor`."""
     parser.add_argument(
         "--data-root",
-        type=Path,
+        type=paths.named,
         metavar="DIR",
         help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
     )

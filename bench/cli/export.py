@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bench.cli import paths
+
 HELP = "write what may leave of a run: the student with its account and a model card, and nothing else"
 DESCRIPTION = (
     "Writes a directory that holds only what the account covers: the student (and what else the method releases), the "
@@ -16,9 +18,11 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench export`."""
     parser.add_argument("run", metavar="RUN", help="a run's directory, its record.json, or its hash or the start of it")
-    parser.add_argument("folder", metavar="DIR", type=Path, help="new directory to write; nothing is overwritten")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="OUT", help="where your runs are (default runs)"
+        "folder", metavar="DIR", type=paths.named, help="new directory to write; nothing is overwritten"
+    )
+    parser.add_argument(
+        "--out", type=paths.named, default=Path("runs"), metavar="OUT", help="where your runs are (default runs)"
     )
     parser.add_argument(
         "--allow-seeded",

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.cli import paths
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.progress import out
@@ -26,13 +27,18 @@ SPLIT = "iid"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench report`."""
-    parser.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="where to write (default site)")
     parser.add_argument(
-        "--boards", type=Path, metavar="DIR", help=f"published boards (default {BOARDS}, else the installed ones)"
+        "--out", type=paths.named, default=Path("site"), metavar="DIR", help="where to write (default site)"
+    )
+    parser.add_argument(
+        "--boards",
+        type=paths.named,
+        metavar="DIR",
+        help=f"published boards (default {BOARDS}, else the installed ones)",
     )
     parser.add_argument(
         "--runs",
-        type=Path,
+        type=paths.named,
         action="append",
         default=[],
         metavar="DIR",
@@ -41,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="this data set only")
     parser.add_argument(
         "--picture",
-        type=Path,
+        type=paths.named,
         metavar="FILE",
         help="instead of the site, a PNG of one data set: accuracy against the proved epsilon and against --attack",
     )
@@ -56,10 +62,7 @@ def execute(given: argparse.Namespace) -> int:
 
     if given.picture and given.picture.suffix.lower() != ".png":
         raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
-    boards = given.boards or (BOARDS if BOARDS.is_dir() else None)
-    if boards is None and not given.runs:
-        boards = boards_folder(None)
-    sources = gather(boards, given.runs, given.dataset)
+    sources = gather(boards_folder(given.boards), given.runs, given.dataset)
     if given.picture:
         return _picture(given, sources)
     files = render(sources)
@@ -88,7 +91,6 @@ def _picture(given: argparse.Namespace, sources: Sources) -> int:
     seeds = sorted({record.spec["release"]["seed"] for record in records})
     title = f"{names[0]}, tier {given.tier}, {len(records)} runs, seeds {' '.join(map(str, seeds))}"
     try:
-        given.picture.parent.mkdir(parents=True, exist_ok=True)
         draw(given.picture, title, records, given.attack)
     except OSError as error:
         raise BenchError(f"--picture {given.picture}: cannot write it ({error.strerror}); give another file") from None

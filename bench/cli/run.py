@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.cli import teacher_weights
+from bench.cli import paths, teacher_weights
 from bench.config import DATASET, TIERS, Option
+from bench.data.naming import SIZES
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     networks.add_argument(
         "--teacher-weights",
-        type=Path,
+        type=paths.named,
         metavar="FILE",
         help="your own trained teacher: .safetensors, a torch state dict, or a folder of a model hub's cache",
     )
@@ -119,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where and how")
     where.add_argument(
         "--data-root",
-        type=Path,
+        type=paths.named,
         metavar="DIR",
         help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
     )
@@ -146,7 +147,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile", action="store_true", help="compile the networks that a conversion calls most (torch.compile)"
     )
     where.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where everything is written (default runs)"
+        "--out",
+        type=paths.named,
+        default=Path("runs"),
+        metavar="DIR",
+        help="where everything is written (default runs)",
     )
     where.add_argument("--fresh", action="store_true", help="make every step again, even if it is cached")
 
@@ -325,6 +330,8 @@ def sized(dataset: str, size: int | None) -> str:
         return dataset
     if re.search(r"@[0-9]+$", dataset):
         raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
+    if size not in SIZES:
+        raise BenchError(f"--size {size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
     return f"{dataset}@{size}"
 
 
@@ -357,6 +364,8 @@ def read_budget(given: argparse.Namespace) -> Budget:
     endless = epsilon is None or math.isinf(epsilon)
     if endless and given.solve is not None:
         raise BenchError(f"--solve {given.solve} --epsilon {given.epsilon}: there is no budget to solve for; give one")
+    if endless and given.account == "accounted":
+        raise BenchError(f"--account accounted --epsilon {given.epsilon}: there is no budget to meet; give one")
     solve: Solve = "none" if endless else given.solve or "sigma"
     return Budget(epsilon, read_number("--delta", given.delta), given.account, solve, Unit(given.unit))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import textwrap
 
 from bench import data, plugins, registry, worth
 from bench.config import Description, Option
-from bench.errors import unknown
+from bench.errors import BenchError, unknown
 from bench.progress import out, tell
 
 PER = {
@@ -50,6 +51,10 @@ class SHOW:
     def execute(given: argparse.Namespace) -> int:
         kinds = ("method", "attack", "data set", *TYPED)
         found = {kind: known[given.name] for kind in kinds if given.name in (known := plugins.entries(kind))}
+        if not found and (name := _dataset_in(given.name)) is not None:
+            found["data set"] = plugins.entries("data set")[name]
+        if not found and _is_library_network(given.name):
+            return _print_library_network(given.name)
         if not found:
             raise unknown(" or ".join(kinds), given.name, {name: 0 for kind in kinds for name in plugins.entries(kind)})
         for number, (kind, entry) in enumerate(found.items()):
@@ -62,6 +67,35 @@ class SHOW:
             else:
                 _print_part(entry)
         return 0
+
+
+def _dataset_in(name: str) -> str | None:
+    """The data set of a name with an argument or a size, such as celeba-id:25@32; None of any other name."""
+    base = re.split("[:@]", name)[0]
+    if base == name or base not in plugins.entries("data set"):
+        return None
+    data.check(name)
+    return base
+
+
+def _is_library_network(name: str) -> bool:
+    """Whether timm or torchvision has the network; both are imported for it."""
+    from bench import nets
+
+    try:
+        nets.check(name)
+    except BenchError:
+        return False
+    return True
+
+
+def _print_library_network(name: str) -> int:
+    library = "torchvision" if name.removeprefix("small:").startswith("tv:") else "timm"
+    out.print(f"[bold]{name}[/bold]  (network of {library})")
+    tell(f"  typed  {TYPED['network'].format(name)}")
+    stem = "with a stem for small images" if name.startswith("small:") else f"small:{name} has a stem for small images"
+    tell(f"  {stem}; nothing is downloaded, and weights of your own are given as --teacher-weights")
+    return 0
 
 
 def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:

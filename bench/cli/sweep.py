@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.cli import paths
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
 from bench.progress import out, say
@@ -35,7 +36,7 @@ STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench sweep`."""
-    parser.add_argument("recipe", type=Path, help="a TOML file, such as recipes/dpsd-table1.toml")
+    parser.add_argument("recipe", type=paths.named, help="a TOML file, such as recipes/dpsd-table1.toml")
     parser.add_argument("--dry-run", action="store_true", help="list the cells with their state and time, and stop")
     what = parser.add_argument_group("which cells, and how large")
     what.add_argument("--tier", choices=TIERS, default="quick", help="size of every run (default quick)")
@@ -51,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an option for all cells, over the recipe's, as in --set teacher=resnet18; may be repeated",
     )
     where = parser.add_argument_group("where and how")
-    where.add_argument("--data-root", type=Path, metavar="DIR", help="as for `bench run`")
-    where.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="as for `bench run`")
+    where.add_argument("--data-root", type=paths.named, metavar="DIR", help="as for `bench run`")
+    where.add_argument("--out", type=paths.named, default=Path("runs"), metavar="DIR", help="as for `bench run`")
     where.add_argument(
         "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
     )
@@ -112,6 +113,8 @@ def _executor(given: argparse.Namespace) -> Executor:
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
+    if given.devices and given.executor == "local":
+        _devices(given.devices)
     for name, least in (("jobs", 0), ("cpus", 0), ("gpus", 0)):
         if not getattr(given, name) >= least:
             raise BenchError(f"--{name} {getattr(given, name)}: expected a number of at least {least}")
@@ -253,7 +256,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
         about = "" if cell.state != "ready" else "?" if cell.seconds is None else duration(cell.seconds)
         why = f"({shared[cell.reason]})" if cell.reason in shared else cell.reason or cell.note
         table.add_row(cell.state, Text(cell.name), about, Text(why))
-    Console(width=max(out.width, 140), highlight=False).print(table)
+    Console(width=max(out.width, 140), highlight=False, emoji=False).print(table)
     for reason, number in shared.items():
         out.print(f"({number}) {reason}", markup=False, soft_wrap=True)
     ready = [cell for cell in cells if cell.state == "ready"]
@@ -262,8 +265,9 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     out.print(", ".join(f"{count} {state}" for state, count in counts.items() if count) + f"; {len(cells)} in all")
     if ready:
         rest = len(ready) - len(known)
-        unknown = f", and {rest} runs of which no like is known" if rest else ""
-        out.print(f"about {duration(sum(known))} one after the other{unknown}")
+        about = [f"about {duration(sum(known))} one after the other"] if known else []
+        about += [f"{rest} run{'s' * (rest != 1)} of which no like is known"] if rest else []
+        out.print(", and ".join(about))
 
 
 def _shared_reasons(cells: Sequence[Cell]) -> dict[str, int]:

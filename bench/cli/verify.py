@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.cli import paths
 from bench.progress import out
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench verify`."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a directory that `bench export` wrote")
+    parser.add_argument("folder", metavar="DIR", type=paths.named, help="a directory that `bench export` wrote")
 
 
 def execute(given: argparse.Namespace) -> int:

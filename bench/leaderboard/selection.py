@@ -19,7 +19,11 @@ Row = Mapping[str, Any]
 EXACT = 1e-9
 NOT_RELEASES = ("reference",)
 """Values of the column `kind` that stand for no release."""
-UNTRUE = {"refuted": "refuted by an audit", "account-mended": "the account of its version was not true"}
+UNTRUE = {
+    "refuted": "refuted by an audit",
+    "account-mended": "the account of its version was not true",
+    "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
+}
 """Flags of an accounted epsilon that is none, and how that is told."""
 
 
@@ -281,17 +285,25 @@ def _infinite(epsilon: float) -> str:
 
 
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
-    """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy."""
+    """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy.
+
+    Where nothing keeps one of the two, the least epsilon of all; or that there is none.
+    """
     sound = [c for c in found if not objection(c, Constraints(constraints.unit, sys.float_info.max, 0.0))]
     lines = []
     within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]
     if within:
         best = max(within, key=lambda c: c.accuracy or 0.0)
-        lines.append(f"most accurate within epsilon {constraints.epsilon:g}: {_line(best)}")
+        lines.append(f"nearest: most accurate within epsilon {constraints.epsilon:g}: {_line(best)}")
     good = [c for c in sound if (c.accuracy or 0.0) >= constraints.accuracy]
     if good:
         best = min(good, key=lambda c: c.epsilon or 0.0)
-        lines.append(f"least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
+        lines.append(f"nearest: least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
+    if not sound:
+        return [f"no row has a finite accounted epsilon per {constraints.unit} that stands"]
+    if not lines:
+        best = min(sound, key=lambda c: c.epsilon or 0.0)
+        lines.append(f"neither limit is met by any; least epsilon of all: {_line(best)}")
     return lines
 
 

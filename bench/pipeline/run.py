@@ -10,6 +10,8 @@ from bench.pipeline.job import Job
 from bench.pipeline.run_spec import run_spec
 from bench.storage.records import RECORD, Record
 
+END_OF_PNG = b"IEND\xaeB`\x82"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -47,11 +49,19 @@ def run(job: Job, seed: int) -> Outcome:
 
 
 def _published(final: Path) -> Record | None:
-    """The finished record in `final`, unless it failed, is damaged or lacks a picture."""
+    """The finished record in `final`, unless it failed, is damaged or lacks a picture, or a part of one."""
     try:
         record = Record.read(final / RECORD)
     except (OSError, ValueError):
         return None
     # A failed run is tried again: its cause may lie outside of the spec, such as memory or a library
-    complete = all((final / name).exists() for name in record.artifacts.values())
+    complete = all(_is_whole(final / name) for name in record.artifacts.values())
     return record if complete and record.status != "failed" else None
+
+
+def _is_whole(picture: Path) -> bool:
+    """Whether a PNG file is there and ends as one does."""
+    try:
+        return picture.read_bytes().endswith(END_OF_PNG)
+    except OSError:
+        return False

@@ -28,7 +28,9 @@ INFINITE, WIDE = 10.0, 3.0
 
 def draw(path: Path, title: str, records: Sequence[Record], attack: str, unit: str = "example") -> None:
     """Write the picture, the same bytes for the same records, to a PNG file; else as `compose`."""
-    compose(title, records, attack, unit).savefig(path, metadata={"Software": None})
+    figure = compose(title, records, attack, unit)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None})
 
 
 def compose(title: str, records: Sequence[Record], attack: str, unit: str = "example") -> Figure:

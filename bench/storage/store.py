@@ -28,6 +28,8 @@ from bench.storage.atomic_write import write_through
 from bench.storage.specs import canonical, digest
 
 MANIFEST = "step.json"
+FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
+"""What an output directory holds."""
 LARGE = 2**28
 """Bytes from which on a file is believed while its size and time are those that it was written with."""
 Tensors = dict[str, Any]
@@ -74,6 +76,9 @@ class Store:
             raise BenchError(
                 f"--out {root}: cannot write there ({error.strerror}); give a directory you may write to"
             ) from None
+        for name in FOLDERS:
+            if (root / name).exists() and not (root / name).is_dir():
+                raise BenchError(f"--out {root}: {name} in it is no directory, where results go; give another one")
 
     def step(self, kind: str, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
         """The step of `spec`, made by `make(directory)` unless it is there. A step that fails leaves nothing behind."""
@@ -165,7 +170,7 @@ def inspect(final: Path) -> tuple[list[str], float]:
             if not (name in large and large[name] == _stamp(final / name)) and _sha256(final / name) != sha
         ]
         return damaged, manifest["seconds"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{MANIFEST}: {error}"], 0.0
 
 

@@ -108,6 +108,7 @@ FILES: dict[str, tuple[Change, list[str]]] = {
         ["MANIFEST.json is no manifest"],
     ),
     "dangling link": (lambda folder: (folder / "more").symlink_to("nowhere"), ["added: more"]),
+    "link to a folder": (lambda folder: (folder / "more").symlink_to("/"), ["added: more"]),
 }
 
 
@@ -147,6 +148,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "no ledger": (account(lambda p: p.pop("events")), ["events"]),
     "not an object": (lambda folder: (folder / "privacy.json").write_text("[]"), ["is not an account"]),  # type: ignore[arg-type, return-value]
     "not JSON": (lambda folder: (folder / "privacy.json").write_text("{"), ["privacy.json cannot be read"]),  # type: ignore[arg-type, return-value]
+    "no name": (account(lambda p: p["method"].update(name=None)), ["the method's name is NoneType, not text"]),
     "other format": (account(lambda p: p.update(format=99)), ["format 99"]),
     "card": (smaller_in_card, ["README.md is not the card of privacy.json", "| accounted | 1 |"]),
     "more classes": (model(lambda m: m.update(classes=11)), ["do not fit"]),

@@ -55,7 +55,29 @@ CASES = {
         ["--method.question", "--method.questions"],
     ),
     "unknown command": (["runn"], ["runn", "run"]),
-    "option of an attack that is not named": ([*RUN, "--attack.lr", "3"], ["--attack"]),
+    "option of an attack that is not named": (
+        [*RUN, "--attack.lr", "3"],
+        ["--attack.lr is an option", "--attack NAME"],
+    ),
+    "option of a method that is not named": (
+        ["run", "--method.mode", "data"],
+        ["--method.mode is an option of the method, and none is named; give --method NAME"],
+    ),
+    "option of an attack, of a command that has none": (
+        ["audit", "release", "--method", "dpsd", "--attack.lr", "3"],
+        ["--attack.lr: `bench audit release` has no attack"],
+    ),
+    "an option like none": ([*RUN, "--confidence", "x"], ["no option '--confidence'. See"]),
+    "a negative delta, with an exponent": ([*RUN, "--delta", "-1e-5"], ["delta", "-1e-05"]),
+    "an epsilon below all": ([*RUN, "--epsilon", "-inf"], ["epsilon", "> 0"]),
+    "no size at all": ([*RUN, "--size", "-1"], ["--size -1: expected 8 to 256 pixels"]),
+    "an account of no budget": (
+        ["run", "--method", "dp-sgd", "--account", "accounted", "--epsilon", "none"],
+        ["--account accounted --epsilon none", "no budget to meet"],
+    ),
+    "an output directory without a name": ([*RUN, "--out", ""], ["--out: an empty name"]),
+    "a data root without a name": ([*RUN, "--data-root", " "], ["--data-root: an empty name"]),
+    "devices of a sweep": (["sweep", BOARD, "--devices", "tpu", "--dry-run"], ["--device tpu", "cuda:N"]),
     "no method": (["run"], ["--method is missing"]),
     "wrong type": (["run", "--method", "dpsd", "--method.questions", "many"], ["many", "whole number"]),
     "a size beyond all": (["run", "--method", "dpsd", "--method.rounds", "1" + "0" * 20], ["at most 2147483648"]),
@@ -183,6 +205,16 @@ def test_an_unwritable_output_directory(
     monkeypatch.chdir(tmp_path)
     assert main([*RUN, "--out", "file/runs"]) == 2
     assert "--out file/runs: cannot write there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["steps", "records", "leaderboards"])
+def test_a_file_where_the_output_directory_has_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, "--out", "."]) == 2
+    assert f"--out .: {name} in it is no directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", 'method,"dpsd', "a,b\n1,2\n"])

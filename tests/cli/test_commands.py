@@ -123,6 +123,17 @@ def test_the_second_run_is_a_cache_hit(
     assert before.stat().st_mtime_ns == old
 
 
+def test_a_part_of_a_picture_is_drawn_again(
+    here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    (picture,) = (here / "runs" / "records").glob("*/synthetic.png")
+    whole = picture.read_bytes()
+    picture.write_bytes(whole[: len(whole) // 2])
+    assert main(SMOKE) == 0 and "(cached)" not in capsys.readouterr().out
+    assert picture.read_bytes() == whole
+
+
 @pytest.mark.thorough
 def test_fresh_gives_the_same_record(
     here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]

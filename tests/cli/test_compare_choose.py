@@ -148,6 +148,8 @@ def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "nearest: least epsilon with accuracy 0.9: pate (printed) epsilon=2.0" in said
     assert execute(choose, "--unit", "client", "--max-epsilon", 1, "--boards", boards) == 0
     assert "no row has a finite accounted epsilon per client" in capsys.readouterr().out
+    assert execute(choose, "--max-epsilon", 0.1, "--min-accuracy", 0.999, "--boards", boards) == 0
+    assert "neither limit is met by any; least epsilon of all: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -288,6 +290,7 @@ def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
         cells("unproved", dataset="mnist", epsilon_claimed=claim, claim_unit="example", accuracy_mean=0.99),
         cells("other-unit", dataset="mnist", epsilon_claimed=claim, unit="query", epsilon_accounted=0.5),
         proved("account-mended", 1.0, 0.99, dataset="mnist", epsilon_claimed=claim, flags="account-mended"),
+        proved("float32", 1.0, 0.99, dataset="mnist", flags="float32-noise seeded-noise"),
         proved("proved", 8.0, 0.5, dataset="mnist"),
     ]
     found = selection.choose(rows, selection.Constraints("example", 8.0, 0.0))

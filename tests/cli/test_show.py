@@ -108,6 +108,20 @@ def test_networks_recipes_and_priors_are_shown(say) -> None:  # type: ignore[no-
         assert line in recipe, line
 
 
+def test_names_with_an_argument_or_a_size_and_networks_of_libraries_are_shown(say) -> None:  # type: ignore[no-untyped-def]
+    assert say("show", "celeba-id:25@32").startswith("celeba-id  (data set)")
+    assert say("show", "digits@32").startswith("digits  (data set)")
+    assert main(["show", "digits@3"]) == 2 and main(["show", "digits:3"]) == 2
+    assert "(network of timm)" in say("show", "vit_tiny_patch16_224")
+    network = say("show", "tv:resnet18")
+    assert "(network of torchvision)" in network and "small:tv:resnet18 has a stem" in network
+    assert main(["show", "npz:there.npz"]) == 2
+
+
+def test_what_has_no_claim_says_so(say) -> None:  # type: ignore[no-untyped-def]
+    assert "  claimed       nothing\n" in say("show", "class-moments")
+
+
 def test_a_name_of_a_method_and_of_a_network_is_shown_for_both(say) -> None:  # type: ignore[no-untyped-def]
     shown = say("show", "datalens")
     assert shown.index("datalens  (method in baselines/") < shown.index("datalens  (network in ")

@@ -1,7 +1,11 @@
 "use strict";
 /* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
 const EXACT = 1e-9;
-const UNTRUE = { "refuted": "refuted by an audit", "account-mended": "the account of its version was not true" };
+const UNTRUE = {
+  "refuted": "refuted by an audit",
+  "account-mended": "the account of its version was not true",
+  "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
+};
 const LEAST = 0.05;
 const MOST = 100;
 const LIMITS = { unit: "example", epsilon: 8, accuracy: 0.9, dataset: "" };
@@ -33,14 +37,15 @@ function chosen(lines, limits) {
   const places = [...taken.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
   return { taken: places.map(([place, found]) => [JSON.parse(place), [...found].sort(order)]), excluded };
 }
-/* What comes nearest on either side where nothing meets the limits. */
+/* What comes nearest on either side where nothing meets the limits; where nothing keeps either, the least epsilon. */
 function nearest(excluded, limits) {
   const sound = excluded.map(([line]) => line).filter((line) => !objection(line, { ...limits, epsilon: Number.MAX_VALUE, accuracy: 0 }));
   const within = sound.filter((line) => size(line.epsilon) <= limits.epsilon * (1 + EXACT));
   const good = sound.filter((line) => line.accuracy >= limits.accuracy);
   const first = (lines, by) => lines.reduce((best, line) => (best === null || by(line) < by(best) ? line : best), null);
-  return [[`most accurate within ε ${number(limits.epsilon)}`, first(within, (line) => -line.accuracy)],
+  const found = [[`most accurate within ε ${number(limits.epsilon)}`, first(within, (line) => -line.accuracy)],
     [`least ε with an accuracy of ${percent(limits.accuracy, 0)}`, first(good, (line) => size(line.epsilon))]].filter(([, line]) => line);
+  return found.length || !sound.length ? found : [["least ε of all", first(sound, (line) => size(line.epsilon))]];
 }
 async function choose() {
   const lines = await part("choose");
