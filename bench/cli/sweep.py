@@ -265,9 +265,9 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     out.print(", ".join(f"{count} {state}" for state, count in counts.items() if count) + f"; {len(cells)} in all")
     if ready:
         rest = len(ready) - len(known)
-        about = [f"about {duration(sum(known))} one after the other"] if known else []
-        about += [f"{rest} run{'s' * (rest != 1)} of which no like is known"] if rest else []
-        out.print(", and ".join(about))
+        told = [f"about {duration(sum(known))} one after the other"] if known else []
+        told += [f"{rest} run{'s' * (rest != 1)} of which no like is known"] if rest else []
+        out.print(", and ".join(told))
 
 
 def _shared_reasons(cells: Sequence[Cell]) -> dict[str, int]:
