@@ -48,11 +48,17 @@ def _table(
         "slug": readable(first.source),
         "paper": first.paper,
         "table": first.table,
-        "title": first.source if recipe is None else recipe.title,
+        "title": f"{first.source}: {_about(entries)}" if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         **counted(compared),
         "lines": [_line(line, entries.index(line.entry), controls) for line in compared],
     }
+
+
+def _about(entries: Sequence[Reported]) -> str:
+    """What a sentence of a paper prints accuracies of."""
+    methods, places = dict.fromkeys(e.method for e in entries), dict.fromkeys(e.dataset for e in entries)
+    return f"{', '.join(methods)} on {', '.join(places)}"
 
 
 def counted(compared: Sequence[Line]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from bench.report.highlights import EPSILON, highlights
 from bench.report.paper_figures import FIGURES, Figure
 from bench.report.sources import Sources
 from bench.report.sweep_charts import agreement, sweep_figure
-from bench.report.sweep_points import pictures
+from bench.report.sweep_points import Picture, pictures
 from bench.storage.records import Audit, Record
 
 SHARD = 2
@@ -243,7 +243,9 @@ def _figures(sources: Sources, shown: Mapping[str, list[list[str]]]) -> list[dic
         False: points.grouped(records, attacks=False),
     }
     return [
-        found for figure in FIGURES if (found := _figure(figure, sources, groups, shown))["markup"] or found["gallery"]
+        found
+        for figure in FIGURES
+        if (found := _figure(figure, sources, groups, shown))["markup"] or found["single"] or found["gallery"]
     ]
 
 
@@ -275,11 +277,16 @@ def _figure(
         "title": name if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         "note": figure.note,
-        "markup": tag("div", "".join(map(sweep_figure, found)), class_="panels") if found else "",
+        "markup": _panels([picture for picture in found if picture.shows]),
+        "single": _panels([picture for picture in found if not picture.shows]),
         "gallery": sorted(gallery, key=lambda each: (each["kind"], each["label"], each["run"])),
-        "ours": sum(picture.ours for picture in found),
+        "ours": sum(picture.ours for picture in found if picture.shows),
         "printed": sum(picture.printed for picture in found),
     }
+
+
+def _panels(drawn: Sequence[Picture]) -> str:
+    return tag("div", "".join(map(sweep_figure, drawn)), class_="panels") if drawn else ""
 
 
 def _charts(name: str, sources: Sources) -> str:

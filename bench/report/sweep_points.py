@@ -47,6 +47,16 @@ class Picture:
         return self.sweep.axis
 
     @property
+    def shows(self) -> bool:
+        """Whether anything can be read from it: a line of two places, names to compare, or print beside ours."""
+        if self.names:
+            return len(self.names) > 1
+        places: dict[str, set[str]] = defaultdict(set)
+        for point in self.points:
+            places[point.method].add(f"{point.x:.2g}")
+        return any(len(found) > 1 for found in places.values()) or (self.ours > 0 and self.printed > 0)
+
+    @property
     def ours(self) -> int:
         """Points with a run."""
         return sum(bool(point.run) for point in self.points)

@@ -302,7 +302,16 @@ def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None
 
 
 def test_smoke_runs_are_no_points_of_a_figure() -> None:
-    for tier, points in (("smoke", 0), ("quick", 1)):
-        run = release_with(own={}, tier=tier, budget=10.0)
-        found, _ = parts(Sources([run]))
+    for tier, points in (("smoke", 0), ("quick", 2)):
+        runs = [release_with(own={}, tier=tier, claim=epsilon, budget=epsilon) for epsilon in (1.0, 10.0)]
+        found, _ = parts(Sources(runs))
         assert sum(figure["ours"] for figure in found["index"]["figures"] if figure["figure"] == "Fig. 9") == points
+
+
+def test_a_chart_of_one_place_is_folded_away_unless_print_stands_beside_it() -> None:
+    one = release_with(own={}, tier="quick", budget=10.0)
+    found, _ = parts(Sources([one]))
+    figure = found["figure-dpsd-fig-9"]
+    assert figure["markup"] == "" and "<svg" in figure["single"] and figure["ours"] == 0
+    beta = [release_with(own={"beta": at}) for at in (0.1, 0.3)]
+    assert drawn(BETA, *beta)[0].shows and not drawn(BETA, beta[0])[0].shows

@@ -103,7 +103,7 @@ function place(dataset, tier, split, found) {
         ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
         ["audited", best.audited === null ? "no" : `at least ${number(best.audited)}`],
-        ["risks", best.flags.length ? element("ul", { class: "bare" }, best.flags.map((flag) => element("li", {}, flagChip(flag), " ", DATA.flags[flag]))) : "no flag"],
+        ["risks", best.flags.length ? element("ul", { class: "bare" }, best.flags.map((flag) => element("li", {}, flagChip(flag), " ", sentence(DATA.flags[flag])))) : "no flag"],
         ["not measured", best.lacking.join("; ") || "nothing is missing"]])),
     others.length ? [element("h3", {}, "The others that qualify"), grid(`others on ${dataset}`, ["release", "accuracy", "ε proved", "strongest attack", "time", "flags"], others, [1, 2])] : null);
 }

@@ -44,6 +44,8 @@ const runLink = (hash, text) => element("a", { href: `#run-${hash}` }, text);
 const methodLink = (name, text) => link("method", name, text);
 const boxed = (label, table, kind) => element("div", { class: `box ${kind || "fit"}`, role: "region", "aria-label": label, tabindex: "0" }, table);
 const code = (text) => element("code", { class: "typed" }, text);
+/* A sentence whose options of the command line are not broken. */
+const sentence = (text) => text.split(/(--[a-z][\w.-]*(?: [a-z]+)?)/).map((part, index) => (index % 2 ? element("span", { class: "option" }, part) : part));
 function section(title, ...content) {
   const kept = content.flat(2).filter(Boolean);
   return kept.length ? element("section", {}, element("h2", {}, title), kept) : null;

@@ -3,7 +3,7 @@
 const PAPERS = { "dp-dfd": "DP-DFD", dpdfd: "DPDFD", dgd: "DGD", dpsd: "DPSD" };
 function papers() {
   const sections = Object.entries(PAPERS).map(([paper, name]) => {
-    const tables = DATA.tables.filter((one) => one.paper === paper).map((one) => [link("table", one.slug, one.table), element("span", { class: "list" }, one.title === `${paper} ${one.table}` ? "" : one.title.replace(/^[^:]*: /, "")), String(one.cells), String(one.ours), String(one.within)]);
+    const tables = DATA.tables.filter((one) => one.paper === paper).map((one) => [link("table", one.slug, one.table), element("span", { class: "list" }, one.title.replace(/^[^:]*: /, "")), String(one.cells), String(one.ours), String(one.within)]);
     const figures = DATA.figures.filter((one) => one.paper === paper).map((one) => [link("figure", one.slug, one.figure), element("span", { class: "list" }, one.title.replace(/^[^:]*: /, "")), String(one.ours), String(one.printed)]);
     return section(name, tables.length ? grid(`tables of ${name}`, ["table", "", "numbers", "ours", "within 2 points"], tables, [2, 3, 4]) : null,
       figures.length ? [element("h3", {}, "Figures"), grid(`figures of ${name}`, ["figure", "", "our points", "printed"], figures, [2, 3])] : null);
@@ -22,7 +22,7 @@ async function table(slug) {
   const found = await part(`table-${slug}`);
   const measured = found.lines.filter((line) => line.ours);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.table}`),
-    found.title === `${found.paper} ${found.table}` ? null : note(found.title),
+    note(found.title),
     element("p", {}, `${found.cells} numbers; ours beside ${found.ours}, of which ${found.within} are within two points or better. Another tier is another size, and the variant working is not what the paper prints.`),
     section("As printed, with ours below", matrix(found), keys()),
     found.chart ? drawn(found.chart, "panels") : null,
@@ -91,8 +91,9 @@ function issues(lines) {
 async function figure(slug) {
   const found = await part(`figure-${slug}`);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.figure}`), note(found.title),
-    element("p", {}, found.note, " ", found.markup ? `${found.ours ? `${found.ours} points are ours` : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
+    element("p", {}, found.note, " ", found.markup || found.single ? `${found.ours ? `${found.ours} points are ours` : found.single ? "No two points of ours lie on one line" : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
     found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else."), drawn(found.markup, "figures")] : null,
+    found.single ? element("details", {}, element("summary", {}, "Charts of one place on the axis, of which nothing can be read yet"), drawn(found.single, "figures")) : null,
     gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];
 }
 

@@ -93,7 +93,7 @@ function flagFold(flags) {
 }
 function flagList(title, flags) {
   if (!flags.length) return null;
-  const lines = flags.map((flag) => element("li", {}, flagChip(flag), " ", DATA.flags[flag]));
+  const lines = flags.map((flag) => element("li", {}, flagChip(flag), " ", sentence(DATA.flags[flag])));
   return element("section", {}, element("h2", {}, title), element("ul", { class: "plain flags" }, lines));
 }
 
