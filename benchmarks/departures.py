@@ -1,12 +1,12 @@
-"""The recipe of all ablations that are missing: every departure of every method taken back, one at a time.
+"""The recipe of all ablations that are missing: every departure of every method or attack taken back, one at a time.
 
-    python benchmarks/departures.py --dataset digits > departures.toml
+    python benchmarks/departures.py --dataset digits > departures.toml      # --kind attack: of the attacks
     bench sweep departures.toml --out ABLATIONS
     python benchmarks/ablations.py ABLATIONS
 
-A departure is missing whose plug-in states no worth, whose options can take it back, and that
-leaderboards/ablations/runs.csv does not have on the data set at the plug-in's present version. Budgets are those of
-recipes/board.toml.
+A departure is missing whose plug-in states no worth, whose options can take it back, and that leaderboards/ablations
+does not have on the data set at the plug-in's present version. Budgets are those of recipes/board.toml. Attacks are
+tried on the undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import registry
 from bench.config import Departure, Description
-from bench.worth import measured, taken_back
+from bench.worth import Kind, measured, taken_back
 
 BOARD = registry.ROOT / "recipes" / "board.toml"
 BUDGET = ("epsilon", "unit", "account")
@@ -26,9 +26,12 @@ HEAD = """title = "Departures of the working variants taken back, one at a time,
 
 [defaults]
 dataset = "{dataset}"
-attack = "random-guess"
 seeds = [0, 1, 2]
 """
+CONTROL = {"attack": "random-guess"}
+VICTIM = {"method": "no-defence", "epsilon": "none"}
+TELLS_NOTHING = {"reference_kind"}
+"""Options that change nothing of an attack on a teacher."""
 
 
 def budgets() -> dict[str, dict[str, Any]]:
@@ -44,28 +47,30 @@ def budgets() -> dict[str, dict[str, Any]]:
     return found
 
 
-def missing(name: str, described: Description, dataset: str) -> Iterator[Departure]:
-    """Departures of a method of which nothing is known on a data set, and something could be."""
+def missing(name: str, described: Description, dataset: str, kind: Kind = "method") -> Iterator[Departure]:
+    """Departures of a method or an attack of which nothing is known on a data set, and something could be."""
     for departure in described.departures:
         undone = taken_back(described, departure)
-        if undone and not departure.worth:
-            known = [each for each in measured(name, undone) if each.dataset == dataset]
+        if undone and not departure.worth and not (kind == "attack" and undone.keys() <= TELLS_NOTHING):
+            known = [each for each in measured(name, undone, kind) if each.dataset == dataset]
             if not any(each.version == described.facts["version"] for each in known):
                 yield departure
 
 
-def grids(dataset: str, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """A cell of each method as it is, then one of each missing departure taken back."""
+def grids(dataset: str, wanted: list[str], kind: Kind = "method") -> Iterator[dict[str, Any]]:
+    """A cell of each method or attack as it is, then one of each missing departure taken back."""
     budget = budgets()
-    for name in wanted or list(registry.entries("method")):
-        if registry.variants("method", name)[-1] != "working":
+    for name in wanted or list(registry.entries(kind)):
+        if registry.variants(kind, name)[-1] != "working":
             continue
-        described = registry.describe("method", name)
-        if lacking := list(missing(name, described, dataset)):
-            cell = {"method": name, **budget[name]}
+        described = registry.describe(kind, name)
+        if lacking := list(missing(name, described, dataset, kind)):
+            if described.facts.get("access") in ("samples", "generator"):
+                continue  # of what is released besides a student, which the victim does not do
+            cell = {kind: name, **(CONTROL | budget[name] if kind == "method" else VICTIM)}
             yield cell | {"note": "as it is"}
             for departure in lacking:
-                undone = {f"method.{option}": value for option, value in taken_back(described, departure).items()}
+                undone = {f"{kind}.{option}": value for option, value in taken_back(described, departure).items()}
                 yield cell | undone | {"note": f"without: {departure.what}"}
 
 
@@ -81,10 +86,11 @@ def main() -> None:
     """Print the recipe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits", metavar="NAME", help="of all cells (default digits)")
-    parser.add_argument("methods", nargs="*", metavar="METHOD", help="these alone (default: all)")
+    parser.add_argument("--kind", choices=("method", "attack"), default="method", help="of these (default method)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these alone (default: all)")
     given = parser.parse_args()
     print(HEAD.format(dataset=given.dataset))
-    for grid in grids(given.dataset, given.methods):
+    for grid in grids(given.dataset, given.names, given.kind):
         print("[[grid]]", *(text(key, value) for key, value in grid.items()), "", sep="\n")
 
 

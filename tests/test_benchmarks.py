@@ -200,6 +200,23 @@ class TestAblations:
             path.write_text(made.to_json(), encoding="utf-8")
         found = ablations.rows([tmp_path])
         assert [(row["method"], row["seed"], row["accuracy"]) for row in found] == [("dpsd", "0", "0.8123")]
+        assert ablations.rows([tmp_path], "attack") == [], "an attack on a student says nothing of the attack alone"
+
+    def test_attacks_on_the_undefended_teacher_are_read(self, ablations: Any, tmp_path: Path) -> None:
+        boards = importlib.import_module("boards")
+        for number, scores in enumerate(({"teacher_attack_accuracy": 0.9}, {"teacher_auc": 0.61}, {})):
+            made = boards.record(number)
+            made.spec["release"]["method"] = "no-defence"
+            made.spec["attack"]["attack"] = "an-attack"
+            made.hash = digest(made.spec)
+            for name in ("teacher_attack_accuracy", "teacher_auc"):
+                made.metrics.pop(name, None)
+            made.metrics |= {"accuracy": 0.8, "teacher_accuracy": 0.9, **scores}
+            path = tmp_path / "records" / f"{number:016x}" / "record.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(made.to_json(), encoding="utf-8")
+        found = ablations.rows([tmp_path], "attack")
+        assert [(row["attack"], row["success"]) for row in found] == [("an-attack", "0.9000"), ("an-attack", "0.6100")]
 
 
 class TestPeers:
