@@ -40,7 +40,7 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "utility": _utility(record.metrics),
         "measures": _measures(record.metrics),
         "alone": _alone(record.metrics),
-        "missing": sorted(record.missing.items()),
+        "missing": _missing(record.missing),
         "epsilons": _epsilons(record.privacy, audits),
         "information": _information(record),
         "audits": [audit_line(audit) for audit in audits],
@@ -61,6 +61,16 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
 def _flags(record: Record, audits: list[Audit]) -> list[str]:
     found = set(leaderboard.flags(record)) if record.privacy else set()
     return sorted(found | ({"refuted"} if leaderboard.is_refuted(audits) else set()))
+
+
+def _missing(missing: Mapping[str, str]) -> list[list[str]]:
+    """What could not be measured of whom, and why; one line for all targets of the same reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, reason in sorted(missing.items()):
+        known = entry(name)
+        label, whom = (name, "") if known is None else (known.metric.label, known.subject.label)
+        found.setdefault((label, reason), []).extend([whom] if whom else [])
+    return [[f"{label} of {', '.join(whom)}" if whom else label, reason] for (label, reason), whom in found.items()]
 
 
 def _interval(metrics: Mapping[str, float | None], key: str) -> list[float | None]:

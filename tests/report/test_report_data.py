@@ -529,3 +529,13 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0
     assert "1 runs" in capsys.readouterr().out and Path("site/index.html").exists()
+
+
+def test_what_was_not_measured_is_told_by_its_label_once_for_all_whom_it_concerns() -> None:
+    few = "359 non-members are too few"
+    missing = {"tpr_at_01pct": few, "teacher_tpr_at_01pct": few, "judge_accuracy": "no judge", "of_a_plugin": "no"}
+    assert runs._missing(missing) == [
+        ["judge accuracy of student", "no judge"],
+        ["of_a_plugin", "no"],
+        ["TPR at FPR 0.1 % of teacher, student", few],
+    ]

@@ -256,6 +256,8 @@ def test_two_runs_beside_each_other(page: Browser, sources: Sources) -> None:
     assert told["accuracy: student, released"] == ["99.0 % [94.0, 104.0]", "93.0 % [88.0, 98.0]", "−6.0 points", ""]  # noqa: RUF001
     assert told["accounted per example"] == ["∞", "0.999"] and told["release.method"] == ['"no-defence"', '"dp-sgd"']
     assert "cannot be ranked" not in words(page)
+    same = page.ask("[...document.querySelectorAll('details tbody tr')].map(r => r.cells[0].textContent)")
+    assert same == ["accuracy: teacher", "accuracy: evaluator, which judges reconstructions"]
     other = next(r for r in sources.records if r.spec["release"]["method"] == "on-digits")
     go(page, f"#compare-{first.hash}-{other.hash}")
     assert "These runs differ in data set" in words(page, ".warning")

@@ -64,7 +64,10 @@ function command(text) {
 }
 
 /* Numbers as people read them. */
-const percent = (value, digits) => `${(100 * value).toFixed(digits === undefined ? 1 : digits)} %`;
+/* Digits with a minus sign, and nothing of a nought that was negative before it was rounded. */
+const signed = (text) => (/^-[0.]*$/.test(text) ? text.slice(1) : text.replace("-", "−"));
+const hundredths = (value, digits) => signed((100 * value).toFixed(digits === undefined ? 1 : digits));
+const percent = (value, digits) => `${hundredths(value, digits)} %`;
 function points(value) {
   const shown = Math.abs(100 * value).toFixed(1);
   return Number(shown) === 0 ? shown : `${value < 0 ? "−" : "+"}${shown}`;
@@ -73,8 +76,9 @@ function number(value) {
   if (value === null || value === undefined) return "";
   if (value === "inf" || value === Infinity) return "∞";
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value) || Math.abs(value) >= 1e3) return value.toLocaleString("en", { maximumFractionDigits: 0 });
-  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(2).replace(/\.?0+e/, "e");
+  if (value < 0) return `−${number(-value)}`;
+  if (Number.isInteger(value) || value >= 1e3) return value.toLocaleString("en", { maximumFractionDigits: 0 });
+  if (value !== 0 && value < 1e-3) return value.toExponential(2).replace(/\.?0+e/, "e");
   return String(Number(value.toPrecision(4)));
 }
 function seconds(value) {

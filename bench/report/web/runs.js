@@ -48,7 +48,7 @@ function informationNote(found) {
   return section("Information", element("p", {}, nats === "inf" ? "No bound on what the answers carry." : `All answers together carry at most ${number(nats)} nats about the private data.${allowed}`), note(`${why}.`));
 }
 function utilityTable(found) {
-  const rows = found.utility.map(([label, value, low, high]) => [label, value === null ? "" : percent(value, 2), between(low, high, (one) => (100 * one).toFixed(1))]);
+  const rows = found.utility.map(([label, value, low, high]) => [label, value === null ? "" : percent(value, 2), between(low, high, (one) => hundredths(one))]);
   return rows.length ? section("Accuracy on the test set", grid("accuracy", ["", "accuracy", "95 % interval"], rows, [1, 2])) : null;
 }
 function attackTable(found) {
@@ -61,7 +61,7 @@ function attackTable(found) {
 function measured(found, share) {
   if (found === null || found[0] === null) return "";
   const [value, low, high] = found;
-  const interval = between(low, high, (one) => (share ? (100 * one).toFixed(1) : number(one)));
+  const interval = between(low, high, share ? (one) => hundredths(one) : number);
   return [share ? percent(value) : number(value), interval ? element("span", { class: "spreads" }, ` ${interval}`) : ""];
 }
 function commandBlock(found) {
@@ -161,9 +161,13 @@ function numbersBeside(heads, first, second) {
     const both = a && b && typeof a[0] === "number" && typeof b[0] === "number";
     const apart = both && a.length === 3 && a[1] !== null && b[1] !== null && (a[2] < b[1] || b[2] < a[1]);
     const difference = both ? (share ? `${points(b[0] - a[0])} points` : number(b[0] - a[0])) : "";
-    return [label, measured(a, share), measured(b, share), difference, apart ? "intervals apart" : ""];
+    const row = [label, measured(a, share), measured(b, share), difference, apart ? "intervals apart" : ""];
+    return Object.assign(row, { equal: JSON.stringify(a) === JSON.stringify(b) });
   }).filter((row) => row[1] !== "" || row[2] !== "");
-  return grid("numbers of two runs", [...heads(), "second less first", ""], rows, [1, 2, 3]);
+  const [told, same] = [rows.filter((row) => !row.equal), rows.filter((row) => row.equal)];
+  const table = (name, lines) => grid(name, [...heads(), "second less first", ""], lines, [1, 2, 3]);
+  return [told.length ? table("numbers of two runs", told) : note("All numbers are the same."),
+    same.length ? element("details", {}, element("summary", {}, `${same.length} ${same.length === 1 ? "number is" : "numbers are"} the same`), table("numbers that are the same", same)) : null];
 }
 function epsilonsBeside(heads, first, second) {
   const all = (found) => new Map(found.epsilons.map((line) => [`${line.what}${line.unit ? ` per ${line.unit}` : ""}`, line.epsilon === undefined ? "none" : number(line.epsilon)]));
