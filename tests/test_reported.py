@@ -209,6 +209,17 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
     assert sum(line.row is not None for line in lines) == 1
 
 
+def test_a_row_of_an_older_version_stands_back_however_many_seeds_it_has() -> None:
+    older = row("dpsd", 10.0, accuracy_mean="0.40", seeds="0 1 2", flags="older-version seeded-noise", runs="older")
+    today = row("dpsd", 10.0, accuracy_mean="0.50", seeds="0", flags="seeded-noise", runs="today")
+    entries = [
+        e for e in reported.table("dpsd", "Table I") if (e.dataset, e.method, e.epsilon) == ("mnist", "dpsd", 10)
+    ]
+    for rows in ([older, today], [today, older]):
+        (line,) = (each for each in reported.compare(entries, rows, lambda *_: True) if each.row is not None)
+        assert line.row is not None and line.row["runs"] == "today"
+
+
 def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:
     at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95)}
     assert at[10.0] and at[9.966] == at[10.0] and not at[9.95]

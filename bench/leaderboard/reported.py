@@ -375,7 +375,7 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
     """Each printed accuracy with our row of it, one for each variant that was run; alone if there is none.
 
     Of several rows of a variant one of the largest tier is taken, then the one with the fewest options other than the
-    defaults, then the one with the most seeds; accuracy has no say.
+    defaults, then one of today's version, then the one with the most seeds; accuracy has no say.
 
     Args:
         rows: of boards, with "dataset" in each.
@@ -403,11 +403,12 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
     return Line(entry, row, state, " ".join(sorted(flags)))
 
 
-def _plainness(row: Row) -> tuple[int, int, int, str, str]:
+def _plainness(row: Row) -> tuple[int, int, bool, int, str, str]:
     given = options(str(_blank(row.get("options"))))
     seeds = str(_blank(row.get("seeds"))).split()
     number = sum(len(given[group]) for group in GROUPS if group != "attack")
-    return -TIERS.index(row["tier"]), number, -len(seeds), str(row.get("options")), str(row.get("runs"))
+    older = "older-version" in str(_blank(row.get("flags"))).split()
+    return -TIERS.index(row["tier"]), number, older, -len(seeds), str(row.get("options")), str(row.get("runs"))
 
 
 def boards_folder(given: Path | None) -> Path:
