@@ -34,7 +34,7 @@ from bench.validate import at_least
 class Domias:
     """A ratio of densities; the defaults are the paper's."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "van Breugel et al., AISTATS 2023, arXiv 2302.12580, Eq. 2"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "samples"

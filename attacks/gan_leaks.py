@@ -46,7 +46,7 @@ PIXELS_FOR_EACH = 8
 class GanLeaks:
     """How nearly the release draws a suspect; the defaults are the paper's."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., CCS 2020, arXiv 1909.03935, sections 4.3, 4.5, 4.6"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -164,7 +164,11 @@ class Gmi(GanPrior):
                 target.logits(others)
             return self.diversity * diversity(z, other, *features)
 
-        return self.gan(aux, ctx, reward, trained_with)
+        asked = target.queries
+        trained = self.gan(aux, ctx, reward, trained_with)
+        # Every update of G asks about two batches, whether the GAN was trained now or lay in the store
+        target.queries = asked + 2 * min(self.gan_batch, len(aux)) * (self.gan_steps // self.n_critic)
+        return trained
 
     def _loss(
         self,

@@ -57,7 +57,7 @@ FLOOR = 1e-6
 class Lira(ReferenceAttack):
     """Likelihood ratio attack; the defaults are the paper's."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Carlini et al., S&P 2022, arXiv 2112.03570, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"

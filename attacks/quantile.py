@@ -41,7 +41,7 @@ MEAN_LOG_CHI_SQUARE = -1.2703628454614782
 class Quantile:
     """One question a suspect, and no reference models."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Bertran et al., NeurIPS 2023, arXiv 2307.03694, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"

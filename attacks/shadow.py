@@ -44,7 +44,7 @@ from bench.validate import at_least, positive
 class Shadow(ReferenceAttack):
     """Shadow models with a learned attack; the defaults are the paper's for MNIST."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Shokri et al., S&P 2017, arXiv 1610.05820"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"

@@ -16,6 +16,7 @@ from bench.pipeline import release_step, run, teacher_steps
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.membership_challenge import make_challenge
 from bench.pipeline.reference_models import ReferenceModels, halves
+from bench.pipeline.release_membership_stage import _some
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
 
@@ -62,6 +63,24 @@ def test_the_class_of_a_suspect_does_not_tell_where_it_is_from(toy: Path) -> Non
     assert rows_of(found.images[~found.members]) <= rows_of(data.test_images)
 
 
+def test_the_attackers_halves_have_all_classes_of_images_that_lie_class_by_class(toy: Path) -> None:
+    m = job(toy).material
+    assert m.aux_labels is not None
+    order = m.aux_labels.argsort(stable=True)
+    found = make_challenge(replace(m, aux=m.aux[order], aux_labels=m.aux_labels[order]))
+    for images, labels in (found.population, found.reserve):
+        assert len(images) == len(m.aux) // 2 and set(labels.tolist()) == set(range(m.data.classes))
+
+
+def test_some_suspects_have_as_many_of_each_class_on_either_side(toy: Path) -> None:
+    found = make_challenge(job(toy).material)
+    for most in (7, 20, 10_000):
+        some = _some(found, most)
+        counts = [found.labels[some.rows[side]].bincount(minlength=10) for side in (some.members, ~some.members)]
+        assert torch.equal(*counts) and int(counts[0].sum()) == min(most, int(found.members.sum()))
+        assert torch.equal(some.members, found.members[some.rows])
+
+
 def test_every_suspect_trains_exactly_half_of_the_references() -> None:
     found = halves(6, 500)
     assert found.shape == (6, 500) and found.sum(0).eq(3).all()
@@ -88,9 +107,33 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
     with pytest.raises(StopIteration):
         held.references(2, "teacher")
     mask = halves(2, len(asked.labels))[0]
-    assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0])
+    room = len(given.material.private[0]) - len(asked.labels) // 2
+    assert rows_of(seen[0]) == rows_of(asked.images[mask]) | rows_of(asked.reserve[0][:room])
     assert not rows_of(seen[0]) & rows_of(asked.images[~mask])
     assert not rows_of(seen[0]) & rows_of(asked.population[0])
+
+
+def test_a_reference_has_no_more_records_than_the_target_and_a_place_of_its_own_for_each_challenge(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = job(toy, out=toy / "sizes")
+    seen: list[tuple[int, str]] = []
+
+    def teacher(job: Job, spec: Any) -> Any:
+        seen.append((len(job.material.private[0]), spec.data.split))
+        raise StopIteration
+
+    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    asked, release = make_challenge(given.material), run_spec(given, 0).release
+    few = replace(given, material=replace(given.material, private=tuple(x[:50] for x in given.material.private)))
+    fewer = make_challenge(few.material)
+    for one, challenge in ((given, asked), (few, fewer), (few, fewer)):
+        with pytest.raises(StopIteration):
+            ReferenceModels(one, release, challenge, "scores").knowledge("teacher").references(2, "teacher")
+    on_suspects = [int(halves(2, len(each.labels))[0].sum()) for each in (asked, fewer)]
+    room = len(few.material.private[0]) - len(fewer.labels) // 2
+    assert seen[1][0] == on_suspects[1] + min(room, len(fewer.reserve[0])) <= 50 + len(fewer.labels) // 4
+    assert seen[0][1] != seen[1][1] == seen[2][1], "other suspects, another reference; the same ones, the same"
 
 
 @pytest.mark.parametrize("method", ["dp-sgd", "pate"])
@@ -163,3 +206,12 @@ def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch
     monkeypatch.setattr(type(given.attack), "infer", infer)
     with pytest.raises(run.RunFailed, match=r"for \d+ suspects"):
         run.run(given, 0)
+
+
+def test_an_inversion_of_classes_without_private_records_is_told_before_anything_is_trained(toy: Path) -> None:
+    given = job(toy, attack="gmi", out=toy / "lacking")
+    assert given.unplayable is None
+    images, labels = given.material.private
+    kept = labels != 3
+    lacking = replace(given, material=replace(given.material, private=(images[kept], labels[kept])))
+    assert str(lacking.unplayable).startswith("1 of 4 classes have no private record, the first 3: ")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 MOST_FITTED = 3000
-"""Images that components are found from: the first ones."""
+"""Images that components are found from: the first ones, of a population that is in no order."""
 SHARE = 5
 """Images for each component, at least."""
 CHUNK = 512

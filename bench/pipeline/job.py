@@ -69,6 +69,11 @@ class Job:
         m = self.material
         if self.goal == "membership" and m.aux_labels is None:
             return UNLABELLED
+        if self.goal == "inversion" and (lacking := _classes_without(m.private[1], m.data.classes)):
+            return (
+                f"{len(lacking)} of {m.data.classes} classes have no private record, the first {lacking[0]}: nothing "
+                "could be reconstructed of them; use a split with more records, such as iid"
+            )
         outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
         return self.attack.applicable(m.data.shape, m.data.classes, outside)
 
@@ -114,6 +119,11 @@ class Job:
     def shards(self) -> Shards | None:
         """The ensemble that the method asks for at its settings, if any. Raises TypeError for a method without one."""
         return self.lookup.shards(self.method, self.settings.method, self.settings.teacher, self.material.data.name)
+
+
+def _classes_without(labels: torch.Tensor, classes: int) -> list[int]:
+    """The classes of none of (n,) labels."""
+    return (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
 
 
 Given = tuple[tuple[str, str], ...]

@@ -2,14 +2,16 @@
 
 Of each class there are as many of one half as of the other: the class of a suspect says nothing about where it is from.
 Suspects are disjoint from the attacker's own images, of which one half is the population, in no training records; the
-other half, the reserve, trains reference models, together with the half of the suspects that each of them is given
-(`reference_models`). The test images' only other use is the accuracy in the record.
+other half, the reserve, trains reference models, together with the half of the suspects that each of them is given, up
+to as many records as the target had (`reference_models`). The test images' only other use is the accuracy in the
+record.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ class Challenge:
     Attributes:
         images, labels: (n, c, h, w) and (n,), the suspects, shuffled.
         members: (n,) bool, the half that is in the private part. No attack sees it.
-        population, reserve: the attacker's own labelled images, in two halves.
+        population, reserve: the attacker's own labelled images, in two halves by chance.
     """
 
     images: Tensor
@@ -45,7 +47,7 @@ class Challenge:
     population: Records
     reserve: Records
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Of all that is in here."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
@@ -71,11 +73,13 @@ def make_challenge(material: Material) -> Challenge:
     inside = drawn[matched]
     m = len(inside)
     order = torch.from_numpy(rng.permutation(2 * m))
-    half = len(material.aux) // 2
+    # By chance, as images may lie class by class: a half in their order would lack half of the classes
+    mixed = torch.from_numpy(rng.permutation(len(material.aux)))
+    population, reserve = mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
     return Challenge(
         torch.cat([images[inside], test[0][outside]])[order],
         torch.cat([labels[inside], test[1][outside]])[order],
         (torch.arange(2 * m) < m)[order],
-        (material.aux[:half], material.aux_labels[:half]),
-        (material.aux[half:], material.aux_labels[half:]),
+        (material.aux[population], material.aux_labels[population]),
+        (material.aux[reserve], material.aux_labels[reserve]),
     )

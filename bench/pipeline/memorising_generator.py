@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bench import teachers
 from bench.api import Advance, Sampler, Shape, gaussian_latents
-from bench.data import to_float
+from bench.data import images_fingerprint, to_float
 from bench.pipeline.job import Job
 from bench.seeds import derive
 from bench.storage.specs import GeneratorSpec
@@ -63,7 +63,7 @@ def memorising_generator(job: Job, spec: GeneratorSpec, images: Tensor) -> Sampl
                 _train(decoder.to(job.device), to_float(images).to(job.device), spec.steps, seed, advance)
             teachers.save(path / WEIGHTS, decoder)
 
-        step = job.store.step("control-generator", asdict(spec), make)
+        step = job.store.step("control-generator", asdict(spec) | {"images": images_fingerprint(images)}, make)
         teachers.load(step.path / WEIGHTS, decoder)
     return Sampler(decoder.to(job.device).eval().requires_grad_(False), gaussian_latents(decoder.latent))
 

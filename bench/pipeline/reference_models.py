@@ -83,14 +83,20 @@ class ReferenceModels:
         return found
 
     def _train(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
-        """A network made as the target was, on the suspects of `mask` and the reserve."""
+        """A network made as the target was, on the suspects of `mask`, and on the reserve up to the target's records.
+
+        With many more records than the target it would overfit less, and tell members from others less well.
+        """
         asked, release = self._challenge, self._release
+        room = max(0, len(self._job.material.private[0]) - len(asked.labels) // 2)
         images, labels = (
-            torch.cat([suspects[mask], reserve])
+            torch.cat([suspects[mask], reserve[:room]])
             for suspects, reserve in zip((asked.images, asked.labels), asked.reserve, strict=True)
         )
         job = replace(self._job, material=replace(self._job.material, private=(images, labels)))
-        where = replace(release.teacher.data, split=f"{release.teacher.data.split}/reference-{name}")
+        # Which records they are is a matter of the challenge, which data set and split do not tell
+        split = f"{release.teacher.data.split}/reference-{name}-of-{asked.fingerprint}"
+        where = replace(release.teacher.data, split=split)
         recipe = job.recipe.settings()
         spec = replace(release.teacher, data=where, weights=None, recipe=recipe, normalise=None, seed=release.seed)
         teacher = teacher_steps.teacher(job, spec)

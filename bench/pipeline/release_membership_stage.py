@@ -66,9 +66,12 @@ def compare(job: Job, attack: ReleaseAttack, spec: RunSpec, networks: Networks) 
 
 
 def _some(challenge: Challenge, most: int) -> _Suspects:
-    """The first `most` members of a challenge and as many others, in its order."""
-    inside, outside = (side.nonzero().flatten()[:most] for side in (challenge.members, ~challenge.members))
-    rows = torch.cat([inside, outside[: len(inside)]]).sort().values
+    """The first `most` members of a challenge and of each class as many others, the first ones, in its order."""
+    inside, outside = (side.nonzero().flatten() for side in (challenge.members, ~challenge.members))
+    inside = inside[:most]
+    counts = torch.bincount(challenge.labels[inside]).tolist()
+    others = [outside[challenge.labels[outside] == c][:count] for c, count in enumerate(counts)]
+    rows = torch.cat([inside, *others]).sort().values
     return _Suspects(rows, challenge.members[rows])
 
 

@@ -291,6 +291,18 @@ def test_a_gan_taught_for_diversity_is_another_one_for_each_target_and_no_hook_i
     assert not any(layer._forward_pre_hooks for layer in first.modules())
 
 
+def test_a_gan_taught_for_diversity_asks_as_often_when_it_lies_in_the_store() -> None:
+    model, ctx = testing.toy_teacher(0).model, testing.context()
+    aux = torch.rand(64, *testing.SHAPE, generator=torch.Generator().manual_seed(1))
+    rewarded = configure(Gmi, "smoke", {"diversity": "0.5"}, "attack")
+    asked = []
+    for _ in range(2):
+        target = Target(model, "weights", testing.SHAPE, testing.CLASSES)
+        rewarded._stage_1(target, aux, ctx)
+        asked.append(target.queries)
+    assert asked == [2 * rewarded.gan_batch * (rewarded.gan_steps // rewarded.n_critic)] * 2 and asked[0] > 0
+
+
 class Pixels(nn.Module):
     """Every image: a latent is its pixels."""
 
