@@ -14,8 +14,8 @@ With alpha = 0 and one step per episode, the authors' commands, s' = a: both ima
 once and counted once), no state follows, and the task is a bandit, to which the discount and the slow critics add
 nothing.
 
-Queries: 2 per episode and agent at these settings (one step and the test), else 2 per step and 1 for the test; with alpha 0 the
-action is the state, and 1 per step.
+Queries: 2 per episode and agent at these settings (one step and the test), else 2 per step and 1 for the test; with
+alpha 0 the action is the state, and 1 per step.
 
 Differs from the paper:
 - Noise is drawn for every dimension of every action. The authors' code draws one number for all dimensions, and for the
