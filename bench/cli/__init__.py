@@ -37,16 +37,24 @@ FAMILIES = tuple(f"--{prefix}" for prefix in run.PREFIXES)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors that say what to do."""
+    """argparse with one-line errors that say what to do.
+
+    Attributes:
+        named: of which parts (method, attack, teacher) a plug-in was named, so that it may have options.
+    """
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.named: set[str] = set()
 
     def error(self, message: str) -> NoReturn:
         raise BenchError(f"{message}; see `{self.prog} --help`")
 
-    def unknown_option(self, given: str, others: argparse.Namespace) -> BenchError:
-        """The error for an option that does not exist, with the nearest one; `others` is what else was given."""
+    def unknown_option(self, given: str) -> BenchError:
+        """The error for an option that does not exist, with the nearest one."""
         name = given.split("=")[0]
         family, dot, _ = name.partition(".")
-        if dot and family in FAMILIES and getattr(others, family[2:], None) is None:
+        if dot and family in FAMILIES and family[2:] not in self.named:
             if family not in self._option_string_actions:
                 return BenchError(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
             return BenchError(
@@ -148,7 +156,7 @@ def read_by(parsers: Parsers, arguments: list[str]) -> argparse.Namespace:
     top, commands = parsers
     given, extra = top.parse_known_args(arguments)
     if extra:
-        raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0], given)
+        raise getattr(given, "parser", commands[given.command]).unknown_option(extra[0])
     return given
 
 
