@@ -174,8 +174,8 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
         name = getattr(named, prefix)
         if name is None and not (asked and prefix == "teacher"):
             continue
-        named: set[str] = getattr(parser, "named", set())
-        named.add(prefix)
+        parts: set[str] = getattr(parser, "named", set())
+        parts.add(prefix)
         if prefix in ("method", "attack") and name != "none":
             registry.find(prefix, name)  # now: a word that is mistyped is told before torch is imported
         if asked or wants_help:
