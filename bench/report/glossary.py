@@ -47,7 +47,7 @@ UNITS = {
 }
 VARIANTS = {
     "printed": "the algorithm as its paper prints it",
-    "working": "the nearest one that learns: `bench show NAME` lists every departure from what is printed",
+    "working": "a variant that learns: `bench show NAME` lists every departure from what is printed",
     "own": "an algorithm of this project, which no paper prints",
 }
 STATUSES = {

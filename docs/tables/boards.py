@@ -69,6 +69,13 @@ def older(row: Row) -> bool:
     return "older-version" in row["flags"].split()
 
 
+def marked(row: Row) -> str:
+    """ ", older version" where the method has changed since, whatever became of the attack; else nothing."""
+    today = registry.describe("method", row["method"], row["variant"]).facts["version"]
+    made = min(records()[each].spec["release"]["version"] for each in row["runs"].split())
+    return ", older version" if made < today else ""
+
+
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file."""
     with path.open(newline="", encoding="utf-8") as file:

@@ -45,10 +45,11 @@ def claimed(row: Row) -> str:
 
 
 def accounted(row: Row) -> str:
-    """The account, with its unit where that is not a private record."""
-    return epsilon(row, "epsilon_accounted", "unit") + {"label": " per label", "client": " per client"}.get(
-        row["unit"], ""
-    )
+    """The account, with its unit where that is not a private record, and whether its noise was drawn in float32."""
+    unit = {"label": " per label", "client": " per client"}.get(row["unit"], "")
+    value = epsilon(row, "epsilon_accounted", "unit")
+    coarse = value not in ("none", "infinite") and "float32-noise" in row["flags"].split()
+    return value + unit + (", float32 noise" if coarse else "")
 
 
 def typed(options: Changed) -> str:

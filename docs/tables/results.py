@@ -9,7 +9,7 @@ from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
 from bench.storage.options import Changed
 from bench.worth import read
-from docs.tables.boards import Row, board, names, of, older, own, records, release
+from docs.tables.boards import Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import accounted, accuracy, claimed, control, printed, spread, table, typed, with_seeds
 from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
 
@@ -34,7 +34,7 @@ def results(name: str) -> str:
     for line in LINES:
         row = release(name, line.method, line.options)
         if row is not None:
-            cells = [accuracy(row), claimed(row), accounted(row)]
+            cells = [accuracy(row) + marked(row), claimed(row), accounted(row)]
             rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
     return table(["method, options", "variant", "accuracy", "claimed", "proved, per private record", *ATTACKS], rows)
 
@@ -86,7 +86,7 @@ def measured(folder: str, name: str) -> str:
                 mine = [records()[each] for each in row["runs"].split()]
                 minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
                 rows.append([
-                    f"`{method}`", variant, sized(row), accuracy(row) + control(mine), str(len(mine)),
+                    f"`{method}`", variant, sized(row), accuracy(row) + control(mine) + marked(row), str(len(mine)),
                     claimed(row), accounted(row), printed(row), verdict(row), f"{minutes:.1f}",
                 ])  # fmt: skip
     heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"
