@@ -65,13 +65,14 @@ def test_a_number_far_behind_print_has_a_reason_and_one_near_it_has_none() -> No
 
 def test_numbers_of_a_row_come_from_its_cells() -> None:
     row = {"accuracy_mean": "0.7346", "accuracy_std": "0.0212", "epsilon_claimed": "10.0", "claim_unit": "query"}
-    row |= {"epsilon_accounted": "7639.4", "unit": "example"}
+    row |= {"epsilon_accounted": "7639.4", "unit": "example", "flags": "seeded-noise"}
     assert (cells.accuracy(row), cells.claimed(row), cells.accounted(row)) == (
         "73.5 ± 2.1 %",
         "10 per answer",
         "7,639",
     )
-    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": "inf"}
+    assert cells.accounted(row | {"flags": "float32-noise seeded-noise"}) == "7,639, float32 noise"
+    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": "inf", "flags": "float32-noise"}
     assert (cells.accuracy(row), cells.claimed(row), cells.accounted(row)) == ("73.5 %", "none", "infinite")
     options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
     assert cells.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
