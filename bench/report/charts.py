@@ -14,7 +14,7 @@ from bench.report.points import Panel, Point, fronts
 WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
 COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
-SHAPES = ("circle", "square", "triangle", "diamond", "cross")
+SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star")
 NAME_HEIGHT = 4.0
 """What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
 Place = tuple[float, float]
@@ -224,6 +224,8 @@ def _shape(name: str, x: float, y: float) -> str:
             "triangle": "m0-6l5.5 10h-11z",
             "diamond": "m0-6.5l5.5 6.5l-5.5 6.5l-5.5-6.5z",
             "cross": "m-2-5.5h4v3.5h3.5v4h-3.5v3.5h-4v-3.5h-3.5v-4h3.5z",
+            "wedge": "m0 6l5.5-10h-11z",
+            "star": "m0-6.5l1.7 4.4h4.6l-3.6 2.9l1.3 4.6l-4-2.6l-4 2.6l1.3-4.6l-3.6-2.9h4.6z",
         }[name]
     )
 

@@ -21,7 +21,10 @@ from bench.report.points import Point
 from bench.storage.records import Record
 
 COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
-MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X"}
+MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "wedge": "v", "star": "*"}
+PANEL, ABOVE_PANELS, UNDER_PANELS, LEGEND_ROW = 4.0, 0.7, 0.65, 0.185
+"""Inches: the panels' height, the title's place, the axes' labels, and a row of the legend."""
+LEGEND_COLUMNS = 7
 INFINITE, WIDE = 10.0, 3.0
 """How many times the largest finite epsilon infinity is drawn at, and how many times that the strip reaches."""
 
@@ -51,9 +54,11 @@ def compose(title: str, records: Sequence[Record], attack: str, unit: str = "exa
         lacking = f"accounted epsilon per {unit}" if not left else f"attack '{attack}'"
         raise BenchError(f"--picture: {title} have no {lacking}; run one and publish it")
     look = styles(point.method for point in (*left[0].points, *right[0].points))
-    figure = Figure(figsize=(11, 6.6), dpi=130, facecolor="white")
-    figure.text(0.06, 0.965, title, fontsize=13, weight="bold", va="center")
-    one, other = figure.add_axes((0.06, 0.29, 0.43, 0.61)), figure.add_axes((0.55, 0.29, 0.43, 0.61))
+    below = UNDER_PANELS + LEGEND_ROW * math.ceil(len(look) / LEGEND_COLUMNS)
+    height = below + PANEL + ABOVE_PANELS
+    figure = Figure(figsize=(11, height), dpi=130, facecolor="white")
+    figure.text(0.06, 1 - ABOVE_PANELS / 3 / height, title, fontsize=13, weight="bold", va="center")
+    one, other = (figure.add_axes((left, below / height, 0.43, PANEL / height)) for left in (0.06, 0.55))
     _epsilons(one, left[0].points, look, unit)
     _attacked(other, right[0], look)
     _legend(figure, look)
@@ -108,4 +113,6 @@ def _legend(figure: Figure, look: Styles) -> None:
         Line2D([], [], linestyle="none", marker=MARKERS[shape], color=COLOURS[colour], markersize=6.5, label=name)
         for name, (colour, shape) in look.items()
     ]
-    figure.legend(handles=handles, loc="lower center", ncols=6, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0.01))
+    figure.legend(
+        handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0)
+    )

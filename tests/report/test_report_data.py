@@ -17,7 +17,7 @@ import pytest
 from conftest import write_toy
 from made import NASTY, png, record
 
-from bench import cli, leaderboard
+from bench import cli, leaderboard, registry
 from bench.cli import report as report_command
 from bench.cli import run as run_command
 from bench.errors import BenchError
@@ -25,7 +25,7 @@ from bench.leaderboard.columns import ALL
 from bench.leaderboard.flags import flags_of_row
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import changed_options, run_spec
-from bench.report import Sources, boards, charts, command, gather, glossary, points, render, runs
+from bench.report import Sources, boards, charts, command, gather, glossary, picture, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.files import script, slug
@@ -539,3 +539,9 @@ def test_what_was_not_measured_is_told_by_its_label_once_for_all_whom_it_concern
         ["of_a_plugin", "no"],
         ["TPR at FPR 0.1 % of teacher, student", few],
     ]
+
+
+def test_no_two_methods_look_alike_in_a_chart() -> None:
+    methods = list(registry.entries("method"))
+    look = charts.styles(methods)
+    assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
