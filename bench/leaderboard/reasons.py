@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from bench import data
+from bench import data, registry
+from bench.errors import BenchError
 from bench.leaderboard import reported
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
@@ -107,10 +109,25 @@ def _options(row: Row) -> reported.Changed:
 
 
 def _but_noise(row: Row) -> object:
-    """All of a row that its accuracy comes of, but for the budget; the attack looks at what is released."""
+    """All of a row that its accuracy comes of, but for the budget and a noise that was given instead of one; the attack
+    looks at what is released."""
     same = ("dataset", "method", "variant", "tier", "split", "teacher", "student")
-    own = {group: sorted(held.items()) for group, held in _options(row).items() if group not in ("budget", "attack")}
+    noise = _noises(str(row.get("method")), str(row.get("variant")))
+    own = {
+        group: sorted((name, value) for name, value in held.items() if group != "method" or name not in noise)
+        for group, held in _options(row).items()
+        if group not in ("budget", "attack")
+    }
     return (*(str(row.get(name)) for name in same), str(sorted(own.items())))
+
+
+@cache
+def _noises(method: str, variant: str) -> frozenset[str]:
+    """The options of a method that a budget decides, such as sigma; none of one that is not installed."""
+    try:
+        return frozenset(o.name for o in registry.describe("method", method, variant).options if o.solved)
+    except BenchError:
+        return frozenset()
 
 
 def _run(control: Row, dataset: str) -> str:

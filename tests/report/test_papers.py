@@ -12,6 +12,7 @@ from bench import leaderboard, registry
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import CODES, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
+from bench.leaderboard.row_members import options_json
 from bench.leaderboard.selection import Constraints, choose, objection
 from bench.report import Sources, method_pages, paper_tables, releases, sweep_charts, sweep_points
 from bench.report.axes import linear, named
@@ -92,6 +93,20 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     told = reason(mine, without_noise(rows))
     assert mine.row is not None and told is not None and told.code == "size"  # nothing is its own control
     assert found("datalens", 0.90).startswith("size: ")  # the made-up rows are of an older version of datalens
+
+
+def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() -> None:
+    def options(**method: float) -> str:
+        return options_json({"method": method, "budget": {"epsilon": None, "solve": "none"}})
+
+    entry = next(e for e in reported.table("dpdfd", "Table 5") if (e.dataset, e.ablation) == ("mnist", "sigma=50"))
+    same = {"method": "dpdfd", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
+    same |= {"teacher": "resnet18", "student": "datalens", "flags": ""}
+    control = same | {"options": options_json({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
+    for given, code in ((options(sigma=50.0), "noise"), (options(sigma=50.0, iterations=9), "size")):
+        row = same | {"options": given, "accuracy_mean": "0.09"}
+        told = reason(Line(entry, row, "", ""), without_noise([control, row]))
+        assert told is not None and told.code == code
 
 
 def some_rows() -> list[dict[str, Any]]:
