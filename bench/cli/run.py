@@ -174,7 +174,7 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
         name = getattr(named, prefix)
         if name is None and not (asked and prefix == "teacher"):
             continue
-        parts: set[str] = getattr(parser, "named", set())
+        parts: set[str] = getattr(parser, "named", set())  # of the command's own parsers; other ones tell no errors
         parts.add(prefix)
         if prefix in ("method", "attack") and name != "none":
             registry.find(prefix, name)  # now: a word that is mistyped is told before torch is imported
