@@ -27,6 +27,7 @@ Differs from the paper:
 - No settings of the paper were at hand: 100 clusters, a tenth of epsilon for the histograms and tau (0.01 up to ten
   classes) are this project's, and so is the choice of features, pixels; the paper's need not be. The training settings
   are those of Ghazi et al. (2021), as in `rr`.
+- The networks are the run's `--student`, `datalens` by default; which one the paper has was not at hand.
 - tau is a bound on q_c itself. Shares that are first raised to tau and then divided by their sum can fall below it
   again, and epsilon2 would not hold.
 - The distributed version, where a user takes the label of another one, is left out.

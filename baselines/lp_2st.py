@@ -28,6 +28,7 @@ Differs from the paper:
 - Sharpened prior, selection and starting from M1 are in the official configuration, not in the algorithms.
 - `share`, `temperature` and `mixup` of 0, 0 and -1 are that configuration's for epsilon 1, 2, 4 and 8, the next larger
   one for what lies between (8's above 8). It is for CIFAR-10 and was chosen by accuracy there.
+- The networks are the run's `--student`, `datalens` by default; the paper has a ResNet-18.
 - No cutout; crops and flips are a jitter. The rate drops at 30, 60 and 90 % of a stage's steps; in the official code
   the warm-up's length shifts these points.
 """

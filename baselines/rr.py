@@ -16,6 +16,7 @@ used unprotected, so that nothing is promised for a record (unit `example`).
 Differs from the paper:
 - No one paper; the training settings are those of Ghazi et al. for CIFAR-10 in two stages. Their mixup is off by
   default (its strength in one stage was not recovered) and there is no cutout; crops and flips are a jitter.
+- The networks are the run's `--student`, `datalens` by default; theirs is a ResNet-18.
 - The rate drops at 30, 60 and 90 % of all steps; in their code the warm-up's length shifts these points.
 """
 

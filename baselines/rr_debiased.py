@@ -16,6 +16,7 @@ label replaced (unit `label`); the images are used unprotected (unit `example`: 
 Differs from the paper:
 - The estimate has no lower bound: it rewards probabilities near 0 for classes that were not answered, more so the more
   noise there is. As in the paper nothing is done about it but few passes; long training overfits at small epsilon.
+- The networks are the run's `--student`, `datalens` by default; the paper's small CNNs and ResNet-18 are not offered.
 - The paper chooses rate and passes per setting from {0.01, 0.05, 0.1, 0.2} and {2, 5, 10} ({50, 100} on CIFAR-10), by
   accuracy; here one choice stands for all. Its momentum was not recovered; 0.9.
 """

@@ -101,6 +101,8 @@ def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Pat
             assert numbers[f"{prefix}{kind}judge_distance"] > 0  # type: ignore[operator]
         gain = numbers[f"{prefix}judge_accuracy"] - numbers[f"{prefix}retrieval_judge_accuracy"]  # type: ignore[operator]
         assert numbers[f"{prefix}above_floor"] == pytest.approx(gain), "by the judge, not by the evaluator"
+        above = numbers[f"{prefix}judge_accuracy"] - numbers[f"{prefix}retrieval_mean_judge_accuracy"]  # type: ignore[operator]
+        assert numbers[f"{prefix}above_mean"] == pytest.approx(above), "the mean is judged by it too"
     for name in ("aux", "class_mean", "held_out", "prior", "decoder"):
         assert {f"reference_{name}_{key}" for key in face_judge.NAMES} <= numbers.keys()
     assert numbers["reference_held_out_judge_accuracy"] == numbers["reference_class_mean_judge_accuracy"] == 1.0

@@ -98,7 +98,10 @@ def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
         mean = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_accuracy"]  # type: ignore[operator]
         assert gain == pytest.approx(mean), "classes have as many images each"
         assert numbers[f"{prefix}above_floor.lo"] <= gain <= numbers[f"{prefix}above_floor.hi"]  # type: ignore[operator]
-        assert numbers[f"{prefix}floor_p"] is None and "too few" in outcome.record.missing[f"{prefix}floor_p"]
+        above = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_mean_accuracy"]  # type: ignore[operator]
+        assert numbers[f"{prefix}above_mean"] == pytest.approx(above)
+        for key in ("floor_p", "mean_p"):
+            assert numbers[f"{prefix}{key}"] is None and "too few" in outcome.record.missing[f"{prefix}{key}"]
     drawn = attack in ("gmi", "brep-mi")
     assert ("retrieval_latents_accuracy" in numbers) == ("reference_decoder_attack_accuracy" in numbers) == drawn
     assert numbers["retrieval_accuracy"] == numbers["teacher_retrieval_accuracy"], "no-defence releases the teacher"

@@ -129,7 +129,7 @@ class GenerativeAttack(Attack, Protocol):
 
 @runtime_checkable
 class DecodingAttack(GenerativeAttack, Protocol):
-    """An attack whose generator can redraw a given image: what it makes of unseen images is the most it can show."""
+    """An attack whose generator can redraw a given image: what it can draw at all is seen by unseen images."""
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
         """(n, c, h, w) in [0, 1]: each of `images` as its generator comes nearest to it; `aux` as in `run`."""

@@ -9,7 +9,7 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 4. g = (sum_i g_i + N(0, z^2 C^2)) / B, one draw a step, B being the expected size, an empty batch noise alone;
 5. an optimiser's step along g.
 
-A relative may clip and noise something else than g_i: rows that a public linear map makes of each record's gradient
+A relative may clip and noise something else than g_i: rows that a public map makes of each record's gradient alone
 between steps 2 and 3 (`Coding`), which it maps back after step 4.
 
 Privacy. A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record, and that is what the

@@ -1,11 +1,12 @@
 """Label differential privacy: randomised responses on private labels, and what they cost.
 
-Neighbours differ in one private record's label, which is replaced; the images are public in this model. A label is
-randomised once, before any training, and nothing else of it is used, so that whatever is trained on the noisy labels,
-for however many passes, is post-processing (`noisy_label_training.py`). Where labels are randomised in disjoint parts,
-one after the other, a label is still used once (parallel composition).
+Neighbours differ in one private record's label, which is replaced; the images are public in this model. Most methods
+here randomise a label once, before any training, and use nothing else of it, so that whatever is trained on the noisy
+labels, for however many passes, is post-processing (`noisy_label_training.py`). Where labels are randomised in disjoint
+parts, one after the other, a label is still used once (parallel composition). `cluster-rr` uses it twice, in a count
+and in an answer, and `label-protocol` in every pass: their ledgers have each use.
 
-Privacy. Unit `label`: the one randomisation of a label, pure where it is a randomised response or Laplace noise. Unit
+Privacy. Unit `label`: every use of a label, pure where it is a randomised response or Laplace noise. Unit
 `example`: infinite, as the private images train the student unprotected. The two are never comparable.
 """
 
@@ -56,7 +57,7 @@ def label_epsilon(budget: Budget, own: float) -> float:
             "finite epsilon holds for a record; add --unit label"
         )
     if budget.solve == "steps":
-        raise BenchError("--solve steps: a label is randomised once, whatever the steps; use --solve sigma")
+        raise BenchError("--solve steps: what is spent on a label does not grow with the steps; use --solve sigma")
     if budget.solve == "sigma":
         return budget.epsilon
     if own > budget.epsilon:

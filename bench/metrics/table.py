@@ -293,6 +293,16 @@ BUILT_IN = (
         of="floor", averaged=False,
     ),
     Metric(
+        "above_mean", "above the mean",
+        "The same as `above_floor`, above the mean of the ten public images that the target prefers.",
+        "share", "down", of="floor", newer=True,
+    ),
+    Metric(
+        "mean_p", "p-value against the mean",
+        "Sign-flip test over classes that the attack is no better than that mean; from 50 classes on.", "p-value",
+        of="floor", averaged=False,
+    ),
+    Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",
         of="membership", beside_teacher=True, core=True,
     ),

@@ -2,8 +2,9 @@
 
 Retrieval asks the target about all of the attacker's images, with the access of the attack, and brings back for each
 class those that the target prefers. Public images come back as they are, so that nothing private leaves: what an attack
-shows of the private data is what it finds beyond them. No floor looks at the judge. Where classes are people and the
-judge of faces is there, it decides whether an attack finds more.
+shows of the private data is what it finds beyond them. Beside it stands the mean of the ten best, a composite that is
+no public image: the cheapest inversion of all, without a gradient or a search, which a dearer one should beat. Neither
+looks at the judge. Where classes are people and the judge of faces is there, it decides whether an attack finds more.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ BEST, AVERAGED, LATENTS = 5, 10, 1000
 """Images retrieved for each class; images in the mean; random latents that are chosen among."""
 CHUNK = 512
 IMAGES = "images.safetensors"
+Compared = dict[str, Tensor]
+"""(c, c) confusion counts: "floor" of the five public images that the target prefers, "mean" of the mean of ten."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def floor_metrics(
     judge: Judge,
     faces: FaceJudge | None = None,
 ) -> FloorMetrics:
-    """Retrieval on every target, and by how much the attack beats it there.
+    """Retrieval on every target, and by how much the attack beats it there, as it is and as the mean of the ten best.
 
     Args:
         played: for each target the attack's (c, c) confusion counts: by the judge of faces where there is one
@@ -60,12 +63,15 @@ def floor_metrics(
     missing: dict[str, str] = {}
     for name, (target, attacked) in played.items():
         prefix = PREFIXES[name]
-        found, counts = _retrieval(job, attack, target, judge, faces)
-        gain = above_floor(attacked, counts)
-        found |= {"above_floor": gain.gain, "above_floor.lo": gain.low, "above_floor.hi": gain.high, "floor_p": gain.p}
+        found, floors = _retrieval(job, attack, target, judge, faces)
+        for of, counts in floors.items():
+            gain = above_floor(attacked, counts)
+            found |= {f"above_{of}": gain.gain, f"above_{of}.lo": gain.low, f"above_{of}.hi": gain.high}
+            found[f"{of}_p"] = gain.p
+            if gain.p is None:
+                few = f"{len(counts)} classes are too few for the test, which needs {GATED_FROM}"
+                missing[f"{prefix}{of}_p"] = few
         metrics |= {f"{prefix}{key}": value for key, value in found.items()}
-        if gain.p is None:
-            missing[f"{prefix}floor_p"] = f"{len(counts)} classes are too few for the test, which needs {GATED_FROM}"
     return FloorMetrics(metrics, missing)
 
 
@@ -97,8 +103,8 @@ def _drawn(eligible: Tensor, count: int, rng: torch.Generator) -> Tensor:
 
 def _retrieval(
     job: Job, attack: Attack, played: AttackTarget, judge: Judge, faces: FaceJudge | None
-) -> tuple[Metrics, Tensor]:
-    """The numbers of all floors on one target, and the (c, c) confusion counts of its best public images."""
+) -> tuple[Metrics, Compared]:
+    """The numbers of all floors on one target, and the counts of those that the attack is held against."""
     kept = _retrieved(job, attack, played)
     best, mean = to_float(kept["best"]), to_float(kept["mean"])
     scored = _scored(best.flatten(0, 1), BEST, judge)
@@ -106,15 +112,16 @@ def _retrieval(
     sets = {"retrieval_best": best[:, 0], "retrieval_next": best[:, 1], "retrieval_mean": mean}
     if isinstance(attack, GenerativeAttack):
         sets["retrieval_latents"] = _best_latents(job, attack, _target(job, attack, played))
-    for name, images in sets.items():
-        found |= _named(f"{name}_accuracy", _scored(images, 1, judge).metrics)
+    others = {name: _scored(images, 1, judge) for name, images in sets.items()}
+    for name, one in others.items():
+        found |= _named(f"{name}_accuracy", one.metrics)
     if faces is None:
-        return found, scored.confusion
-    people, counts = _judged(best, sets, faces)
-    return found | people, counts
+        return found, {"floor": scored.confusion, "mean": others["retrieval_mean"].confusion}
+    people, floors = _judged(best, sets, faces)
+    return found | people, floors
 
 
-def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Metrics, Tensor]:
+def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Metrics, Compared]:
     """The same by the judge of faces, of the (classes, BEST, c, h, w) best public images and of the other sets."""
     each = torch.arange(len(best))
     described = face_judge.describe(faces.job, quantised(best.flatten(0, 1))).view(len(best), BEST, -1)
@@ -127,7 +134,7 @@ def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Me
     metrics: Metrics = {}
     for name, one in found.items():
         metrics |= {f"{name}_{key}": value for key, value in face_judge.numbers(one).items()}
-    return metrics, found["retrieval"].confusion
+    return metrics, {"floor": found["retrieval"].confusion, "mean": found["retrieval_mean"].confusion}
 
 
 def _retrieved(job: Job, attack: Attack, played: AttackTarget) -> dict[str, Tensor]:

@@ -37,8 +37,8 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, fac
 
     The attacker's own images, class means, unseen images of the class, all three scored once for all runs on the same
     data; and where the attack has a generator, its images of random latent vectors, and unseen images as it comes
-    nearest to them, the most that the attack can show. Unseen images have no `knn_gap`: each is its own nearest unseen
-    image.
+    nearest to them in pixels. That is no bound: what a search finds may be taken for the class more often. Unseen
+    images have no `knn_gap`: each is its own nearest unseen image.
     """
     assert spec.attack is not None
 

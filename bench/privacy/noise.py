@@ -150,7 +150,7 @@ class Noise:
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
         """What is about to be protected by noise of `scale`, or labels by a response of epsilon `scale`.
 
-        A witness of the mechanism looks here (`bench.testing`). Returns `values`.
+        A witness of the mechanism looks here (`bench.privacy.witness`). Returns `values`.
         """
         return values
 

@@ -1,8 +1,8 @@
 """The network that judges reconstructions: another architecture and seed than any target, never shown to an attack.
 
-It is trained on the whole training set with its labels (private and auxiliary images together). Where the standard
-recipe does not teach it the classes, as with some forty images a person, the data set's facts name another one, by
-which it has more passes than a teacher.
+It is trained on the whole training set of the run's classes with its labels: on splits whose attacker holds other
+records of them, private and auxiliary images together. Where the standard recipe does not teach it the classes, as with
+some forty images a person, the data set's facts name another one, by which it has more passes than a teacher.
 """
 
 from __future__ import annotations

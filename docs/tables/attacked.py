@@ -77,7 +77,7 @@ def faces(name: str, split: str = "identity") -> str:
             continue
         known = records()[row["runs"].split()[0]].metrics
         gain, low, high = (100 * known[f"above_floor{end}"] for end in ("", ".lo", ".hi"))
-        shares = [interval(known, f"{key}judge_accuracy") for key in ("", "retrieval_")]
+        shares = [interval(known, f"{key}judge_accuracy") for key in ("", "retrieval_", "retrieval_mean_")]
         others = typed(filled(own(row) | {"teacher": {}, "budget": {}}))
         lines.append([
             f"`{row['method']}`", row["variant"], others, accuracy(row), claimed(row), accounted(row),
@@ -85,7 +85,7 @@ def faces(name: str, split: str = "identity") -> str:
             percent(known["attack_accuracy"]),
         ])  # fmt: skip
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "attack", "right person, by the judge"]
-    heads += ["retrieval", "above floor", "nearer than 0.6", "right person, by the evaluator"]
+    heads += ["retrieval", "its mean", "above retrieval", "nearer than 0.6", "right person, by the evaluator"]
     return table(heads, lines)
 
 
