@@ -504,6 +504,19 @@ def test_a_claim_of_zcdp_below_what_is_true_is_disputed() -> None:
     assert claims[1].epsilon > much.epsilon(1e-5)
 
 
+@pytest.mark.parametrize(
+    ("sampling", "sigmas", "covered"),
+    [(0.01, (1.0, 6.2), True), (0.01, (0.99, 2.0), False), (0.01, (2.0, 6.3), False), (1.0, (4.0, 4.0), True)],
+)
+def test_a_claim_of_zcdp_is_disputed_where_a_step_leaves_the_lemma(
+    sampling: float, sigmas: tuple[float, float], covered: bool
+) -> None:
+    """sigma of at least 1 and q below 1 / (16 sigma), at every step; plain zCDP, of whole batches, needs no lemma."""
+    first, last = sigmas
+    steps = DpSgdParameters(sampling, 2, first, lambda step, _: last / first if step else 1.0)
+    assert (Zcdp()._claim(steps, 1e-5).disputed == "") == covered
+
+
 @pytest.mark.parametrize(("epochs", "sigma"), [(30, 4.38), (60, 6.19), (100, 8.00)])
 def test_plain_zcdp_has_the_cards_values(epochs: int, sigma: float) -> None:
     """rho = 0.78197 gives 6.783; at q = 1 a pass is one Gaussian."""
