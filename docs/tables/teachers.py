@@ -12,7 +12,7 @@ from docs.tables.boards import records
 from docs.tables.cells import table
 
 Trained = tuple[str, str, str, str, str]
-"""Data set, split, tier, the teacher's network, and its recipe where that is not the data set's own."""
+"""Data set, split, tier, the teacher's network, and its recipe and passes where these are not the data set's own."""
 
 
 def teachers() -> str:
@@ -22,7 +22,8 @@ def teachers() -> str:
     """
     found: dict[Trained, list[Record]] = defaultdict(list)
     for record in records().values():
-        if "teacher_accuracy" in record.metrics and not record.options.get("teacher", {}).keys() - {"recipe"}:
+        given = record.options.get("teacher", {}).keys()
+        if "teacher_accuracy" in record.metrics and (not given or "recipe" in given <= {"recipe", "epochs"}):
             found[_trained(record)].append(record)
     rows = []
     for (dataset, split, tier, teacher, recipe), runs in sorted(found.items()):
@@ -30,7 +31,7 @@ def teachers() -> str:
         judges = sorted({_specs(run.spec, "evaluator")[0]["arch"] for run in judged})
         rows.append([
             dataset, split, _count(runs, "private"), _count(runs, "test"),
-            f"`{teacher}`" + (f", recipe `{recipe}`" if recipe else ""), tier,
+            f"`{teacher}`" + (f", {recipe}" if recipe else ""), tier,
             str(len({_specs(run.spec, "teacher")[0]["seed"] for run in runs})),
             _percent(runs, "teacher"), _minutes(runs, "teacher"),
             ", ".join(f"`{judge}`" for judge in judges), _percent(judged, "evaluator"),
@@ -42,7 +43,9 @@ def teachers() -> str:
 
 def _trained(record: Record) -> Trained:
     teacher = _specs(record.spec, "teacher")[0]
-    data, recipe = teacher["data"], record.options.get("teacher", {}).get("recipe", "")
+    data, given = teacher["data"], record.options.get("teacher", {})
+    recipe = f"recipe `{given['recipe']}`" if given else ""
+    recipe += f", {given['epochs']} passes" if "epochs" in given else ""
     return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], recipe
 
 
