@@ -43,7 +43,6 @@ from bench.dp_training.label_privacy import (
 )
 from bench.dp_training.noisy_label_training import (
     ADAM,
-    NO_AUGMENTATION,
     NO_WARMUP,
     NO_WEIGHT_DECAY,
     QUICK,
@@ -64,10 +63,11 @@ WHY = "randomised response on the label of a private record"
 class Rr(LabelPrivate):
     """Randomised response on all labels, then plain training on the noisy ones."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Warner, JASA 1965; Ghazi et al., NeurIPS 2021, LP-1ST"
+    seen_test_sets: ClassVar[dict[str, str]] = {"digits": "that images are augmented, as printed"}
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
-    departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY, NO_AUGMENTATION)
+    departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 
     loss: Literal["ce", "forward"] = "ce"
     """Cross-entropy on the noisy label, or of the distribution of noisy labels that the student implies."""

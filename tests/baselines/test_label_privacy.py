@@ -578,7 +578,7 @@ def test_mixing_takes_images_and_losses_in_the_same_shares(monkeypatch: pytest.M
     [
         (Rr, {"loss": "forward"}),
         (Rr, {"mixup": "8"}),
-        (Rr, {"augment": "true"}),
+        (Rr, {"augment": "false"}),
         (Rr, {"optimizer": "sgd"}),
         (Rr, {"schedule": "constant", "warmup": "0"}),
         (RrDebiased, {"least_steps": "4"}),
