@@ -563,7 +563,7 @@ def test_mixing_takes_images_and_losses_in_the_same_shares(monkeypatch: pytest.M
 
     weight = nn.Parameter(torch.zeros(1))
     model.register_parameter("weight", weight)
-    method = configure(Rr, "smoke", {"batch": "8"}, "method")
+    method = configure(Rr, "smoke", {"batch": "8", "augment": "false"}, "method")
     method.train(model, images, torch.arange(8), loss, context(), "test", 8.0)  # type: ignore[arg-type]
     (mixed, own), (same, partner) = found
     assert torch.equal(mixed, same)
