@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import write_toy
+from torch import Tensor
 
-from bench.api import AttackResult
+from attacks.gmi import Gmi
+from bench.api import AttackResult, Context
 from bench.pipeline import evaluation, inversion_stage, reference_images, run, teacher_steps, victims
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.run_spec import run_spec
@@ -96,3 +99,32 @@ def test_no_knn_gap_where_unseen_images_were_attacked(toy: Path) -> None:
     scored = evaluation.score(copies, by, None, chosen, ["knn_gap", "ssim_gap"])
     assert scored.metrics["knn_gap"] is None and "read ssim_gap" in scored.missing["knn_gap"]
     assert scored.metrics["ssim_gap"] == pytest.approx(0, abs=1e-6)
+
+
+class Redraws(Gmi):
+    """A generator that draws grey images, and redraws any image as its negative."""
+
+    def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
+        return torch.full((count, *aux.shape[1:]), 0.5)
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        return 1 - images
+
+
+def test_each_set_is_made_of_the_images_that_it_is_named_after(toy: Path) -> None:
+    """Private images are black here, the attacker's white, test images grey by their class."""
+    given = job(toy)
+    m, (images, labels) = given.material, given.material.private
+    tested = (50 + 10 * m.data.test_labels).to(torch.uint8).view(-1, 1, 1, 1).expand(m.data.test_images.shape)
+    data = replace(m.data, train_images=torch.zeros_like(m.data.train_images), test_images=tested)
+    marked = replace(m, data=data, private=(torch.zeros_like(images), labels), aux=torch.full_like(m.aux, 255))
+    given = replace(given, material=marked)
+    sets = reference_images._of_everyone(given) | reference_images._of_generator(given, Redraws())
+    assert set(sets) == {"aux", "class_mean", "held_out", "prior", "decoder"}
+    assert (sets["aux"][0] == 1).all() and not sets["class_mean"][0].any() and (sets["prior"][0] == 0.5).all()
+    for name, shades in (("held_out", sets["held_out"][0]), ("decoder", 1 - sets["decoder"][0])):
+        found = (255 * shades).round().long()
+        assert (found == 50 + 10 * sets[name][1].view(-1, 1, 1, 1)).all()
+    counts = m.data.test_labels.bincount()
+    fewest = [min(most, int(counts.min())) for most in (reference_images.IMAGES, reference_images.REDRAWN)]
+    assert [sets[name][1].bincount().tolist() for name in ("held_out", "decoder")] == [[count] * 4 for count in fewest]

@@ -152,6 +152,34 @@ def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.Monke
     assert not built.training
 
 
+class Shade(nn.Module):
+    """A decoder that makes one shade of all vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shade = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.shade.expand(len(vectors), *SHAPE)
+
+
+def test_the_step_size_never_recovers_from_a_large_gradient() -> None:
+    """Adam with AMSGrad by hand: the gradient is largest at first, and steps stay divided by that."""
+    images = torch.full((4, *SHAPE), 0.5, dtype=torch.float64)
+    shade = mean = square = largest = 0.0
+    for step in range(1, 41):
+        gradient = 2 * (shade - 0.5)
+        mean, square = 0.5 * mean + 0.5 * gradient, 0.999 * square + 0.001 * gradient**2
+        largest = max(largest, square)
+        shade -= 0.05 * mean / (1 - 0.5**step) / ((largest / (1 - 0.999**step)) ** 0.5 + 1e-8)
+    decoder, none = Shade(), (torch.zeros(0, 4), torch.zeros(0, *SHAPE))
+    rng = torch.Generator().manual_seed(0)
+    train_decoder(
+        decoder, (torch.zeros(4, 4), images), none, epochs=40, batch=4, lr=0.05, rng=rng, advance=lambda n: None
+    )
+    assert decoder.shade.item() == pytest.approx(shade, abs=1e-9)
+
+
 def test_without_held_out_images_the_last_epoch_is_kept() -> None:
     none = (torch.zeros(0, 4), torch.zeros(0, *SHAPE))
     one, two = build_decoder(4, SHAPE, 4, 0), build_decoder(4, SHAPE, 4, 0)

@@ -162,13 +162,19 @@ def test_radius_grows_only_above_seven_eighths(agreeing: int, grows: bool) -> No
     assert radius == pytest.approx(2.6 if grows else 2.0)
 
 
-def test_first_step_by_hand_and_clamped() -> None:
+@pytest.mark.parametrize(("radius", "step"), [(30.0, 3.0), (9.0, 3.0), (6.0, 2.0), (1.5, 0.5)])
+def test_first_step_by_hand(radius: float, step: float) -> None:
+    """A third of the radius, but at most 3, against the mean of the directions that leave the class."""
     ask = Asked(half_space)
-    search(ask, START, patience=1, radius=30.0, latent_clip=10.0)
+    search(ask, START, patience=1, radius=radius, latent_clip=10.0)
     points, moved = ask.calls
-    u = (points[0] - START) / 30
-    expected = START - 3 * (u * (points[0, :, :1] <= 0)).sum(0) / 8
+    u = (points[0] - START) / radius
+    expected = START - step * (u * (points[0, :, :1] <= 0)).sum(0) / 8
     torch.testing.assert_close(moved, expected)
+    assert float((moved - START).norm()) > 0.1 * step
+
+
+def test_steps_are_clamped() -> None:
     clamped = Asked(half_space)
     search(clamped, START, radius=8.0, patience=20, query_cap=10**4, latent_clip=0.25)
     assert max(float(z.abs().max()) for z in clamped.calls if z.ndim == 2) == 0.25

@@ -110,6 +110,45 @@ def test_generator_learns_what_the_images_look_like() -> None:
     assert images[..., 4:].mean() < 0.3
 
 
+class Scaled(nn.Module):
+    """A generator of 2 x 2 pixels, a half and the latent times its one weight."""
+
+    latent = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return 0.5 + self.scale * z.view(-1, 1, 2, 2)
+
+
+class Indifferent(nn.Module):
+    """A critic that finds all images the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Parameter(torch.tensor(0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base + 0 * x.flatten(1).sum(1)
+
+
+@pytest.mark.parametrize(("weight", "moved"), [(1.0, 0.01), (-1.0, -0.01), (None, 0.0)])
+def test_the_generator_is_rewarded_for_diversity(weight: float | None, moved: float) -> None:
+    def distance(z: Tensor, other: Tensor, images: Tensor, others: Tensor) -> Tensor:
+        assert weight is not None and not torch.equal(z, other)
+        torch.testing.assert_close(images - others, 0.1 * (z - other).view(-1, 1, 2, 2))
+        return weight * (images - others).flatten(1).norm(dim=1).mean()
+
+    generator, reward = Scaled(), None if weight is None else distance
+    train_wgan_gp(
+        torch.rand(8, 1, 2, 2), generator, Indifferent(), steps=1, batch=8, n_critic=1, lr=0.01, betas=(0.5, 0.999),
+        penalty=0.0, rng=torch.Generator().manual_seed(0), advance=lambda n: None, diversity=reward,
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert generator.scale.item() - 0.1 == pytest.approx(moved, abs=1e-5)
+
+
 def test_batches_are_shuffled_passes() -> None:
     batches = shuffled_batches(10, 3, torch.Generator().manual_seed(0))
     first, second = (torch.cat([next(batches) for _ in range(3)]) for _ in range(2))

@@ -275,6 +275,17 @@ def test_diversity_by_hand() -> None:
     assert float(diversity(z, other, features, others)) == pytest.approx((10 / 5 + 6 / 2) / 2)
 
 
+def test_the_reward_is_the_weighted_diversity_of_the_targets_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rewards = testing.toy_teacher().model, []
+    monkeypatch.setattr(Gmi, "gan", lambda self, aux, ctx, reward, key: rewards.append(reward))
+    Gmi(**TINY, diversity=0.5)._stage_1(Target(model, "weights", testing.SHAPE, 4), AUX, context())
+    z, other = (torch.randn(3, 6, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    images, others = (testing.toy_images(3, seed) for seed in (0, 1))
+    expected = 0.5 * diversity(z, other, model.features(images), model.features(others))
+    torch.testing.assert_close(rewards[0](z, other, images, others), expected)
+    assert expected > 0
+
+
 def test_a_gan_taught_for_diversity_is_another_one_for_each_target_and_no_hook_is_left() -> None:
     first, second = (testing.toy_teacher(seed).model for seed in (0, 1))
     ctx, aux = testing.context(), torch.rand(64, *testing.SHAPE, generator=torch.Generator().manual_seed(1))

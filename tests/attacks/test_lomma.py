@@ -207,6 +207,22 @@ def test_a_step_of_the_distillation_by_hand() -> None:
     torch.testing.assert_close(student[1].weight.detach(), expected)
 
 
+def test_steps_of_the_distillation_have_momentum() -> None:
+    """v <- 0.9 v + gradient + weight decay x weights, weights <- weights - lr v, over the same images at every step."""
+    torch.manual_seed(0)
+    student, x = nn.Sequential(nn.Flatten(), nn.Linear(256, 4, bias=False)), AUX[:8].flatten(1)
+    log_p = target().logits(AUX[:8]).log_softmax(1)
+    weight = student[1].weight.detach().clone()
+    velocity = torch.zeros_like(weight)
+    for _ in range(4):
+        error = (x @ weight.T).softmax(1) - log_p.exp()
+        velocity = 0.9 * velocity + error.T @ x / 8 + 1e-4 * weight
+        weight = weight - 0.1 * velocity
+    attack = Lomma(**{**TINY, "student_steps": 4, "student_lr": 0.1})
+    attack._distil(student, AUX[:8], log_p, torch.Generator().manual_seed(0), context(), lambda _: None)
+    torch.testing.assert_close(student[1].weight.detach(), weight)
+
+
 def test_students_repeat_with_the_seed_and_leave_torchs_generator_alone() -> None:
     """One of them drops out units."""
     attacked = target()

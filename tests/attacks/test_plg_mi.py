@@ -267,6 +267,49 @@ def test_what_it_brings_back() -> None:
     assert len(torch.unique(found.images.flatten(1), dim=0)) == 24
 
 
+class Palette(nn.Module):
+    """A generator of one image for each class, whatever the latent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pixels = nn.Parameter(torch.zeros(4, *SHAPE))
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        return self.pixels.sigmoid()[y]
+
+
+class Liking(nn.Module):
+    """A discriminator that likes bright images, or with 0 all the same."""
+
+    def __init__(self, liking: float) -> None:
+        super().__init__()
+        self.liking, self.base = liking, nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.base + self.liking * x.flatten(1).mean(1)
+
+
+def trained_pixels(liking: float, margin_weight: float) -> Tensor:
+    """(classes, 64) by how much the pixels of a `Palette` moved in one update of the generator."""
+    settings = {**TINY, "gan_steps": 1, "n_critic": 1, "gan_batch": 64, "gan_lr": 0.1, "crop": 1.0, "rotation": 0.0}
+    attack, palette = PlgMi(**settings, jitter=0.0, margin_weight=margin_weight), Palette()
+    selected, rng = torch.zeros(4, 1, dtype=torch.int64), torch.Generator().manual_seed(0)
+    attack._train(palette, Liking(liking), aux(), selected, target(), rng, lambda _: None)  # type: ignore[arg-type]
+    return palette.pixels.detach().flatten(1)
+
+
+def test_the_generator_lowers_the_margin_of_the_class_of_an_image() -> None:
+    """Told by L_MM alone, it makes the quadrant of the class brighter, the brightest of the others darker."""
+    moved = trained_pixels(0.0, 0.2).view(4, 2, 4, 2, 4).mean((2, 4)).flatten(1)
+    assert moved.diagonal().tolist() == pytest.approx([0.1] * 4, rel=1e-3)
+    assert (moved - moved.diagonal().diag()).max() < 1e-4 and (moved.amin(1) < -0.05).all()
+    assert not trained_pixels(0.0, 0.0).any()
+
+
+def test_the_generator_raises_the_score_of_the_discriminator() -> None:
+    torch.testing.assert_close(trained_pixels(1.0, 0.0), torch.full((4, 64), 0.1), rtol=1e-3, atol=0)
+
+
 @pytest.mark.thorough
 def test_the_generator_learns_the_pseudo_labels() -> None:
     """Without the max-margin loss and before any search, images of a class look like those selected for it."""

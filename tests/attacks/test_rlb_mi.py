@@ -190,6 +190,31 @@ def test_future_is_the_smaller_slow_critic_and_the_entropy() -> None:
     torch.testing.assert_close(several._future(states, goes_on), expected)
 
 
+def set_critic(critics: Perceptrons, number: int, slope: float, height: float) -> None:
+    """Make Q(s, a) of a critic of one agent with states and actions of 3 numbers `height` + `slope` (1 + a_1)."""
+    with torch.no_grad():
+        for parameter in critics.parameters():
+            parameter[number] = 0
+        critics.weights[0][number, 3, 0] = critics.biases[0][number, 0, 0] = critics.weights[1][number, 0, 0] = 1
+        critics.weights[2][number, 0, 0] = slope
+        critics.biases[2][number] = height
+
+
+@pytest.mark.parametrize("pessimist", [0, 1])
+@pytest.mark.parametrize("slope", [1.0, -1.0])
+def test_policy_follows_the_smaller_critic(pessimist: int, slope: float) -> None:
+    """The other critic, by far the larger, likes the opposite actions."""
+    several = agents(1, 3, lr=1e-3)
+    set_critic(several.critics, pessimist, slope, -5.0)
+    set_critic(several.critics, 1 - pessimist, -slope, 5.0)
+    with torch.no_grad():
+        several.log_temperature.fill_(-20.0)
+    before = several.policy.biases[-1].detach().clone()
+    several.learn(*transitions(1))
+    moved = several.policy.biases[-1].detach() - before
+    assert float(moved[0, 0, 0]) == pytest.approx(slope * 1e-3, rel=1e-3)
+
+
 @pytest.mark.parametrize(("entropy", "direction"), [(100.0, 1), (-100.0, -1)])
 def test_temperature_rises_where_the_policy_is_too_sure(entropy: float, direction: int) -> None:
     several = agents(entropy=entropy)
