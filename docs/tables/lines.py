@@ -67,7 +67,10 @@ LINES = (
         Line(f"{name}, `--account accounted`", name, given(**SOUND))
         for name in ("gep", "gs-wgan", "datalens", "pate", "pate-gnmax", "pate-gan", "g-pate")
     ),
-    *(Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL) for m in ("alibi", "lp-2st", "rr-debiased", "rr")),
+    *(
+        Line(f"{m}, `--epsilon 1 --unit label`", m, LABEL)
+        for m in ("alibi", "lp-2st", "rr-debiased", "rr", "cluster-rr", "label-protocol")
+    ),
     Line("cluster-rr, `--epsilon 1 --unit label`", "cluster-rr", given(epsilon=1.0, unit="label")),
     *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
     *(Line(name, name, UNPROMISED) for name in ("dense", "fedadi", "feddafl")),

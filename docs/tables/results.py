@@ -103,7 +103,10 @@ def noiseless(folder: str, name: str) -> str:
         noisy = [release(name, method, options, bare["variant"]) for options in CLAIMS.values()]
         if noisy[0] is not None:
             found = [with_seeds(row) + (", older version" if row and older(row) else "") for row in noisy]
-            told = [f"{100 * float(row['reported_accuracy']):.1f}" if row else "-" for row in noisy]
+            told = [
+                f"{100 * float(row['reported_accuracy']):.1f}" if row and row["reported_accuracy"] else "-"
+                for row in noisy
+            ]
             rows.append([f"`{method}`", bare["variant"], with_seeds(bare), *found, " / ".join(told)])
     return table(["name", "variant", "without noise", *CLAIMS, "printed for these"], sorted(rows))
 
