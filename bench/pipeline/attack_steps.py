@@ -56,7 +56,7 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
         if found.victims is not None:
             tensors["victims"] = found.victims.cpu()
         result = {"queries": target.queries} | ({"facts": found.facts} if found.facts else {})
-        save_file({name: t.contiguous() for name, t in tensors.items()}, path / IMAGES)
+        save_file({name: t.contiguous().clone() for name, t in tensors.items()}, path / IMAGES)
         (path / RESULT).write_text(canonical(result), encoding="utf-8")
 
     return job.store.step("attack", asdict(spec), make)

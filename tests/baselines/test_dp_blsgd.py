@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from privately_trained import NO_NOISE, accuracy, convert, empty_batches, is_normal, moved, toy
+from privately_trained import FREE, NO_NOISE, accuracy, convert, empty_batches, is_normal, moved, toy
 from scipy.stats import norm
 from torch import Tensor
 
@@ -23,10 +23,12 @@ from baselines.dp_blsgd import (
     dominating_mu,
     sampled_epsilon,
 )
+from bench.api import Context
+from bench.dp_training import dp_sgd
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.privacy.noise import Noise
+from bench.privacy.noise import Noise, Source
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 SEARCH = Search(most=1.0, shrink=0.5, trials=4, slope=0.1, bound=2.0, epsilon=math.inf)
@@ -81,25 +83,56 @@ def test_threshold_and_answers_have_the_noise_of_the_sparse_vector_technique() -
     assert spy.scales == [8.0, 16.0, 16.0, 16.0, 16.0]
 
 
+class Told(Noise):
+    """Its answers are given beforehand, whatever it is asked."""
+
+    def __init__(self, *given: float) -> None:
+        super().__init__("cpu", 0)
+        self.given = answers(*given)
+
+    def laplace(self, values: Tensor, scale: float) -> Tensor:
+        return next(self.given)
+
+
+@pytest.mark.parametrize(
+    ("exact", "noisy", "size"),
+    [(-5.0, (1.0, 0.5, 2.0), 0.5), (5.0, (1.0, 0.5, 0.0, 0.9, 0.5), 0.125), (-5.0, (-3.0, -4.0, -2.0), 0.5)],
+)
+def test_noisy_answers_alone_are_compared_with_the_noisy_threshold(
+    exact: float, noisy: tuple[float, ...], size: float
+) -> None:
+    assert SEARCH.choose(answers(*[exact] * 4), Told(*noisy)) == size
+
+
+class Quick(Noise):
+    """Laplace noise of numbers that are drawn beforehand."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        super().__init__("cpu", seed)
+        self.drawn = iter(np.random.default_rng(seed).laplace(size=count).tolist())
+
+    def laplace(self, values: Tensor, scale: float) -> Tensor:
+        return values + scale * next(self.drawn)
+
+
 def test_a_search_is_as_private_as_it_says_and_hardly_more() -> None:
-    """By simulation, answers of neighbours C_f apart in the worst directions: the likelihood ratio of every outcome is
-    at most e^eps, and with half of the noise it is not."""
-    count, epsilon = 40_000, 2.0
+    """By plays of it, answers of neighbours C_f apart in the worst directions: the likelihood ratio of every outcome is
+    at most e^eps and, of the rarest, nearly that; with half of the noise it is more."""
+    plays, epsilon = 20_000, 2.0
+    worlds = [-1.0] * 8 + [0.0], [0.0] * 8 + [-1.0]
 
-    def shares(values: tuple[float, ...], scale: float) -> np.ndarray:
-        rng = np.random.default_rng(0)
-        threshold = rng.laplace(scale=2 * scale / epsilon, size=(count, 1))
-        passed = np.array(values) + rng.laplace(scale=4 * scale / epsilon, size=(count, len(values))) >= threshold
-        first = np.where(passed.any(1), passed.argmax(1), len(values))
-        return np.bincount(first, minlength=len(values) + 1) / count
+    def outcomes(search: Search, values: list[float], seed: int) -> np.ndarray:
+        asked, noise = [*answers(*values)], Quick(seed, plays * 10)
+        sizes = {size: place for place, size in enumerate(search.sizes())}
+        return np.bincount([sizes[search.choose(iter(asked), noise)] for _ in range(plays)], minlength=len(sizes))
 
-    def largest(scale: float) -> float:
-        one, other = shares((-1.0, -1.0, 1.0), scale), shares((0.0, 0.0, 0.0), scale)
-        kept = (one > 0.002) & (other > 0.002)
-        return float(np.abs(np.log(one[kept] / other[kept])).max())
+    def largest(bound: float) -> float:
+        search = Search(most=1.0, shrink=0.5, trials=10, slope=0.1, bound=bound, epsilon=epsilon)
+        one, other = (np.maximum(outcomes(search, values, seed), 1) for seed, values in enumerate(worlds))
+        return float(np.abs(np.log(one / other)).max())
 
-    assert largest(1.0) <= epsilon + 0.1
-    assert largest(0.25) > 0.5 * epsilon
+    assert 0.75 * epsilon <= largest(1.0) <= epsilon + 0.1
+    assert largest(0.5) > epsilon + 0.5
 
 
 def descent(**given: Any) -> Descent:
@@ -152,6 +185,96 @@ def test_one_record_moves_an_answer_by_at_most_the_bound(missing: int) -> None:
     without = every[every != missing]
     falls = [(made.losses(start, chosen) - made.losses(there, chosen)).sum() for chosen in (every, without)]
     assert 0 < abs(float(falls[0] - falls[1])) <= 2.0
+
+
+# What a search draws in a whole run
+
+
+@pytest.mark.parametrize("budget", [FREE, Budget(3.0)], ids=["own noise", "solved noise"])
+def test_a_search_has_the_noise_that_the_ledger_says(monkeypatch: pytest.MonkeyPatch, budget: Budget) -> None:
+    """eps_s by the ledger's Gaussian: Lap(2 C_f / eps_s) once, and Lap(4 C_f / eps_s) on every answer."""
+    scales: list[list[float]] = []
+    laplace, step_size = Noise.laplace, Descent.step_size
+
+    def searched(self: Descent, g: Any) -> float:
+        scales.append([])
+        return step_size(self, g)
+
+    def noised(self: Noise, values: Tensor, scale: float) -> Tensor:
+        scales[-1].append(scale)
+        return laplace(self, values, scale)
+
+    monkeypatch.setattr(Descent, "step_size", searched)
+    monkeypatch.setattr(Noise, "laplace", noised)
+    release = convert(DpBlsgd, budget, batch=16, steps=6, multiplier=2.5, search=1.5, loss_bound=3.0, turn=-1.0)
+    gradients, searches = release.ledger.entries(Unit.EXAMPLE)
+    unit = 3.0 / search_epsilon(searches.event, gradients.event)
+    assert len(scales) == searches.count == 6
+    for first, *others in scales:
+        assert first == pytest.approx(2 * unit)
+        assert 1 <= len(others) <= DpBlsgd.trials and others == pytest.approx([4 * unit] * len(others))
+
+
+def search_epsilon(search: Any, gradient: Any) -> float:
+    """eps_s of searches on Poisson samples of the gradients' rate, above each of which this Gaussian is."""
+    half = 1 / search.noise_multiplier / 2
+    return math.log1p((norm.cdf(half) / norm.cdf(-half) - 1) / gradient.sampling_probability)
+
+
+class Sampled(NamedTuple):
+    """One Poisson sample."""
+
+    records: int
+    rate: float
+    source: Source
+    chosen: Tensor
+
+
+def test_a_search_has_a_sample_of_its_own_at_the_ledgers_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a search from a stream that nothing else is drawn from, and no other record is looked at."""
+    samples: dict[Any, list[Sampled]] = {dp_sgd: [], dp_blsgd: []}
+    names: list[str] = []
+    seen: list[tuple[int, Tensor]] = []
+    noises: list[Noise] = []
+    poisson_sample, losses, laplace = dp_sgd.poisson_sample, Descent.losses, Noise.laplace
+    privacy_noise = Context.privacy_noise
+
+    def spied(module: Any) -> Any:
+        def sample(records: int, rate: float, source: Source) -> Tensor:
+            samples[module].append(Sampled(records, rate, source, poisson_sample(records, rate, source)))
+            return samples[module][-1].chosen
+
+        return sample
+
+    def looked(self: Descent, weights: Any, chosen: Tensor) -> Tensor:
+        seen.append((len(samples[dp_blsgd]) - 1, chosen))
+        return losses(self, weights, chosen)
+
+    def noised(self: Noise, values: Tensor, scale: float) -> Tensor:
+        noises.append(self)
+        return laplace(self, values, scale)
+
+    def named(self: Context, name: str) -> Noise:
+        names.append(name)
+        return privacy_noise(self, name)
+
+    for module in samples:
+        monkeypatch.setattr(module, "poisson_sample", spied(module))
+    monkeypatch.setattr(Descent, "losses", looked)
+    monkeypatch.setattr(Noise, "laplace", noised)
+    monkeypatch.setattr(Context, "privacy_noise", named)
+    release = convert(DpBlsgd, batch=16, steps=12, turn=1.0, gamma=0.42)
+    rate = release.ledger.entries(Unit.EXAMPLE)[0].event.sampling_probability  # type: ignore[attr-defined]
+    gradients, searches = samples[dp_sgd], samples[dp_blsgd]
+    assert len(searches) == release.solved["iterations"] < len(gradients) == 12
+    assert {(each.records, each.rate) for each in (*searches, *gradients)} == {(64, rate)}
+    chosen = [tuple(each.chosen.tolist()) for each in (*searches, *gradients)]
+    assert len(set(chosen)) == len(chosen), "a sample was drawn again"
+    assert len({id(each.source) for each in searches}) == 1
+    assert not {id(each.source) for each in searches} & {*map(id, noises), *(id(each.source) for each in gradients)}
+    assert len(set(names)) == len(names), "two streams with the same draws"
+    assert {number for number, _ in seen} == set(range(len(searches)))
+    assert all(torch.equal(rows, searches[number].chosen) for number, rows in seen)
 
 
 # Gradients

@@ -23,6 +23,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
+from bench.privacy.noise import Noise
 from bench.privacy.witness import Trace, Witness
 from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, toy_private
 
@@ -179,10 +180,17 @@ def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
     assert replaced.rate == pytest.approx(head.rate / 2), "a step's noise is twice that, and on a logit the same"
 
 
-def test_an_audit_does_not_refute_the_step() -> None:
-    game = PrivateFeatures().game(Budget(8.0), "mnist", CLASSES)
-    found = audit(game, plays=20_000, seed=0)
-    assert found.verdict == "not refuted" and found.accounted == pytest.approx(game.accounted)
+def test_an_audit_refutes_half_of_the_noise_and_a_third_of_the_epsilon_but_not_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one step that the whole budget goes to."""
+    game = PrivateFeatures(steps=1, whitening="none").game(Budget(3.0), "mnist", CLASSES)
+    assert game.claimed == game.accounted == pytest.approx(3.0, rel=0.01)
+    assert audit(game, plays=40_000, seed=0).verdict == "not refuted"
+    assert audit(replace(game, claimed=1.0), plays=40_000, seed=0).verdict == "refuted"
+    gaussian = Noise.gaussian
+    monkeypatch.setattr(Noise, "gaussian", lambda self, values, std: gaussian(self, values, std / 2))
+    assert audit(game, plays=40_000, seed=0).verdict == "accountant refuted"
 
 
 def test_an_audit_plays_the_step_of_the_data_sets_own_whitening() -> None:

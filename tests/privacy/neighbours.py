@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +16,11 @@ from torch import Tensor
 from bench import nets, registry
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Variant, configure
-from bench.data.partition import partition
+from bench.data.partition import Parts, partition
+from bench.distillation.noisy_votes import LARGEST
 from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.ledger import Entry
+from bench.privacy.noise import Kind
 from bench.privacy.witness import Step, Trace, Witness
 from bench.seeds import derive
 from bench.teachers import fit_ensemble
@@ -26,7 +29,19 @@ from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, 
 N, MISSING = 60, 17
 ROUNDING = 1e-6
 """Of what may move, relative: float32's, where sums are formed in it."""
+MOMENTS = "class moments of the private images, from which synthetic ones are drawn"
+OF_NUMBERS = {LARGEST, MOMENTS}
+"""What the ledger says of entries whose releases have one dimension, where all others are of rows."""
 Pair = tuple[Tensor, Tensor]
+
+
+class WitnessOfNumbers(Witness):
+    """A witness that takes a vector as rows of one number each."""
+
+    def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
+        """As `Witness.entering`."""
+        super().entering(kind, values[:, None] if values.ndim == 1 else values, scale)
+        return values
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Watched(Context):
     def privacy_noise(self, name: str) -> Witness:
         """A witness instead of the source."""
         assert self.trace is not None
-        return Witness(self.trace, derive(self.seed, f"privacy-noise/{name}"))
+        return WitnessOfNumbers(self.trace, derive(self.seed, f"privacy-noise/{name}"))
 
 
 def watched(trace: Trace, seed: int = 5) -> Watched:
@@ -74,7 +89,7 @@ def with_another_label(pair: Pair, missing: int = MISSING) -> Pair:
 def teachers(shards: Shards, private: Pair, seed: int = 9, lacking: int | None = None) -> nets.Ensemble:
     """The ensemble as the bench trains it. `lacking` is left out of the part that it would lie in."""
     images, labels = private
-    parts = partition(images, labels, shards.count, shards.partition, shards.alpha, derive(seed, "partition") % 2**32)
+    parts = parts_of(shards, private, seed)
     if lacking is not None:
         parts = [part[part != lacking] for part in parts]
     seeds = [derive(seed, "member", j) for j in range(shards.count)]
@@ -125,9 +140,9 @@ def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
     return replace(toy_teacher(), private=private, ensemble=ensemble, public=toy_private(1)[0])
 
 
-def reaches(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> Iterator[tuple[str, float, int]]:
+def reaches(entries: Iterable[Entry]) -> Iterator[tuple[str, float, int]]:
     """(kind, how far one use may move over its noise's scale, how often) of every entry that promises something."""
-    for entry in ledger.entries(unit):
+    for entry in entries:
         event = entry.event.event if isinstance(entry.event, dp_event.PoissonSampledDpEvent) else entry.event
         if isinstance(event, dp_event.GaussianDpEvent):
             yield "gaussian", 1 / event.noise_multiplier, entry.count
@@ -145,51 +160,82 @@ def violations(
     """What moved further than the ledger says.
 
     Args:
-        rows: each row is an answer of its own, and a use of its own in the ledger.
+        rows: each row is an answer of its own, and a use of its own in the ledger, as is each number of a vector.
         twice: outside of Poisson samples a record was replaced, not left out: two moves.
     """
     found = []
-    for kind in ("gaussian", "laplace", "response"):
-        allowed = [(reach, count) for name, reach, count in reaches(ledger, unit) if name == kind]
-        moved = _rows(trace, kind) if rows else _per_use(trace, kind, twice)
-        uses = sum(count for _, count in allowed)
-        if kind == "response":
-            answers = sum(step.moved or 0 for step in trace.protected() if step.kind == kind)
-            found += [f"response: {answers} answers to other labels, the ledger has {uses}"] if answers > uses else []
-            continue
-        often = sum(distance > ROUNDING for distance, _ in moved)
-        if often > uses:
-            found.append(f"{kind}: moved in {often} steps, the ledger has {uses}")
-        power = 1 if kind == "laplace" else 2
-        room, most = sum(reach**power * count for reach, count in allowed), max((r for r, _ in allowed), default=0.0)
-        total = sum(distance**power for distance, _ in moved)
-        farthest = max((distance for distance, _ in moved), default=0.0)
-        outside = max((distance for distance, sampled in moved if not sampled), default=0.0)
-        if outside > ROUNDING:
-            found.append(f"{kind}: moved by {outside:.3g} in a step whose sample does not hold the record")
-        if farthest > most * (1 + ROUNDING) + ROUNDING:
-            found.append(f"{kind}: moved by {farthest:.4g} in a step, the ledger has {most:.4g}")
-        if total > room * (1 + ROUNDING) + ROUNDING:
-            found.append(
-                f"{kind}: moved by {total ** (1 / power):.4g} in all, the ledger has {room ** (1 / power):.4g}"
-            )
+    entries = ledger.entries(unit)
+    for steps, written in by_shape(trace, entries) if rows else [(list(trace.protected()), entries)]:
+        for kind in ("gaussian", "laplace", "response"):
+            of_kind = [step for step in steps if step.kind == kind]
+            allowed = [(reach, count) for name, reach, count in reaches(written) if name == kind]
+            if kind == "response":
+                answers, uses = sum(step.moved or 0 for step in of_kind), sum(count for _, count in allowed)
+                found += [f"response: {answers} answers to other labels, the ledger has {uses}"] * (answers > uses)
+                continue
+            found += _too_far(kind, _rows(of_kind) if rows else _per_use(of_kind, twice), allowed)
     return found
 
 
-def _rows(trace: Trace, kind: str) -> list[tuple[float, bool]]:
-    return [(distance, True) for step in trace.protected() if step.kind == kind for distance in step.by_row]
+def by_shape(trace: Trace, entries: Iterable[Entry]) -> list[tuple[list[Step], list[Entry]]]:
+    """The steps that rows entered with the ledger's entries of them, and those that numbers entered with theirs."""
+    entries, found = list(entries), []
+    for numbers in (False, True):
+        steps = [step for step in trace.protected() if _of_numbers(step) == numbers]
+        written = [entry for entry in entries if (entry.why in OF_NUMBERS) == numbers]
+        assert bool(steps) == bool(written), f"{len(steps)} steps of numbers: {numbers}, but in the ledger {written}"
+        found.append((steps, written))
+    return found
 
 
-def _per_use(trace: Trace, kind: str, twice: bool) -> list[tuple[float, bool]]:
+def unmoved(trace: Trace, ledger: Ledger) -> set[str]:
+    """What the ledger says of entries, by shape, in none of whose steps anything moved."""
+    parts = by_shape(trace, ledger.entries(Unit.EXAMPLE))
+    return {entry.why for steps, written in parts for entry in written if not any(step.moved for step in steps)}
+
+
+def _of_numbers(step: Step) -> bool:
+    return step.kind != "response" and step.entered.shape[1:] == (1,)
+
+
+def _too_far(kind: str, moved: list[tuple[float, bool]], allowed: list[tuple[float, int]]) -> list[str]:
+    """What is wrong with how far uses moved, each with whether it may have; `allowed` is how far, and how often."""
+    found = []
+    uses, often = sum(count for _, count in allowed), sum(distance > ROUNDING for distance, _ in moved)
+    if often > uses:
+        found.append(f"{kind}: moved in {often} steps, the ledger has {uses}")
+    power = 1 if kind == "laplace" else 2
+    room, most = sum(reach**power * count for reach, count in allowed), max((r for r, _ in allowed), default=0.0)
+    total = sum(distance**power for distance, _ in moved)
+    farthest = max((distance for distance, _ in moved), default=0.0)
+    outside = max((distance for distance, sampled in moved if not sampled), default=0.0)
+    if outside > ROUNDING:
+        found.append(f"{kind}: moved by {outside:.3g} in a step whose sample does not hold the record")
+    if farthest > most * (1 + ROUNDING) + ROUNDING:
+        found.append(f"{kind}: moved by {farthest:.4g} in a step, the ledger has {most:.4g}")
+    if total > room * (1 + ROUNDING) + ROUNDING:
+        found.append(f"{kind}: moved by {total ** (1 / power):.4g} in all, the ledger has {room ** (1 / power):.4g}")
+    return found
+
+
+def _rows(steps: Iterable[Step]) -> list[tuple[float, bool]]:
+    """How far each row moved. What has neither rows nor numbers may not move."""
+    found: list[tuple[float, bool]] = []
+    for step in steps:
+        assert step.by_row or not step.moved, f"{step.kind} of {tuple(step.entered.shape)}: no rows"
+        found += [(distance, True) for distance in step.by_row]
+    return found
+
+
+def _per_use(steps: Iterable[Step], twice: bool) -> list[tuple[float, bool]]:
     """How far each use of a mechanism moved, the groups of one Poisson sample together, and whether it may have."""
     uses: dict[object, list[Step]] = defaultdict(list)
-    for i, step in enumerate(trace.protected()):
-        if step.kind == kind:
-            uses[("draw", step.draw) if step.draw else i].append(step)
+    for i, step in enumerate(steps):
+        uses[("draw", step.draw) if step.draw else i].append(step)
     moved = []
-    for steps in uses.values():
-        distance = math.sqrt(sum((step.moved or 0.0) ** 2 for step in steps))
-        moved.append((distance / 2 if twice and not steps[0].draw else distance, steps[0].sampled))
+    for together in uses.values():
+        distance = math.sqrt(sum((step.moved or 0.0) ** 2 for step in together))
+        moved.append((distance / 2 if twice and not together[0].draw else distance, together[0].sampled))
     return moved
 
 
@@ -204,7 +250,17 @@ def planted(target: Any, name: str, faulty: Callable[..., Any]) -> Iterator[None
         setattr(target, name, original)
 
 
-def empty_parts(shards: Shards, private: Pair, seed: int = 9) -> int:
-    """How many of the teachers have no record."""
+def parts_of(shards: Shards, private: Pair, seed: int = 9) -> Parts:
+    """The records that each teacher has."""
     salt = derive(seed, "partition") % 2**32
-    return sum(len(part) == 0 for part in partition(*private, shards.count, shards.partition, shards.alpha, salt))
+    return partition(*private, shards.count, shards.partition, shards.alpha, salt)
+
+
+def empty_parts(shards: Shards, private: Pair) -> int:
+    """How many of the teachers have no record."""
+    return sum(len(part) == 0 for part in parts_of(shards, private))
+
+
+def only_record(shards: Shards, private: Pair) -> int:
+    """A record without which its teacher has none, and stays untrained; where there is no such record, `MISSING`."""
+    return next((int(part[0]) for part in parts_of(shards, private) if len(part) == 1), MISSING)
