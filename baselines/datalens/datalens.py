@@ -31,6 +31,10 @@ Differs from the paper:
 - Parts are of unequal size, as a hash makes them. A teacher without a record sees generated images alone, and votes.
 - Teachers have no batch normalisation, and `teacher perceptron` is one hidden layer. The generator is that of `dp_gan`,
   dcgan or mlp, without batch normalisation too; in the paper it is another dcgan.
+- Gradients are of each image's own log D_i; the released code's are of the batch's mean, so that the same c cuts B
+  times later there. Both lie far above 1e-5 here, where a vote is the plain sign.
+- z and uniform labels are drawn anew for every step; the released code gives the generator the labels of a teacher's
+  private batch, and the same z and labels for the votes as for the last step of the teachers.
 - `aggregate mean` has u_j = V_j / n, without a threshold, as a variant of the code does (but for a constant).
 - Noise is rounded to whole numbers, as votes are; post-processing.
 - Steps of 4,000 teachers with the paper's networks are for an accelerator; tier quick has fewer and smaller ones, and
@@ -72,7 +76,7 @@ from bench.dp_training.synthetic_data import (
 from bench.dp_training.top_k_votes import agreed, top_k_votes
 from bench.errors import BenchError
 from bench.gan.gradient_step import descend
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.teacher_batches import TeacherBatches, panel_size
 from bench.nets.conditional_gan import DcganGenerator, MlpGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Unit
@@ -83,8 +87,6 @@ from bench.privacy.noise import Source
 from bench.seeds import derive
 
 BETAS = (0.5, 0.999)
-MANY = 1000
-"""n where the field is 0 and the data set needs no other number."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class DataLens(PrivateGenerator):
 
     def panel(self, dataset: str) -> int:
         """n; public, and so never a function of the records."""
-        return self.teachers or data.facts(dataset).teachers or MANY
+        return panel_size(self.teachers, dataset)
 
     def calibrate(self, budget: Budget, pixels: int, teachers: int) -> DataLensParameters:
         """sigma, or T, within the budget, for images of d pixels and n teachers."""

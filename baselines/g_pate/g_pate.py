@@ -79,7 +79,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.errors import BenchError
 from bench.gan.gradient_step import descend
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.teacher_batches import TeacherBatches, panel_size
 from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account
@@ -134,7 +134,7 @@ class GPate(PrivateGenerator):
     )
 
     teachers: Size[int] = 2000
-    """N, discriminators on disjoint parts of the private records; public, and so never a function of how many are."""
+    """N, discriminators on disjoint parts of the private records; public. 0 = 48 on digits, 1000 on larger data sets."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 1
@@ -157,6 +157,8 @@ class GPate(PrivateGenerator):
     """Share of a step's coordinates that are answered at most, the first that pass; all of these are charged for."""
     target_estimator: Reading = "argmax"
     """What the noisy counts are read as: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
+    loss: Literal["square", "entropy"] = "square"
+    """Of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     network: Literal["dcgan", "mlp"] = "dcgan"
     """Generator and teachers: convolutions, or perceptrons of two hidden layers."""
     start: Literal["own", "shared"] = "own"
@@ -177,11 +179,12 @@ class GPate(PrivateGenerator):
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.one_of(self, "target_estimator", "argmax", "mean")
+        validate.one_of(self, "loss", "square", "entropy")
         validate.one_of(self, "network", "dcgan", "mlp")
         validate.one_of(self, "start", "own", "shared")
-        validate.at_least(self, 1, "teachers", "steps", "teacher_steps", "batch", "projected", "latent")
+        validate.at_least(self, 1, "steps", "teacher_steps", "batch", "projected", "latent")
         validate.at_least(self, 2, "bins", "width", "critic_width")
-        validate.at_least(self, 0, "threshold", "scale", "answers")
+        validate.at_least(self, 0, "teachers", "threshold", "scale", "answers")
         validate.positive(self, "clip", "threshold_noise", "teacher_rate", "rate", "answers")
         validate.between(self, 0, 1, "answers")
         for name in ("width", "critic_width"):
@@ -195,7 +198,7 @@ class GPate(PrivateGenerator):
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise and no number of steps meets, before anything is trained."""
         super().check(budget, dataset, classes)
-        self.calibrate(budget, self.teachers)
+        self.calibrate(budget, panel_size(self.teachers, dataset))
 
     def calibrate(self, budget: Budget, teachers: int) -> VotePlan:
         """All votes of a run, whole steps of them, and their noise, within the budget."""
@@ -231,21 +234,22 @@ class GPate(PrivateGenerator):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one coordinate, with and without one teacher's change of mind: what an audit plays."""
-        plan = self.calibrate(budget, self.teachers)
+        plan = self.calibrate(budget, panel_size(self.teachers, dataset))
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 6."""
-        if self.teachers > len(images):
-            raise BenchError(f"{self.teachers} teachers for {len(images)} private records; lower --method.teachers")
-        plan = self.calibrate(budget, self.teachers)
+        count = panel_size(self.teachers, teacher.dataset)
+        if count > len(images):
+            raise BenchError(f"{count} teachers for {len(images)} private records; lower --method.teachers")
+        plan = self.calibrate(budget, count)
         # 1: disjoint parts of the private records
         salt = ctx.generator("parts").initial_seed() % 2**32
-        batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), self.teachers, salt))
+        batches = TeacherBatches(images, labels, teacher.classes, by_hash(images.cpu(), count, salt))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ctx.generator("networks").initial_seed())
             source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
-            critics = self.critics(teacher.shape, teacher.classes, self.teachers)
+            critics = self.critics(teacher.shape, teacher.classes, count)
         training = Training(self, plan, batches, ctx.prepared(source.generator), source.latents, critics, ctx)
         steps = plan.candidates // (self.projected * self.batch)
         with ctx.track("G-PATE", steps) as advance:
@@ -327,7 +331,10 @@ class Training:
         projection = projections(len(u), u[0].numel(), self.by.projected, self.rng)
         moved = u.detach() + self.aggregate(found, projection).view_as(u)
         # 6: (6), the generator
-        descend(self.of_generator, (moved - u).square().sum())
+        if self.by.loss == "square":
+            descend(self.of_generator, (moved - u).square().sum())
+        else:
+            descend(self.of_generator, F.binary_cross_entropy(u, moved.clamp(0, 1), reduction="sum"))
 
     def teach(self) -> None:
         """Step 2: one step of every teacher, on records of its own part and images that are the same for all."""

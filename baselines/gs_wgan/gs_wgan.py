@@ -19,10 +19,10 @@ clipped as one vector, but of sigma / sqrt(B) if each image is, for one record t
 faces as many of them as its critic is used in: ceil(T / K) in turn. Drawn uniformly, the schedule is public and
 drawn apart from the data; the most used critic is charged. Critics keep their state and with it the memory of when
 they were used; no amplification by the secrecy of the draw is assumed. The paper's accounting instead takes T B
-images to be T B draws of a critic, each amplified at rate 1 / K. That is the claim (`baselines/gs_wgan/accounting.py`;
-9.99 for the paper's settings), and it is disputed: at these settings one step of the published mode has multiplier
-1.07 / sqrt(32) = 0.19. `--account accounted` calibrates to what the ledger proves. In mode certified the claim is the
-same formula at the same T, B, K and sigma; it does not describe that schedule, and may be the larger number.
+images to be T B draws of a critic, each amplified at rate 1 / K. That is the claim where each image is clipped
+(`baselines/gs_wgan/accounting.py`; 9.99 for the paper's settings), and it is disputed: at these settings one step of
+the published mode has multiplier 1.07 / sqrt(32) = 0.19. `--account accounted` calibrates to what the ledger proves.
+The formula is not one of a batch that is clipped together, used in turn: there the claim is what the ledger proves.
 
 Differs from the paper:
 - Mode certified and `clipping` are ours.
@@ -76,7 +76,7 @@ SCORE_PENALTY = 0.001
 class GsWgan(PrivateGenerator):
     """Sanitised gradients of K secret critics; the defaults are the paper's for epsilon 10."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., GS-WGAN, NeurIPS 2020, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"steps": 4, "critics": 3, "critic_steps": 1, "batch": 8, "width": 2, "critic_width": 4,

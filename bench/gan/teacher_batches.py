@@ -8,8 +8,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bench import data
 from bench.data import to_float
 from bench.privacy.noise import Noise, Source
+
+MANY = 1000
+"""Teachers of a data set that needs no other number."""
+
+
+def panel_size(teachers: int, dataset: str) -> int:
+    """`teachers`, or if that is 0 what suits the data set (48 on digits); public, and never a function of records."""
+    return teachers or data.facts(dataset).teachers or MANY
 
 
 class TeacherBatches:

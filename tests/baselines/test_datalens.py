@@ -276,6 +276,20 @@ def test_the_generator_follows_the_votes(loss: str, aggregate: str) -> None:
         assert played._generated()[0].mean() > made.mean() + 0.03
 
 
+def test_teachers_are_warmed_once_and_then_learn_before_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = training(smoke(warm=5, teacher_steps=2, steps=3))
+    done: list[str] = []
+
+    def generate() -> None:
+        done.append("generator")
+        played.images += played.by.batch
+
+    monkeypatch.setattr(played, "teach", lambda: done.append("teacher"))
+    monkeypatch.setattr(played, "generate", generate)
+    played.run()
+    assert done == ["teacher"] * 5 + ["generator"] + (["teacher"] * 2 + ["generator"]) * 2
+
+
 def test_directions_by_hand() -> None:
     """Three teachers for one image of 256 pixels, k = 98; beta 0.4: two of three are enough, one is not."""
     played = training(smoke(beta=0.4, batch=1))

@@ -19,6 +19,7 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.data_free_kd import distil
+from bench.distillation.losses import balance_loss
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
@@ -174,11 +175,20 @@ def test_the_teacher_and_every_option_reach_the_distillation(monkeypatch: pytest
 
     monkeypatch.setattr(non_private_kd, "distil", spy)
     of = toy()
-    convert(NonPrivateKd, of, generator_steps="2", oversample="3", augment="true", rate_student="0.005")
+    given = {"generator_steps": "2", "oversample": "3", "augment": "true", "rate_student": "0.005"}
+    convert(NonPrivateKd, of, student_batch="24", width="8", **given)
     assert seen[0] is of.model and seen[1:5] == [of.dataset, SHAPE, CLASSES, "datalens"]
     s = seen[5]
     assert (s.rounds, s.batch, s.student_steps, s.generator_steps, s.oversample) == (2, 16, 2, 2, 3)
     assert (s.augment, s.rate_student, s.rate_generator, s.generator) == (True, 0.005, 0.2, "upsample")
+    assert (s.student_batch, s.width) == (24, 8)
+
+
+def test_the_printed_entropy_is_of_base_10() -> None:
+    """DAFL: 5 sum p log10 p of the batch's mean output, of two outputs whose mean is (0.5, 0.4, 0.1)."""
+    logits = torch.tensor([[0.6, 0.3, 0.1], [0.4, 0.5, 0.1]]).log()
+    wanted = 5 * (0.5 * math.log10(0.5) + 0.4 * math.log10(0.4) + 0.1 * math.log10(0.1))
+    assert NonPrivateKd().balance * float(balance_loss(logits, per_sample=False)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_no_record_is_needed() -> None:

@@ -187,6 +187,38 @@ def test_without_noise_the_student_gets_the_teachers_majority() -> None:
     assert played.queries == 8
 
 
+def test_a_teachers_update_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-log T(x) - log(1 - T(u)) of each teacher's own x and the u of all, by Adam's first step of the full rate."""
+    images, labels = toy_private()
+    played = game(smoke(), [np.arange(40), np.arange(40, 80)], images, labels)
+    x = torch.rand(2, 8, INPUTS, generator=torch.Generator().manual_seed(1))
+    u = torch.rand(8, INPUTS, generator=torch.Generator().manual_seed(2))
+    monkeypatch.setattr(TeacherBatches, "__call__", lambda batches, count, source: x)
+    monkeypatch.setattr(played, "_generated", lambda: u)
+    before = [p.detach().clone() for p in played.teachers.parameters()]
+    other = Perceptrons(2, INPUTS, played.by.teacher_width)
+    other.load_state_dict(played.teachers.state_dict())
+    of_real, of_made = other(x).sigmoid(), other(u).sigmoid()
+    wanted = torch.autograd.grad(-(of_real.log() + (1 - of_made).log()).mean(1).sum(), list(other.parameters()))
+    played.teach()
+    assert played.queries == 0, "teachers ask nobody"
+    for was, now, slope in zip(before, played.teachers.parameters(), wanted, strict=True):
+        clear = slope.abs() > 1e-5
+        assert clear.any()
+        assert torch.allclose((now - was)[clear], -played.by.teacher_rate * slope[clear].sign(), rtol=0.01)
+
+
+def test_a_round_is_so_many_updates_of_teachers_student_and_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = toy_private()
+    played = game(smoke(teacher_steps="3", student_steps="2"), [np.arange(80)], images, labels)
+    done: list[str] = []
+    monkeypatch.setattr(played, "teach", lambda: done.append("teacher"))
+    monkeypatch.setattr(played, "study", lambda u: done.append("student"))
+    monkeypatch.setattr(played.of_generator, "step", lambda: done.append("generator"))
+    played.round()
+    assert done == ["teacher"] * 3 + ["student"] * 2 + ["generator"]
+
+
 def test_exploration_moves_pixels_alone_and_costs_no_query() -> None:
     images, labels = toy_private()
     played = game(smoke(explore="0.5", batch="2000"), [np.arange(80)], images, labels)
