@@ -24,7 +24,7 @@ from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.distillation.pate import DIAGNOSTIC
 from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.teacher_batches import TeacherBatches, panel_size
 from bench.nets.conditional_gan import MlpCritic, MlpGenerator
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
@@ -266,9 +266,9 @@ def test_every_record_has_one_teacher_however_uneven_the_classes(divided: list[l
 
 
 def test_without_a_record_all_others_stay_with_their_teachers(divided: list[list[list[bytes]]]) -> None:
-    """At the teachers of tier quick, whose number is public: neither it nor a part is a function of other records."""
+    """The number of teachers is public: neither it nor a part is a function of other records."""
     images, labels = toy_private()
-    by = smoke(teachers=str(configure(GPate, "quick", {}, "method").teachers))
+    by = smoke(teachers="30")
     synthesise(by, data=(images, labels))
     synthesise(by, data=(images[:79], labels[:79]))
     whole, lacking = divided
@@ -334,6 +334,33 @@ def test_the_generator_goes_where_the_answers_point() -> None:
     for was, now, slope in zip(other.parameters(), played.generator.parameters(), slopes, strict=True):
         clear = slope.abs() > 1e-6
         assert torch.allclose((now - was)[clear], -played.by.rate * slope[clear].sign(), rtol=0.05)
+
+
+def test_by_cross_entropy_a_black_pixel_still_follows_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pixels are 1e-4 the squared distance has no slope in their logits; the cross-entropy has u minus target."""
+    images, labels = toy_private()
+    rose = {}
+    for loss in ("square", "entropy"):
+        played = training(smoke(loss=loss, rate="0.003"), [np.arange(80)], images, labels)
+        last = [layer for layer in played.generator.modules() if isinstance(layer, torch.nn.Linear)][-1]
+        with torch.no_grad():
+            last.weight.mul_(0.01)
+            last.bias.fill_(math.log(1e-4))
+        monkeypatch.setattr(played, "aggregate", lambda found, projection: (list(found), torch.full((4, 256), 0.1))[1])
+        played.of_generator = torch.optim.SGD(played.generator.parameters(), lr=0.01)  # type: ignore[assignment]
+        before = float(last.bias.detach().mean())
+        played.step()
+        rose[loss] = float(last.bias.detach().mean()) - before
+    assert rose["entropy"] == pytest.approx(0.01 * 4 * 0.1, rel=0.05), "the slope is 0.1 in every one of four images"
+    assert 0 < rose["square"] < 1e-3 * rose["entropy"]
+
+
+def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> None:
+    quick = configure(GPate, "quick", {}, "method").teachers
+    assert [panel_size(quick, name) for name in ("digits", "mnist", "toy")] == [48, 1000, 1000]
+    assert panel_size(7, "mnist") == 7
+    with pytest.raises(BenchError, match="1000 teachers for 80 private records"):
+        synthesise(smoke(teachers="0"), data=toy_private())
 
 
 def test_a_shared_start_is_the_same_for_all_and_their_own_is_not() -> None:
@@ -489,9 +516,9 @@ def test_without_noise_it_learns_the_brightness_of_each_class() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("teacher_steps", 0), ("batch", 0), ("projected", 0), ("bins", 1), ("clip", 0.0),
+    [("teachers", -1), ("steps", 0), ("teacher_steps", 0), ("batch", 0), ("projected", 0), ("bins", 1), ("clip", 0.0),
      ("threshold", -0.1), ("threshold_noise", 0.0), ("scale", -1.0), ("scale", math.nan), ("answers", 0.0),
-     ("answers", 1.1), ("target_estimator", "mode"), ("network", "vit"), ("start", "warm"), ("rate", 0.0),
+     ("answers", 1.1), ("target_estimator", "mode"), ("loss", "hinge"), ("network", "vit"), ("start", "warm"), ("rate", 0.0),
      ("teacher_rate", 0.0), ("latent", 0), ("width", 7), ("critic_width", 5), ("passes", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
