@@ -139,7 +139,7 @@ class GPate(PrivateGenerator):
     )
 
     teachers: Size[int] = 2000
-    """N, discriminators on disjoint parts of the private records; public. 0 = 48 on digits, 1000 on larger data sets."""
+    """N, discriminators on disjoint parts of the private records; 0 = 48 on digits, 1000 on larger data sets."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 1

@@ -518,8 +518,8 @@ def test_without_noise_it_learns_the_brightness_of_each_class() -> None:
     ("name", "value"),
     [("teachers", -1), ("steps", 0), ("teacher_steps", 0), ("batch", 0), ("projected", 0), ("bins", 1), ("clip", 0.0),
      ("threshold", -0.1), ("threshold_noise", 0.0), ("scale", -1.0), ("scale", math.nan), ("answers", 0.0),
-     ("answers", 1.1), ("target_estimator", "mode"), ("loss", "hinge"), ("network", "vit"), ("start", "warm"), ("rate", 0.0),
-     ("teacher_rate", 0.0), ("latent", 0), ("width", 7), ("critic_width", 5), ("passes", 0)],
+     ("answers", 1.1), ("target_estimator", "mode"), ("loss", "hinge"), ("network", "vit"), ("start", "warm"),
+     ("rate", 0.0), ("teacher_rate", 0.0), ("latent", 0), ("width", 7), ("critic_width", 5), ("passes", 0)],
 )  # fmt: skip
 def test_bad_values_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is"):
