@@ -35,11 +35,13 @@ Differs from the paper:
   stops at a number of queries that no record decides.
 - `votes gaussian` has Gaussian noise on both counts. `target_estimator share` gives the student the noisy share of the
   votes, whose release is charged for anyway, instead of their arg-max. `loss non-saturating` is - sum log S(G(z, y)).
-- `explore` asks about generated images with public noise on them. Without it the student knows the votes at the
-  generator's few outputs and nowhere around them: even without noise on votes the generator then turned black, and
-  stayed so, on digits.
-- With the settings of the variant working students were no better than chance on digits, with noise on the votes or
-  without.
+- `explore` asks about generated images with public noise on them: else the student knows the votes at the generator's
+  few outputs and nowhere around them.
+- Students are no better than chance on MNIST and digits, with noise on the votes or without. The student discriminator
+  sees generated images alone: all it knows of real ones is which of its own the teachers took for real, and these are
+  none once teachers have learnt. Without noise on MNIST, 600 rounds at 20 times the rates end in black images (a mean
+  pixel of 1e-4), with 0.3 of exploration, three student updates a round and a cross-entropy of pixels as the
+  generator's loss, too.
 """
 
 from __future__ import annotations
@@ -108,14 +110,16 @@ class PateGan(PrivateGenerator):
         ),
         Departure(
             what="the teachers are asked about generated images with public noise on them",
-            why="the student knows the votes at the generator's few outputs and nowhere around them: without it the "
-            "generator turned black on digits, and stayed so, even without noise on votes",
+            why="the student knows the votes at the generator's few outputs and nowhere around them",
             sets={"explore": 1.0},
+            worth="nothing: without noise on votes 10.2 % on MNIST's attacker's part (logistic regression on 4,000 "
+            "generated images, seed 0), without it 10.3 %",
         ),
         Departure(
             what="learning rates of 5e-5 (teachers) and 2e-4 (student, generator) instead of 1e-4",
-            why="tier quick has 150 rounds instead of 1,000; students stay at chance with these, too",
+            why="in 150 rounds at the paper's the generator hardly moves, and teachers are to be no faster than it",
             sets={"teacher_rate": 5e-5, "rate": 2e-4},
+            worth="nothing, measured as above: 10.2 %, with the paper's 9.3 %",
         ),
     )
 
