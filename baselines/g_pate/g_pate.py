@@ -41,12 +41,10 @@ Differs from the paper:
   projections that grow with the epochs are left out.
 - sigma_1 and tau are given over sigma_2 and N, so that other budgets and numbers of teachers keep the ratios.
 - `target_estimator mean` reads the mean of all noisy counts instead of the fullest bin: their release is charged for.
-- Tier quick, variant working, has 40 teachers, about 30 of digits' records each. Measured on the attacker's part of
-  digits by a small perceptron trained on generated images, seeds 0 and 1: without noise 74 and 73 %. At an accounted
-  epsilon of 10, 9 % both times, which is chance; sigma_2 is then 16 times the number of teachers. That is
-  the budget and no fault of the votes: sigma_2 is sqrt(2 k B T) over the budget's mu, however the votes are spread.
-- One trial on MNIST with 1000 teachers, 2 bins, 100 steps and critic_width 16, whose noise is 0.4 times their number,
-  is at chance with noise (11 %) and without (9 %): of other settings there nothing is known.
+- Tier quick, variant working, has 48 teachers on digits, of 25 records each. At an accounted epsilon of 10 sigma_2 is
+  13 times their number, and images are at chance (8 %; without noise 69 %). That is the budget and no fault of the
+  votes: sigma_2 is sqrt(2 k B T) over the budget's mu, however the votes are spread. The 1000 teachers of MNIST have
+  0.6 of noise each: 22 %, without it 34 % (attacker's part, logistic regression on 4,000 generated images, seed 0).
 """
 
 from __future__ import annotations
@@ -128,6 +126,9 @@ class GPate(PrivateGenerator):
             what="the generator's loss is the cross-entropy of its pixels to the target, not the squared distance",
             why="images turn black before teachers know better, where the squared distance has no gradient",
             sets={"loss": "entropy"},
+            worth="MNIST, attacker's part, logistic regression on 4,000 generated images, 1000 teachers, seed 0: at an "
+            "accounted epsilon of 10 22 %, by the squared distance 11 %; without noise 34 and 30 %; digits, 48 "
+            "teachers, without noise 69 and 72 %",
         ),
         Departure(
             what="learning rates of 3e-3 (teachers) and 4e-3 (generator) instead of 1e-3",
