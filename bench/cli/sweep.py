@@ -6,7 +6,9 @@ import argparse
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
@@ -83,10 +85,12 @@ def execute(given: argparse.Namespace) -> int:
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
-    cells = plan(_changed(recipe, given), _common(given), datasets, given.out, Settler())
+    asked = partial(plan, _changed(recipe, given), _common(given), datasets, given.out, Settler())
     if given.dry_run:
-        _list(recipe.title, cells)
+        with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
+            _list(recipe.title, asked(Path(scratch)))
         return 0
+    cells = asked()
     from bench.sweeps.run_sweep import run_sweep
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,9 @@ def find_recipe(tier: str, given: Given) -> teachers.Recipe:
     return teachers.make_recipe(tier, dict(given))
 
 
-def open_store(out: Path, fresh: bool) -> Store:
+def open_store(out: Path, fresh: bool, scratch: Path | None = None) -> Store:
     """Where a run's steps are kept. Raises BenchError if nothing can be written there."""
-    return Store(out, fresh, progress.say)
+    return Store(out, fresh, progress.say, scratch)
 
 
 def weights_sha256(path: Path | None) -> str | None:
@@ -213,10 +213,13 @@ class Lookup:
     spec: Callable[..., Any] = make_spec
 
     @classmethod
-    def remembering(cls) -> Lookup:
-        """One that keeps what it has found, and of images the last two data sets."""
+    def remembering(cls, scratch: Path | None = None) -> Lookup:
+        """One that keeps what it has found, and of images the last two data sets; `scratch` as of a store."""
         sizes = {field.name: 2 if field.name == "material" else None for field in fields(cls)}
-        found: dict[str, Any] = {name: lru_cache(maxsize=n)(getattr(cls, name)) for name, n in sizes.items()}
+        looked: dict[str, Any] = {name: getattr(cls, name) for name in sizes}
+        if scratch is not None:
+            looked |= {name: partial(looked[name], scratch=scratch) for name in ("store", "material")}
+        found: dict[str, Any] = {name: lru_cache(maxsize=n)(looked[name]) for name, n in sizes.items()}
         return cls(**found | {"settings_of": _once_for_each(settings_of)})
 
 

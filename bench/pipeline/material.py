@@ -67,9 +67,9 @@ class Material:
         return None if self.public is None else data.images_fingerprint(self.public)
 
 
-def load_material(wanted: Wanted) -> Material:
-    """The images of a run. Raises BenchError if they are not there."""
-    keep = None if wanted.out is None else kept_in(wanted.out)
+def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
+    """The images of a run; `scratch` as of a store. Raises BenchError if they are not there."""
+    keep = None if wanted.out is None else kept_in(wanted.out, scratch)
     load = partial(
         data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
     )
@@ -84,9 +84,9 @@ def load_material(wanted: Wanted) -> Material:
     return replace(made, counts=counts)
 
 
-def kept_in(out: Path) -> Keep:
-    """Where runs that write below `out` keep decoded images."""
-    store = Store(out, notify=say)
+def kept_in(out: Path, scratch: Path | None = None) -> Keep:
+    """Where runs that write below `out` keep decoded images; `scratch` as of a store."""
+    store = Store(out, notify=say, scratch=scratch)
     return lambda kind, spec, make: store.step(kind, spec, make).path
 
 

@@ -55,16 +55,33 @@ class Store:
         root: the output directory; made if missing.
         fresh: make every step again, once, and replace what was there.
         notify: called with a line when something unusual happens (waiting for another process, a damaged step).
+        scratch: where steps are made that are not there, so that `root` is left as it is, or not there at all.
 
     Raises:
         BenchError: `root` cannot be written.
     """
 
-    def __init__(self, root: Path, fresh: bool = False, notify: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        root: Path,
+        fresh: bool = False,
+        notify: Callable[[str], None] = print,
+        scratch: Path | None = None,
+    ) -> None:
         self.root = root
         self._fresh = fresh
         self._notify = notify
         self._made: set[Path] = set()
+        self._scratch = None if scratch is None else Store(scratch, fresh, notify)
+        if self._scratch is None:
+            self._begin()
+        for name in FOLDERS:
+            if (root / name).exists() and not (root / name).is_dir():
+                raise BenchError(f"--out {root}: {name} in it is no directory, where results go; give another one")
+
+    def _begin(self) -> None:
+        """Make the root, and see whether it can be written."""
+        root = self.root
         probe = root / f".probe-{os.getpid()}"
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -76,13 +93,13 @@ class Store:
             raise BenchError(
                 f"--out {root}: cannot write there ({error.strerror}); give a directory you may write to"
             ) from None
-        for name in FOLDERS:
-            if (root / name).exists() and not (root / name).is_dir():
-                raise BenchError(f"--out {root}: {name} in it is no directory, where results go; give another one")
 
     def step(self, kind: str, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
         """The step of `spec`, made by `make(directory)` unless it is there. A step that fails leaves nothing behind."""
         final = self.root / "steps" / kind / digest(spec)
+        if self._scratch is not None:
+            damaged, seconds = inspect(final)
+            return self._scratch.step(kind, spec, make) if damaged else Step(final, cached=True, seconds=seconds)
         final.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(final):
             if final.exists() and not (self._fresh and final not in self._made):

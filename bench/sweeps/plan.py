@@ -57,15 +57,23 @@ Settle = Callable[[Sequence[str]], tuple[Settings, CanaryGame | None]]
 """What the command line makes of a command, and of its game if it is an audit; the caller's, as that is above here."""
 
 
-def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Path, settle: Settle) -> list[Cell]:
+def plan(
+    recipe: Recipe,
+    common: Sequence[str],
+    datasets: Sequence[str],
+    out: Path,
+    settle: Settle,
+    scratch: Path | None = None,
+) -> list[Cell]:
     """Every run of a recipe, in its order.
 
     Args:
         common: arguments for all runs, such as --tier quick --out DIR.
         datasets: only cells of these; empty = all.
         settle: parses a command of `bench` and its arguments.
+        scratch: where images are decoded that were not before, so that nothing is written below `out`.
     """
-    planned = _Plan(settle, out)
+    planned = _Plan(settle, out, scratch)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
     return [cell for written in chosen for cell in planned.cells(written, common)]
 
@@ -73,10 +81,10 @@ def plan(recipe: Recipe, common: Sequence[str], datasets: Sequence[str], out: Pa
 class _Plan:
     """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
 
-    def __init__(self, settle: Settle, out: Path) -> None:
-        self.settle, self.lookup = settle, Lookup.remembering()
+    def __init__(self, settle: Settle, out: Path, scratch: Path | None) -> None:
+        self.settle, self.lookup = settle, Lookup.remembering(scratch)
         self.estimate, self.made = Estimate(out, self.lookup.spec), cache(_names)
-        self.absent, self.is_there = cache(_absent), cache(_is_there)
+        self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
         """A cell for each seed of one of the recipe."""
@@ -189,10 +197,10 @@ class _Where(NamedTuple):
         return cls(*(getattr(settings, name) for name in cls._fields))
 
 
-def _is_there(where: _Where) -> bool:
+def _is_there(where: _Where, scratch: Path | None) -> bool:
     """Whether the data set can be read on this machine."""
     try:
-        data.load(where.dataset, where.data_root, where.download, where.skip_broken, kept_in(where.out))
+        data.load(where.dataset, where.data_root, where.download, where.skip_broken, kept_in(where.out, scratch))
     except BenchError:
         return False
     return True

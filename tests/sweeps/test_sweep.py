@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import BENCH, ROOT, write_toy
@@ -54,7 +55,31 @@ def test_a_dry_run_lists_every_cell_and_makes_nothing(
     assert "1 ready, 1 refused, 2 planned; 4 in all" in listed
     for said in ("no method called 'not-there' yet", "no data set called 'stl10' yet", "add --unit label"):
         assert said in listed
-    assert not (tmp_path / "runs" / "steps").exists()
+    assert not (tmp_path / "runs").exists()
+    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run", "--out", "new/runs"]) == 0
+    assert {file.name for file in tmp_path.iterdir()} == {"toy.npz", "toy.toml"}
+
+
+def test_a_dry_run_of_image_files_writes_none_below_out_and_reads_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from PIL import Image
+
+    for part, count in (("train", 60), ("test", 10)):
+        for label in ("a", "b"):
+            (folder := tmp_path / "set" / part / label).mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16), np.uint8)).save(folder / f"{i}.png")
+    path = tmp_path / "set.toml"
+    path.write_text('[[grid]]\nmethod = "no-defence"\nteacher = "datalens"\ndataset = "imagefolder:set@16"\n')
+    monkeypatch.chdir(tmp_path)
+    typed = ["sweep", str(path), "--tier", "smoke", "--dry-run", "--out", "runs"]
+    assert main(typed) == 0 and not (tmp_path / "runs").exists()
+    assert main(["run", "--method", "no-defence", "--teacher", "datalens", "--dataset", "imagefolder:set@16",
+                 "--tier", "smoke", "--out", "runs"]) == 0  # fmt: skip
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr("bench.data.decoded._write", None)  # nothing is decoded a second time
+    assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_dry_run_tells_a_reason_once(
