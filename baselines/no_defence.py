@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from dp_accounting import NonPrivateDpEvent
 
 from bench.api import Context, Release, Teacher
-from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.unprotected import refuse_proof
 
 UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
@@ -32,11 +32,8 @@ class NoDefence:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any epsilon will do, as nothing is promised; the unit must be one of the ledger's."""
-        if budget.unit not in UNITS:
-            raise BenchError(
-                f"--unit {budget.unit}: a released teacher is accounted per example or per query; name one"
-            )
+        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        refuse_proof(budget, UNITS, "the teacher's weights are released")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """A copy of the teacher; `student` and `budget` have no effect."""

@@ -75,6 +75,10 @@ CASES = {
         ["run", "--method", "dp-sgd", "--account", "accounted", "--epsilon", "none"],
         ["--account accounted --epsilon none", "no budget to meet"],
     ),
+    "a proof of no mechanism": (
+        ["run", "--method", "no-defence", "--account", "accounted", "--epsilon", "1", "--tier", "smoke"],
+        ["--account accounted --epsilon 1", "weights are released", "--account claimed or --epsilon inf"],
+    ),
     "an output directory without a name": ([*RUN, "--out", ""], ["--out: an empty name"]),
     "a data root without a name": ([*RUN, "--data-root", " "], ["--data-root: an empty name"]),
     "devices of a sweep": (["sweep", BOARD, "--devices", "tpu", "--dry-run"], ["--device tpu", "cuda:N"]),
