@@ -55,7 +55,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, calibrate_noise
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.noise import Noise, Source
+from bench.privacy.noise import Noise, Source, require_room
 
 SOURCES = {
     "laplace": "Malek et al. 2021, ALIBI: Laplace noise on one-hot labels",
@@ -89,7 +89,7 @@ class Alibi(LabelPrivate):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse what label privacy cannot promise, and a budget that no noise meets."""
-        self._scale(self.epsilon_of(budget), budget.delta)
+        require_room("the noise's scale", self._scale(self.epsilon_of(budget), budget.delta), torch.float64)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """ALIBI on `teacher.private`; `teacher.model` is used for nothing."""

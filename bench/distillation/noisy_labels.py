@@ -32,6 +32,7 @@ from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
 from bench.privacy.events import gaussian_event, unprotected_event
 from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
+from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000
 FEWEST = 256
@@ -241,12 +242,14 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
     """
     _refuse_other_units(mechanism, budget)
     if budget.epsilon is None:
+        _refuse_too_little_noise(mechanism, fields)
         return fields
     if math.isinf(budget.epsilon):
         return replace(fields, sigma=0.0, answer_epsilon=math.inf)
     _refuse_the_impossible(mechanism, budget)
     try:
         parameters = _calibrated(mechanism, fields, budget, budget.epsilon)
+        _refuse_too_little_noise(mechanism, parameters)
         if mechanism.mode == "label" and not mechanism.teachers:
             check_response_epsilon(parameters.answer_epsilon, 2)
         return parameters
@@ -309,6 +312,12 @@ def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> No
     responses = mechanism.mode == "label" and not mechanism.teachers and budget.account == "claimed"
     if budget.solve == "steps" and (one_answer or responses):
         raise BenchError("--solve steps: the epsilon of one answer does not depend on T; use --solve sigma")
+
+
+def _refuse_too_little_noise(mechanism: AnnotationMechanism, parameters: AnnotationParameters) -> None:
+    """Of rows in float32; sums over teachers or clients are float64, and how large they get is known only then."""
+    if mechanism.mode == "data" and not mechanism.teachers and not mechanism.clients:
+        require_room("the noise sigma", parameters.sigma, torch.float32)
 
 
 def _calibrated(

@@ -184,6 +184,25 @@ Source = Noise | torch.Generator
 """What mechanisms draw from: a run's own source, or an audit's generator."""
 
 
+def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
+    """Refuse, before anything is made, noise that values as large as its bound would be refused with.
+
+    Args:
+        name: what the noise is called, for the message.
+        scale: of the noise, as a multiple of the largest value; 0 is no noise, and none is promised.
+        dtype: of the values, in `MOST_OVER_SCALE`.
+
+    Raises:
+        BenchError: the bound is more than `MOST_OVER_SCALE` scales.
+    """
+    least = 1 / MOST_OVER_SCALE[dtype]
+    if 0 < scale < least:
+        raise BenchError(
+            f"{name} is {scale:.3g} of the bound on what it hides, so little that floating point cannot protect it; "
+            f"expected at least {least:.3g}: give a smaller --epsilon, or --epsilon inf for no noise at all"
+        )
+
+
 def require_scale(name: str, scale: float) -> None:
     """Refuse a scale of noise that floating point cannot keep its promise at; 0 is no noise, and none is promised.
 

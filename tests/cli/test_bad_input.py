@@ -79,6 +79,17 @@ CASES = {
         ["run", "--method", "no-defence", "--account", "accounted", "--epsilon", "1", "--tier", "smoke"],
         ["--account accounted --epsilon 1", "weights are released", "--account claimed or --epsilon inf"],
     ),
+    **{
+        f"a budget of {epsilon} for {method}": (
+            ["run", "--method", method, "--tier", "smoke", "--epsilon", epsilon],
+            ["so little that floating point cannot protect it", "expected at least", "--epsilon inf"],
+        )
+        for method, epsilon in (("dpsd", "1e9"), ("dpdfd", "1e9"), ("alibi", "1e9"))
+    },
+    "less noise than can be added": (
+        ["run", "--method", "dpsd", "--tier", "smoke", "--epsilon", "none", "--method.sigma", "1e-7"],
+        ["the noise sigma is 1e-07", "expected at least 6.1e-05"],
+    ),
     "an output directory without a name": ([*RUN, "--out", ""], ["--out: an empty name"]),
     "a data root without a name": ([*RUN, "--data-root", " "], ["--data-root: an empty name"]),
     "devices of a sweep": (["sweep", BOARD, "--devices", "tpu", "--dry-run"], ["--device tpu", "cuda:N"]),
