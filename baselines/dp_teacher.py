@@ -209,6 +209,11 @@ class DpTeacher:
                     f"{field.name} with {expected}: leave it out"
                 )
 
+    @property
+    def trains_student(self) -> bool:
+        """Whether the private teacher is converted into it."""
+        return self.conversion != "none"
+
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit and an unknown network, before anything is trained."""
         require_unit_example(budget)

@@ -110,6 +110,11 @@ class LabelProtocol:
         validate.positive(self, "label_epsilon", "rate")
         validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
 
+    @property
+    def trains_student(self) -> bool:
+        """Whether it builds the run's network, and no other one."""
+        return self.network == "student"
+
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse what label privacy cannot promise, and an unknown network, before anything is trained."""
         self._sigma(budget)

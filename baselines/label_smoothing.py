@@ -80,6 +80,11 @@ class LabelSmoothing:
         validate.positive(self, "lr")
         validate.between(self, 0, 1, "warmup")
 
+    @property
+    def trains_student(self) -> bool:
+        """Whether it builds the run's network, and no other one."""
+        return self.network == "student"
+
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
         refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")

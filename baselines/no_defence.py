@@ -28,6 +28,7 @@ class NoDefence:
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "the undefended teacher"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.NONE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 

@@ -162,6 +162,11 @@ class Psg:
                 "and inner to be given"
             )
 
+    @property
+    def trains_student(self) -> bool:
+        """Whether it builds the run's network, and no other one."""
+        return self.network == "student"
+
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit than one record and an unknown network, before anything is trained."""
         require_unit_example(budget)

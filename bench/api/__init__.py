@@ -31,6 +31,7 @@ from bench.api.methods import (
     SamplingMethod,
     Shards,
     Teacher,
+    trains_student,
 )
 from bench.api.sampler import Latents, Sampler, Shape, gaussian_latents
 
@@ -67,4 +68,5 @@ __all__ = [
     "Teacher",
     "Tensors",
     "gaussian_latents",
+    "trains_student",
 ]

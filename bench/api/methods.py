@@ -132,6 +132,8 @@ class Method(Protocol):
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
         seen_test_sets: data set to what was chosen by looking at its test accuracy, as "the learning rate was chosen";
             left out by a method of which nothing was. `bench choose` and the report say it of such a row.
+        trains_student: false (a property, where it depends on the settings) if it builds another network than
+            `student`; left out by all others.
     """
 
     version: ClassVar[int]
@@ -149,6 +151,14 @@ class Method(Protocol):
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Make a release within `budget`; `student` is a network name for `bench.nets.build`."""
         ...
+
+
+def trains_student(method: Method) -> bool:
+    """Whether a method builds the network of `--student`, so that images which that cannot take are refused early.
+
+    One that releases a network of its own says so by an attribute `trains_student` that is false.
+    """
+    return bool(getattr(method, "trains_student", True))
 
 
 @runtime_checkable

@@ -80,6 +80,11 @@ class PrivateTraining:
         validate.positive(self, "std")
         self.settings("mnist")
 
+    @property
+    def trains_student(self) -> bool:
+        """Whether it builds the run's network, and no other one."""
+        return self.network == "student"
+
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit and an unknown network, before anything is trained."""
         require_unit_example(budget)

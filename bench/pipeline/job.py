@@ -13,7 +13,18 @@ from typing import Any
 import torch
 
 from bench import data, nets, progress, registry, teachers
-from bench.api import Attack, Context, EnsembleMethod, MembershipAttack, Method, PublicDataMethod, ReleaseAttack, Shards
+from bench.api import (
+    Attack,
+    Context,
+    EnsembleMethod,
+    MembershipAttack,
+    Method,
+    PublicDataMethod,
+    ReleaseAttack,
+    SamplingMethod,
+    Shards,
+    trains_student,
+)
 from bench.config import Variant, configure, options, plain
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
@@ -95,15 +106,29 @@ class Job:
             "shards": Shared() if shards is None else settings_of(shards),
         }
 
-    def check_budget(self) -> None:
-        """Raises BenchError where the method cannot meet its budget. Found once: it may be calibrated for seconds."""
-        assert self._affordable
+    def check(self) -> None:
+        """Raises BenchError where the method cannot meet its budget, or a network cannot take the images.
+
+        Found once: a method may be calibrated, and networks are built, for seconds.
+        """
+        assert self._possible
 
     @cached_property
-    def _affordable(self) -> bool:
+    def _possible(self) -> bool:
         found = self.material.data
         self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
+        for arch in self._archs():
+            self.lookup.check_images(arch, found.shape, found.classes)
+        self.lookup.check_generator(self.method, found.shape, found.classes, found.name)
         return True
+
+    def _archs(self) -> list[str]:
+        """The networks that are sure to be built, in the order in which they are."""
+        s, shards = self.settings, self.shards()
+        found = [s.teacher] if self.asks_teacher else []
+        found += [teachers.EVALUATOR] if self.judged and self.unplayable is None else []
+        found += [] if shards is None else shards.archs
+        return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
     @cached_property
     def precision(self) -> Precision:
@@ -171,6 +196,19 @@ def check_method(method: Method, budget: Budget, dataset: str, classes: int) -> 
     method.check(budget, dataset, classes)
 
 
+def check_images(arch: str, shape: tuple[int, int, int], classes: int) -> None:
+    """Refuse a network that cannot take the images, by building it. Raises BenchError."""
+    with torch.random.fork_rng(devices=()):
+        nets.build(arch, shape, classes)
+
+
+def check_generator(method: Method, shape: tuple[int, int, int], classes: int, dataset: str) -> None:
+    """Refuse images that the generator which a method releases cannot make, by building it. Raises BenchError."""
+    if isinstance(method, SamplingMethod):
+        with torch.random.fork_rng(devices=()):
+            method.sampler(shape, classes, dataset)
+
+
 def shards_of(method: Method, name: str, teacher: str, dataset: str) -> Shards | None:
     """The ensemble that a method of that name asks for, if any. Raises TypeError for a method without one."""
     if "teacher_ensemble" not in method.needs:
@@ -208,6 +246,8 @@ class Lookup:
     store: Callable[[Path, bool], Store] = open_store
     material: Callable[[Wanted], Material] = load_material
     check_method: Callable[[Method, Budget, str, int], None] = check_method
+    check_images: Callable[[str, tuple[int, int, int], int], None] = check_images
+    check_generator: Callable[[Method, tuple[int, int, int], int, str], None] = check_generator
     shards: Callable[[Method, str, str, str], Shards | None] = shards_of
     settings_of: Callable[[Any], Shared] = settings_of
     spec: Callable[..., Any] = make_spec
@@ -240,7 +280,7 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
 
     Args:
         lookup: where its parts come from.
-        budget: check the budget too; else whoever makes something calls `check_budget` before.
+        budget: `Job.check` too; else whoever makes something calls it before.
 
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
@@ -270,7 +310,7 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
         *(recipe, evaluator_recipe, sha, material, look, ranks),
     )
     if budget:
-        job.check_budget()
+        job.check()
     _check_own_teacher(job)
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)

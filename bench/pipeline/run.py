@@ -33,7 +33,7 @@ def run(job: Job, seed: int) -> Outcome:
     final = job.store.root / "records" / spec.hash
     if not job.settings.fresh and (known := _published(final)) is not None:
         return Outcome(known, final, cached=True)
-    job.check_budget()
+    job.check()
     from bench.pipeline import walk
 
     try:

@@ -13,6 +13,7 @@ from bench.api import (
     Method,
     Release,
     Teacher,
+    trains_student,
 )
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.information import of_ledger
@@ -64,6 +65,9 @@ class MethodContract(PluginContract):
             frozen = rebuilt.to(memory_format=torch.channels_last)(images)
             assert torch.allclose(frozen, logits, atol=1e-3), "what attacks ask is the release, channels-last"
         assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
+
+    def test_the_network_of_the_release_is_the_one_that_was_asked_for_unless_it_says_otherwise(self) -> None:
+        assert not trains_student(self.smoke()) or _first(self).release.arch == "datalens"
 
     def test_ledger_accounts_for_one_example(self) -> None:
         ledger = _first(self).release.ledger

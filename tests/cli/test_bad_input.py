@@ -80,6 +80,16 @@ CASES = {
         ["--account accounted --epsilon 1", "weights are released", "--account claimed or --epsilon inf"],
     ),
     **{
+        f"images that {who} cannot take": (
+            ["run", "--tier", "smoke", "--size", size, *typed],
+            words,
+        )
+        for who, size, typed, words in (
+            ("the student", "8", ["--method", "dpsd"], ["the network datalens", "at least 12x12, not 8x8"]),
+            ("the generator", "14", ["--method", "dpsd", "--variant", "printed"], ["14x14", "multiples of 4"]),
+        )
+    },
+    **{
         f"a budget of {epsilon} for {method}": (
             ["run", "--method", method, "--tier", "smoke", "--epsilon", epsilon],
             ["so little that floating point cannot protect it", "expected at least", "--epsilon inf"],
