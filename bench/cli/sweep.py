@@ -75,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Plan, and unless it is a dry run, do. Returns the exit status."""
     _check_numbers(given)
-    if given.out.exists() and not given.out.is_dir():
+    there = next(path for path in (given.out, *given.out.parents) if path.exists())
+    if not there.is_dir():  # a dry run does not try to write
         raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
     from bench.sweeps import plan, read
 

@@ -175,6 +175,7 @@ CASES = {
     "a picture that is none": (["report", "--picture", "x.txt", "--dataset", "digits"], ["x.txt", ".png"]),
     "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),
     "a file to write below": (["sweep", BOARD, "--out", __file__, "--dry-run"], ["--out", "not a directory"]),
+    "a folder below a file": (["sweep", BOARD, "--out", f"{__file__}/runs", "--dry-run"], ["--out", "not a directory"]),
     "a method of a sweep that there is not": (
         ["sweep", BOARD, "--set", "method=dpds", "--dry-run"],
         ["no method for --set called 'dpds'", "Did you mean 'dpsd'"],
