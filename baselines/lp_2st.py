@@ -51,7 +51,6 @@ from bench.dp_training.label_privacy import CHUNK, label_claim, label_game, labe
 from bench.dp_training.noisy_label_training import (
     ADAM,
     BY_TIME,
-    NO_AUGMENTATION,
     NO_WARMUP,
     NO_WEIGHT_DECAY,
     QUICK,
@@ -82,8 +81,9 @@ PAPER = (
 class Lp2st(LabelPrivate):
     """RRWithPrior in two stages."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Ghazi et al., NeurIPS 2021, Algorithms 1 to 3, T = 2"
+    seen_test_sets: ClassVar[dict[str, str]] = {"digits": "that images are augmented, as printed"}
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "epochs": 2},
@@ -92,7 +92,6 @@ class Lp2st(LabelPrivate):
         ADAM,
         NO_WARMUP,
         NO_WEIGHT_DECAY,
-        NO_AUGMENTATION,
         Departure(
             what="no mixup in either stage",
             why=f"mixed images need the many passes of the published setting; {BY_TIME}",
