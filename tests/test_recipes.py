@@ -152,10 +152,11 @@ def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
 
 
 def on_mnist() -> list[RecipeCell]:
-    """Each different cell of all recipes once, with MNIST instead of its data set."""
+    """Each different cell of all recipes once, with MNIST instead of its data set, larger for torchvision's networks."""
     cells: dict[Any, RecipeCell] = {}
     for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
-        options = dict(cell.options) | {"dataset": "mnist"}
+        large = str(cell.get("teacher")).startswith("tv:")
+        options = dict(cell.options) | {"dataset": "mnist@64" if large else "mnist"}
         if cell.get("dataset") == "cifar100" and "method.k" in options:
             continue  # k above MNIST's ten classes
         if cell.get("split") == "identity":
