@@ -152,7 +152,7 @@ def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
 
 
 def on_mnist() -> list[RecipeCell]:
-    """Each different cell of all recipes once, with MNIST instead of its data set, larger for torchvision's networks."""
+    """Each different cell of all recipes once, on MNIST, whose images are larger for torchvision's networks."""
     cells: dict[Any, RecipeCell] = {}
     for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
         large = str(cell.get("teacher")).startswith("tv:")
