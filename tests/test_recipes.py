@@ -32,6 +32,7 @@ OURS = {
     "ingredients",
     "membership",
     "membership-few",
+    "teachers",
 }
 OF_PAPERS = [path for path in PATHS if path.stem not in OURS]
 NAMES = {
