@@ -32,7 +32,7 @@ Differs from the paper:
 - Teachers have no batch normalisation, and `teacher perceptron` is one hidden layer. The generator is that of `dp_gan`,
   dcgan or mlp, without batch normalisation too; in the paper it is another dcgan.
 - Gradients are of each image's own log D_i; the released code's are of the batch's mean, so that the same c cuts B
-  times later there. Both lie far above 1e-5 here, where a vote is the plain sign.
+  times later there. What this changes was not measured.
 - z and uniform labels are drawn anew for every step; the released code gives the generator the labels of a teacher's
   private batch, and the same z and labels for the votes as for the last step of the teachers.
 - `aggregate mean` has u_j = V_j / n, without a threshold, as a variant of the code does (but for a constant).

@@ -37,11 +37,11 @@ Differs from the paper:
   votes, whose release is charged for anyway, instead of their arg-max. `loss non-saturating` is - sum log S(G(z, y)).
 - `explore` asks about generated images with public noise on them: else the student knows the votes at the generator's
   few outputs and nowhere around them.
-- Students are no better than chance on MNIST and digits, with noise on the votes or without. The student discriminator
-  sees generated images alone: all it knows of real ones is which of its own the teachers took for real, and these are
-  none once teachers have learnt. Without noise on MNIST, 600 rounds at 20 times the rates end in black images (a mean
-  pixel of 1e-4), with 0.3 of exploration, three student updates a round and a cross-entropy of pixels as the
-  generator's loss, too.
+- Students are near chance on MNIST and digits, with noise on the votes or without. The student discriminator sees
+  generated images alone: all it knows of real ones is which of its own the teachers took for real (how many, was not
+  measured). Without noise on MNIST, 600 rounds at 20 times the rates end in black images (a mean pixel of 1e-4), and
+  so they do with 0.3 of exploration, three student updates a round and a cross-entropy of pixels as the generator's
+  loss, which is no option here.
 """
 
 from __future__ import annotations

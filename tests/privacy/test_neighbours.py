@@ -97,8 +97,8 @@ SAMPLED: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
-SAME_ACCOUNT = {"gradients", "network", "norm", "clip", "images", "mirrored", "carriers", "ratio", "block", "denoise"}
-"""Options that no account reads."""
+SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "denoise"}
+"""Options that no account reads, and with which no case sets one that it does."""
 MLP_GAN = ("dp-gan", {"batch": 20, "network": "mlp"})
 BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & SAME_ACCOUNT]
 """The budget is solved once for each account: it takes a quarter of a minute."""
