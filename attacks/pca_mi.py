@@ -24,17 +24,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Size
 from bench.data.affine import apply_affine
+from bench.gan.eigenfaces import Eigenfaces
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -42,41 +41,21 @@ FEWEST = 3
 """Images that have two principal directions."""
 
 
-@dataclass(frozen=True)
-class Eigenfaces:
-    """The linear decoder x(z) = clip(m + V (s z)).
+class Decoder(Protocol):
+    """x(z), and what a search of z needs of it."""
 
-    Attributes:
-        mean: (d,) m.
-        directions: (k, d) rows of V.
-        deviations: (k,) s.
-        shape: of an image.
-    """
-
-    mean: Tensor
-    directions: Tensor
-    deviations: Tensor
-    shape: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, images: Tensor, components: int, seed: int) -> Eigenfaces:
-        """Step 1, of (n, c, h, w) images; at most n - 1 components."""
-        rows = images.flatten(1).cpu().numpy().astype(np.float64)
-        fitted = PCA(min(components, len(rows) - 1, rows.shape[1]), svd_solver="randomized", random_state=seed).fit(
-            rows
-        )
-        found = (fitted.mean_, fitted.components_, np.sqrt(fitted.explained_variance_))
-        mean, directions, deviations = (torch.from_numpy(part).float().to(images.device) for part in found)
-        return cls(mean, directions, deviations, (images.shape[1], images.shape[2], images.shape[3]))
+    @property
+    def size(self) -> int:
+        """k, the length of a code."""
 
     def __call__(self, z: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] of (n, k) codes."""
-        return (self.mean + (z * self.deviations) @ self.directions).clamp(0, 1).view(-1, *self.shape)
+        """(n, c, h, w) in [0, 1] of (n, k) codes, each row by itself."""
 
     def code(self, images: Tensor) -> Tensor:
-        """(n, k): the z of which x(z) is nearest, but for the clip."""
-        along = (images.flatten(1) - self.mean) @ self.directions.T
-        return torch.where(self.deviations > 0, along / self.deviations, torch.zeros_like(along))
+        """(n, k): where the images are."""
+
+    def unlikeliness(self, images: Tensor) -> Tensor | float:
+        """A sum over (n, c, h, w) images, to be added to what the search descends."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +107,7 @@ class PcaMi:
         """A reason not to run: too few images for principal directions."""
         return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
 
-    def decoder(self, aux: Tensor, ctx: Context) -> Eigenfaces:
+    def decoder(self, aux: Tensor, ctx: Context) -> Decoder:
         """Step 1."""
         order = torch.randperm(len(aux), generator=ctx.generator("pca-mi/images"), device=ctx.device)
         return Eigenfaces.of(aux[order[: self.images]], self.components, derive(ctx.seed, "pca-mi/pca") % 2**32)
@@ -164,18 +143,19 @@ class PcaMi:
         return apply_affine(images, turn, turn=angle, scale=self.scale, shear=0.0, move=2 * self.move)
 
     def _search(
-        self, decoder: Eigenfaces, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
+        self, decoder: Decoder, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
         advance: Advance,
     ) -> Tensor:  # fmt: skip
         """Steps 2 and 3, for (n,) labels: (n, c, h, w)."""
-        z = torch.zeros(len(labels), len(decoder.deviations), device=ctx.device, requires_grad=True)
+        z = torch.zeros(len(labels), decoder.size, device=ctx.device, requires_grad=True)
         adam = torch.optim.Adam([z], lr=self.lr)
         for move, turn in zip(moves, turns, strict=True):
             with ctx.precision():
-                logits = target.logits(self._seen(decoder(z), move, turn)).float()
+                images = decoder(z)
+                logits = target.logits(self._seen(images, move, turn)).float()
             # Sums, not means: an image's search does not depend on those beside it
             cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
-            (z.grad,) = torch.autograd.grad(cost, z)
+            (z.grad,) = torch.autograd.grad(cost + decoder.unlikeliness(images), z)
             adam.step()
             advance(1)
         return decoder(z).detach()
@@ -183,7 +163,7 @@ class PcaMi:
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """(count, c, h, w) images of normal codes."""
         decoder = self.decoder(aux, ctx)
-        size, rng = (count, len(decoder.deviations)), ctx.generator("pca-mi/prior")
+        size, rng = (count, decoder.size), ctx.generator("pca-mi/prior")
         return decoder(torch.randn(size, generator=rng, device=ctx.device))
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.pca_mi import Eigenfaces, PcaMi, moved
+from attacks.pca_mi import PcaMi, moved
 from bench.api import AttackResult, Target
+from bench.gan.eigenfaces import Eigenfaces
 from bench.testing import context
 
 SHAPE = (1, 6, 6)
