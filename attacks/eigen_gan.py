@@ -28,10 +28,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from attacks.pca_mi import PcaMi
 from bench.api import Advance, Context, Tensors
 from bench.config import Size
 from bench.errors import BenchError
+from bench.gan.code_search import CodeSearch
 from bench.gan.eigenfaces import Eigenfaces
 from bench.gan.gradient_step import descend
 from bench.gan.shuffled_batches import shuffled_batches
@@ -75,7 +75,7 @@ class EigenGenerator(nn.Module):
 
 
 @dataclass(frozen=True)
-class EigenGan(PcaMi):
+class EigenGan(CodeSearch):
     """Inversion by a search of a GAN that starts from principal components; the defaults are the measured ones."""
 
     version: ClassVar[int] = 1

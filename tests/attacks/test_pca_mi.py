@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.pca_mi import PcaMi, moved
+from attacks.pca_mi import PcaMi
 from bench.api import AttackResult, Target
+from bench.gan.code_search import moved
 from bench.gan.eigenfaces import Eigenfaces
 from bench.testing import context
 

@@ -1,0 +1,166 @@
+"""A search of a decoder's codes for images that the target is sure of, seen moved, mirrored, turned and scaled.
+
+What `pca-mi` and `eigen-gan` share: the options, steps 2 and 3 of the one and 3 and 4 of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.api import Access, Advance, AttackResult, Context, Target
+from bench.config import Size
+from bench.data.affine import apply_affine
+from bench.validate import at_least, positive
+
+FEWEST = 3
+"""Images that have two principal directions."""
+
+
+class Decoder(Protocol):
+    """x(z), and what a search of z needs of it."""
+
+    @property
+    def size(self) -> int:
+        """k, the length of a code."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """(n, c, h, w) in [0, 1] of (n, k) codes, each row by itself."""
+
+    def code(self, images: Tensor) -> Tensor:
+        """(n, k): where the images are."""
+
+    def unlikeliness(self, images: Tensor) -> Tensor | float:
+        """A sum over (n, c, h, w) images, to be added to what the search descends."""
+
+
+@dataclass(frozen=True)
+class CodeSearch:
+    """Inversion by a search of the codes of a `decoder` that starts from principal components."""
+
+    goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
+    access: ClassVar[Access] = "weights"
+    observes: ClassVar[bool] = False
+    is_null: ClassVar[bool] = False
+    own: ClassVar[bool] = True
+
+    components: int = 200
+    """k, principal directions."""
+    images: Size[int] = 3000
+    """Of the attacker's images that the directions are taken of."""
+    steps: Size[int] = 150
+    """Of Adam, for every image."""
+    lr: float = 0.1
+    """Its step size, in deviations."""
+    weight: float = 2e-4
+    """Of ||z||^2, against the cross-entropy of one image: a search that is held nearer to the mean finds less of a
+    person."""
+    shift: int = 2
+    """Pixels by which an image is moved at most before the target sees it."""
+    turn: float = 10.0
+    """Degrees by which an image is turned at most before the target sees it."""
+    scale: float = 0.15
+    """Largest relative change of its size."""
+    move: float = 0.12
+    """Largest shift besides, in sides, black at the border."""
+    mirror: Literal["auto", "yes", "no"] = "auto"
+    """Whether every second image is mirrored before the target sees it; auto = in colour."""
+    draws: Size[int] = 5
+    """Independent draws of the moves, for every class."""
+    batch: Size[int] = 1000
+    """Images searched at once; changes rounding only."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "components", "steps", "draws", "batch")
+        at_least(self, FEWEST, "images")
+        at_least(self, 0, "weight", "shift", "turn", "scale", "move")
+        positive(self, "lr")
+
+    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+        """A reason not to run: too few images for principal directions."""
+        return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
+
+    def decoder(self, aux: Tensor, ctx: Context) -> Decoder:
+        """x(z), by the attacker's images."""
+        raise NotImplementedError
+
+    def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
+        """Reconstruct every class `draws` times."""
+        decoder = self.decoder(aux, ctx)
+        classes = torch.arange(target.classes, device=ctx.device)
+        targets, draws = classes.repeat(self.draws), torch.arange(self.draws, device=ctx.device)
+        moves, turns = (each.split(self.batch, -1) for each in self._moves(len(targets), target.shape, ctx))
+        parts = list(zip(targets.split(self.batch), moves, turns, strict=True))
+        with ctx.track("searching codes", self.steps * len(parts)) as advance:
+            found = [self._search(decoder, *part, target, ctx, advance) for part in parts]
+        return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
+
+    def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
+        """Of a at every step: (steps, 3, count) shift down and right, in pixels, and 1 to mirror; (steps, 5, count) in
+        [-1, 1], angle, none, size and two shifts."""
+        rng = ctx.generator("pca-mi/moves")
+        size = (self.steps, 2, count)
+        shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)
+        mirrors = torch.randint(0, 2, (self.steps, 1, count), generator=rng, device=ctx.device)
+        mirrored = shape[0] == 3 if self.mirror == "auto" else self.mirror == "yes"
+        turns = 2 * torch.rand(self.steps, 5, count, generator=rng, device=ctx.device) - 1
+        return torch.cat([shifts, mirrors * int(mirrored)], 1), turns
+
+    def _seen(self, images: Tensor, move: Tensor, turn: Tensor) -> Tensor:
+        """a(x): (n, c, h, w), by (3, n) and (5, n) draws of `_moves`."""
+        images = moved(images, move.T, self.shift)
+        if not self.turn and not self.scale and not self.move:
+            return images
+        angle = self.turn * math.pi / 180
+        return apply_affine(images, turn, turn=angle, scale=self.scale, shear=0.0, move=2 * self.move)
+
+    def _search(
+        self, decoder: Decoder, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
+        advance: Advance,
+    ) -> Tensor:  # fmt: skip
+        """Steps 2 and 3, for (n,) labels: (n, c, h, w)."""
+        z = torch.zeros(len(labels), decoder.size, device=ctx.device, requires_grad=True)
+        adam = torch.optim.Adam([z], lr=self.lr)
+        for move, turn in zip(moves, turns, strict=True):
+            with ctx.precision():
+                images = decoder(z)
+                logits = target.logits(self._seen(images, move, turn)).float()
+            # Sums, not means: an image's search does not depend on those beside it
+            cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
+            (z.grad,) = torch.autograd.grad(cost + decoder.unlikeliness(images), z)
+            adam.step()
+            advance(1)
+        return decoder(z).detach()
+
+    def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
+        """(count, c, h, w) images of normal codes."""
+        decoder = self.decoder(aux, ctx)
+        size, rng = (count, decoder.size), ctx.generator("pca-mi/prior")
+        return decoder(torch.randn(size, generator=rng, device=ctx.device))
+
+    def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
+        """(n, c, h, w): `images` projected onto the directions, the most that the decoder can show of them."""
+        decoder = self.decoder(aux, ctx)
+        return decoder(decoder.code(images))
+
+
+def moved(images: Tensor, move: Tensor, most: int) -> Tensor:
+    """Each image moved, its border repeated, and mirrored.
+
+    Args:
+        images: (n, c, h, w).
+        move: (n, 3) int64: pixels down and right, in [-most, most], and 1 to mirror.
+    """
+    n, c, height, width = images.shape
+    padded = F.pad(images, (most, most, most, most), mode="replicate")
+    across = torch.arange(width, device=images.device)
+    columns = torch.where(move[:, 2:].bool(), across.flip(0), across) + most - move[:, 1:2]
+    rows = torch.arange(height, device=images.device) + most - move[:, :1]
+    every = torch.arange(n, device=images.device)[:, None, None, None]
+    channels = torch.arange(c, device=images.device)[None, :, None, None]
+    return padded[every, channels, rows[:, None, :, None], columns[:, None, None, :]]
