@@ -69,9 +69,9 @@ class EigenGenerator(nn.Module):
         """(n, k) c(x)."""
         return self.linear.code(images)
 
-    def unlikeliness(self, images: Tensor) -> Tensor:
+    def unlikeliness(self, images: Tensor) -> Tensor | float:
         """- realism sum D(x)."""
-        return -self.realism * self.critic(images).float().sum()
+        return -self.realism * self.critic(images).float().sum() if self.realism else 0.0
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class CodeSearch:
         self, decoder: Decoder, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
         advance: Advance,
     ) -> Tensor:  # fmt: skip
-        """Steps 2 and 3, for (n,) labels: (n, c, h, w)."""
+        """The search, for (n,) labels: (n, c, h, w)."""
         z = torch.zeros(len(labels), decoder.size, device=ctx.device, requires_grad=True)
         adam = torch.optim.Adam([z], lr=self.lr)
         for move, turn in zip(moves, turns, strict=True):
@@ -144,7 +144,7 @@ class CodeSearch:
         return decoder(torch.randn(size, generator=rng, device=ctx.device))
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
-        """(n, c, h, w): `images` projected onto the directions, the most that the decoder can show of them."""
+        """(n, c, h, w): `images` as the decoder redraws them from their codes."""
         decoder = self.decoder(aux, ctx)
         return decoder(decoder.code(images))
 
