@@ -15,8 +15,10 @@ BIN := .venv/bin
 
 install: .venv/.user
 
+# `bench run --method dpsd --attack gmi` with less of everything: a smaller teacher, one student, a shorter attack.
 demo: .venv/.user
-	$(BIN)/bench run --method dpsd --attack gmi
+	$(BIN)/bench run --method dpsd --attack gmi --teacher resnet10t --teacher.epochs 4 \
+		--method.committee 1 --method.student_steps 300 --attack.gan_steps 150 --attack.draws 2
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -18,10 +18,10 @@ DEMO = (" gmi on", " attack accuracy", " retrieval  ", " above floor")
 
 
 def demo() -> str:
-    """What `make demo` ends with, of the published record of its command; most numbers of the attack are left out."""
+    """What `bench run --method dpsd --attack gmi` ends with, by its published record; most numbers of the attack are left out."""
     row = release("digits", "dpsd", {})
     if row is None or row["attack"] != "gmi":
-        raise KeyError("the run of `make demo` is on no board")
+        raise KeyError("the run of `bench run --method dpsd --attack gmi` is on no board")
     record, settings = records()[row["runs"].split()[0]], Settings("dpsd", "gmi")
     console = Console(file=io.StringIO(), width=120, highlight=False)
     with patch.object(result, "out", console):
