@@ -22,6 +22,7 @@ from bench.api import Access, AttackResult, Context, Target
 from bench.metrics import face_descriptor
 from bench.metrics.floors import ALPHA, GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion_stage, teacher_steps
+from bench.pipeline.attack_targets import AttackTarget
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
@@ -294,3 +295,21 @@ def test_the_distance_is_that_to_private_images(tested: bool, distance: float, t
     scored = evaluation.score(found, judge, None, None, ["knn_distance", "knn_gap"])
     assert scored.metrics["knn_distance"] == pytest.approx(distance, abs=1e-9)
     assert scored.metrics["knn_gap"] == pytest.approx(1 - 2 * distance, abs=1e-9)
+
+
+@pytest.mark.parametrize(("change", "played"), [(0.0, ["teacher", "teacher", "random"]), (1e-7, None)])
+def test_a_student_that_is_the_teacher_is_attacked_with_it(change: float, played: list[str] | None) -> None:
+    networks = {name: nn.Linear(2, 2) for name in ("student", "teacher", "random")}
+    networks["student"].load_state_dict(networks["teacher"].state_dict())
+    with torch.no_grad():
+        networks["student"].bias += change
+    targets = [AttackTarget(name, name, network) for name, network in networks.items()]  # type: ignore[arg-type]
+    found = inversion_stage._played_once(targets)
+    assert [target.spec for target in found] == (played or list(networks))
+    assert [target.name for target in found] == list(networks)
+    assert [target.network for target in found] == list(networks.values())
+
+
+def test_networks_without_weights_are_not_taken_for_each_other() -> None:
+    targets = [AttackTarget(name, name, Reads(3)) for name in ("student", "teacher", "random")]  # type: ignore[arg-type]
+    assert inversion_stage._played_once(targets) == targets

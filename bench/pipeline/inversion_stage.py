@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -39,7 +40,7 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
     victims = choose_victims(m) if attack.observes else None
     judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
-    targets = attack_targets(job, spec, networks)
+    targets = _played_once(attack_targets(job, spec, networks))
     played = {t.name: _play(job, attack, t, judge, faces, victims) for t in targets}
     floors = floor_metrics(job, attack, {t.name: (t, played[t.name].confusion) for t in targets}, judge, faces)
     unjudged = face_judge.unjudged(job)
@@ -61,6 +62,18 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
         plots={} if of_people else {"reconstructions": Plot("reconstructions.png", draw)},
         seconds={f"attack_{target}": one.seconds for target, one in played.items()},
     )
+
+
+def _played_once(targets: list[AttackTarget]) -> list[AttackTarget]:
+    """The targets, of which a student that is the teacher itself is attacked by the teacher's step.
+
+    An attack's randomness does not depend on the target, so that it would find the same again.
+    """
+    student, teacher, random = targets
+    ours, theirs = student.network.state_dict(), teacher.network.state_dict()
+    if ours and ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours):
+        student = replace(student, spec=teacher.spec)
+    return [student, teacher, random]
 
 
 def _no_more_than_public(metrics: Metrics) -> str:

@@ -18,7 +18,7 @@ DEMO = (" gmi on", " attack accuracy", " retrieval  ", " above floor")
 
 
 def demo() -> str:
-    """What `bench run --method dpsd --attack gmi` ends with, by its published record; most numbers of the attack are left out."""
+    """What a run of dpsd and gmi on digits ends with, by its record; most numbers of the attack are left out."""
     row = release("digits", "dpsd", {})
     if row is None or row["attack"] != "gmi":
         raise KeyError("the run of `bench run --method dpsd --attack gmi` is on no board")
