@@ -25,9 +25,12 @@ from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
 PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
+COLOUR = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset"}
+"""Tables of data sets in colour: their names on the pages, and the boards'."""
 TABLES: dict[str, Callable[[], str]] = {
     **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
+    **{f"methods_{name}": partial(measured, "methods", board) for name, board in COLOUR.items()},
     **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist", "fmnist")},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     "noiseless_mnist": partial(noiseless, "baselines", "mnist"),
