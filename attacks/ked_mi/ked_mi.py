@@ -46,9 +46,9 @@ from torch.nn.functional import cross_entropy, softplus
 from attacks.ked_mi.class_discriminator import ClassDiscriminator
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
-from bench.errors import BenchError
+from bench.gan.gan_prior import untrainable
 from bench.gan.gradient_step import descend
-from bench.nets.generators import DeconvGenerator, check_square
+from bench.nets.generators import DeconvGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -143,13 +143,7 @@ class KedMi:
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
-        try:
-            check_square(shape)
-        except BenchError as error:
-            return str(error)
-        if aux < 2 * self.gan_batch:
-            return f"{aux} auxiliary images: the GAN needs at least {2 * self.gan_batch} (two batches of gan_batch)"
-        return None
+        return untrainable(shape, aux, self.gan_batch)
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Bring back `draws` x `images_per_class` images of every class."""

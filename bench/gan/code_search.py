@@ -6,6 +6,7 @@ What `pca-mi` and `eigen-gan` share: the options, steps 2 and 3 of the one and 3
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -40,7 +41,7 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class CodeSearch:
+class CodeSearch(ABC):
     """Inversion by a search of the codes of a `decoder` that starts from principal components."""
 
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
@@ -85,9 +86,9 @@ class CodeSearch:
         """A reason not to run: too few images for principal directions."""
         return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
 
+    @abstractmethod
     def decoder(self, aux: Tensor, ctx: Context) -> Decoder:
         """x(z), by the attacker's images."""
-        raise NotImplementedError
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct every class `draws` times."""

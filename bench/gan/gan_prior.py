@@ -38,6 +38,17 @@ SHORT_TRAINING = Departure(
 _KEY = ("gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "latent", "width")
 
 
+def untrainable(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
+    """Why no GAN of these images can be trained: a size that it cannot make, or fewer than two batches of them."""
+    try:
+        check_square(shape)
+    except BenchError as error:
+        return str(error)
+    if aux < 2 * batch:
+        return f"{aux} auxiliary images: the GAN needs at least {2 * batch} (two batches of gan_batch)"
+    return None
+
+
 @dataclass(frozen=True)
 class GanPrior:
     """Options of the GAN, with GMI's defaults for MNIST."""
@@ -64,13 +75,7 @@ class GanPrior:
 
     def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
-        try:
-            check_square(shape)
-        except BenchError as error:
-            return str(error)
-        if aux < 2 * self.gan_batch:
-            return f"{aux} auxiliary images: the GAN needs at least {2 * self.gan_batch} (two batches of gan_batch)"
-        return None
+        return untrainable(shape, aux, self.gan_batch)
 
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None

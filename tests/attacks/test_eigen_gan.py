@@ -127,7 +127,7 @@ def test_the_gan_is_trained_once_for_all_targets_and_seeds_and_depends_on_no_oth
     assert len(shelf.made) == 2
 
 
-def test_the_search_asks_for_the_critics_liking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_asks_for_the_critics_liking() -> None:
     """A target that does not care: what moves the code is D alone, uphill."""
     attack = EigenGan(**{**TINY, "steps": 30}, **STILL, weight=0.0, realism=1.0)
     shelf = MemoryArtifacts()
@@ -137,6 +137,11 @@ def test_the_search_asks_for_the_critics_liking(monkeypatch: pytest.MonkeyPatch)
     assert decoder.critic(found).min() > decoder.critic(start).max()
     without = EigenGan(**{**TINY, "steps": 30}, **STILL, weight=0.0).run(target(0.0), AUX, on_shelf(shelf)).images
     assert torch.allclose(without, start.expand_as(without), atol=1e-5)
+
+
+def test_the_critic_is_asked_in_float32_under_autocast() -> None:
+    found = EigenGan(**TINY, realism=1.0).run(target(), AUX, replace(context(), autocast=True))
+    assert found.images.dtype == torch.float32 and bool(found.images.isfinite().all())
 
 
 def test_it_refuses_images_that_the_generator_cannot_make_and_too_few() -> None:
