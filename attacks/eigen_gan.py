@@ -74,7 +74,7 @@ class EigenGenerator(nn.Module):
 
     def unlikeliness(self, images: Tensor) -> Tensor | float:
         """- realism sum D(x)."""
-        return -self.realism * self.critic(images.float()).sum() if self.realism else 0.0
+        return -self.realism * self.critic(images).sum() if self.realism else 0.0
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def test_the_search_asks_for_the_critics_liking() -> None:
     assert torch.allclose(without, start.expand_as(without), atol=1e-5)
 
 
-def test_the_critic_is_asked_in_float32_under_autocast() -> None:
+def test_it_runs_under_autocast_and_brings_back_float32() -> None:
     found = EigenGan(**TINY, realism=1.0).run(target(), AUX, replace(context(), autocast=True))
     assert found.images.dtype == torch.float32 and bool(found.images.isfinite().all())
 
