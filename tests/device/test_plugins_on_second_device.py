@@ -8,38 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import write_toy
+from everything import AUDITED, EVERY, FEW, LOOPS, TAUGHT, job_on
 from second_device import Generator, SecondDevice, register
 
-from bench import progress, registry
+from bench import progress
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, Score
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this release of torch has no devices in Python",
 )
-FEW = 100
-"""Waits at one line that are too few for a loop: weights are written tensor by tensor, every model is asked once."""
-LOOPS = {
-    "bench/nets/generators.py": "attacks/dafl.py averages the statistics of batch normalisation, once, before it draws",
-    "attacks/rmia.py": "one number is chosen by the areas under curves of the references, once",
-}
-"""Files whose lines wait more often, and why they may."""
-AUDITED = ("dpsd", "dp-dfd", "class-moments", "pate", "no-defence")
-"""Methods of each kind that an audit asks: noisy answers, moments, an ensemble, none."""
 FAST = [("dp-sgd", None, "bf16"), ("dp-merf", "gan-leaks", "fp32")]
-EVERY = [(method, None, "fp32") for method in registry.entries("method")]
-EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
-EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +54,7 @@ CASES = [pytest.param(*case, marks=() if case in FAST else pytest.mark.slow) for
 def test_it_runs_there_and_waits_seldom(
     toy: Path, logged: list[int], method: str, attack: str | None, precision: str
 ) -> None:
-    job = there(toy, method, attack, precision)
+    job = job_on(register(), toy, method, attack, precision)
     with SecondDevice(ROOT) as device:
         record = run.run(job, 0).record
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
@@ -79,38 +65,20 @@ def test_it_runs_there_and_waits_seldom(
     ("method", "score"), [("dp-sgd", "rmia"), *(pytest.param(m, "loss", marks=pytest.mark.slow) for m in AUDITED)]
 )
 def test_an_audit_of_its_release_does_so_too(toy: Path, logged: list[int], method: str, score: Score) -> None:
-    job = there(toy, method, None, "fp32")
+    job = job_on(register(), toy, method, None, "fp32")
     with SecondDevice(ROOT) as device:
         audit = canary_audit.run(job, CanaryGame(12, 6, score), 0).audit
     assert audit.lines.keys() == {"student", "teacher", "null"}
     assert not loops(device, logged)
 
 
-TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typical", "on"))
-
-
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_a_student_of_typical_questions_does_so_too(toy: Path, logged: list[int], precision: str) -> None:
-    job = there(toy, "dp-teacher", None, precision, TAUGHT)
+    job = job_on(register(), toy, "dp-teacher", None, precision, TAUGHT)
     with SecondDevice(ROOT) as device:
         record = run.run(job, 0).record
     assert record.status == "ok", record.reason
     assert not loops(device, logged)
-
-
-def there(toy: Path, method: str, attack: str | None, precision: str, options: tuple[tuple[str, str], ...] = ()) -> Job:
-    """A job of tier smoke on the second device."""
-    asked = Settings(
-        method=method,
-        attack=attack,
-        dataset=f"npz:{toy}/toy.npz",
-        teacher="datalens",
-        tier="smoke",
-        out=toy / precision,
-        precision=precision,  # type: ignore[arg-type]
-        method_options=options,
-    )
-    return replace(load_job(asked), device=register())
 
 
 def loops(device: SecondDevice, logged: list[int]) -> dict[str, int]:

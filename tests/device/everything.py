@@ -1,0 +1,49 @@
+"""What is run on a device that is no CPU: every method, every attack, a method of each kind in bfloat16, audits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bench import registry
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.settings import Settings
+
+FEW = 100
+"""Waits at one line that are too few for a loop: weights are written tensor by tensor, every model is asked once."""
+LOOPS = {
+    "bench/nets/generators.py": "attacks/dafl.py averages the statistics of batch normalisation, once, before it draws",
+    "attacks/rmia.py": "one number is chosen by the areas under curves of the references, once",
+}
+"""Files whose lines wait more often, and why they may."""
+AUDITED = ("dpsd", "dp-dfd", "class-moments", "pate", "no-defence")
+"""Methods of each kind that an audit asks: noisy answers, moments, an ensemble, none."""
+EVERY = [(method, None, "fp32") for method in registry.entries("method")]
+EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
+EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
+TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typical", "on"))
+"""Options of `dp-teacher` with which a student learns from typical questions."""
+
+
+def job_on(
+    device: torch.device,
+    toy: Path,
+    method: str,
+    attack: str | None,
+    precision: str,
+    options: tuple[tuple[str, str], ...] = (),
+) -> Job:
+    """A job of tier smoke on the device, of the toy images below a folder."""
+    asked = Settings(
+        method=method,
+        attack=attack,
+        dataset=f"npz:{toy}/toy.npz",
+        teacher="datalens",
+        tier="smoke",
+        out=toy / precision,
+        precision=precision,  # type: ignore[arg-type]
+        method_options=options,
+    )
+    return replace(load_job(asked), device=device)
