@@ -134,7 +134,7 @@ def test_noise_on_counts_and_threshold_is_that_of_the_plan(factor: float) -> Non
         made = Aggregator(plan(7, 40, 20, 5000, 5000, 30), 1.0, 10, "argmax", torch.Generator().manual_seed(2))
         made([torch.full((30, 1000, 5), 0.95)], torch.eye(5).expand(1000, 5, 5))
     noise = (torch.cat(seen) - torch.tensor([0.0] * 9 + [30.0])).flatten().numpy()
-    p = stats.kstest(noise, "norm", args=(0, 7 * factor)).pvalue
+    p = stats.kstest(noise, stats.norm(0, 7 * factor).cdf).pvalue
     q = stats.binomtest(made.answered, 5000, float(stats.norm.sf(10 / (20 * factor**3)))).pvalue
     assert (p > 0.01 and q > 0.01) if factor == 1 else (p < 1e-4 and q < 1e-3)
 

@@ -42,7 +42,7 @@ class TwoNorms(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.BatchNorm1d(2, eps=0.0), nn.BatchNorm1d(2, eps=0.0)
+        self.first, self.second = nn.BatchNorm1d(2, eps=1e-12), nn.BatchNorm1d(2, eps=1e-12)
         self.first.running_mean = torch.tensor([1.0, 0.0])
         self.first.running_var = torch.tensor([4.0, 1.0])
         self.second.running_mean = torch.tensor([0.0, 1.0])
@@ -203,7 +203,7 @@ def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refus
 
 def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
     """Logits (ln 3, 0) and (0, 0): CE = (ln 4/3 + ln 2) / 2; mean p = (5/8, 3/8)."""
-    judge = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2, eps=0.0)).eval()
+    judge = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2, eps=1e-12)).eval()
     images = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]).view(2, 2, 1, 1)
     ce = (math.log(4 / 3) + math.log(2)) / 2
     balance = 5 / 8 * math.log(5 / 8) + 3 / 8 * math.log(3 / 8)
