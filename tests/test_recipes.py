@@ -29,6 +29,7 @@ OURS = {
     "cells",
     "dgd-ablations",
     "faces",
+    "gpu",
     "ingredients",
     "membership",
     "membership-few",

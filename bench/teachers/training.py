@@ -129,9 +129,9 @@ def _ask(
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        answers = [answer(_unit(part.to(device))).float().cpu() for part in images.split(at_once(images, batch))]
+        answers = [answer(_unit(part.to(device))).float() for part in images.split(at_once(images, batch))]
     model.train(was_training)
-    return torch.cat(answers)
+    return torch.cat(answers).cpu()  # once: to read every part would keep an accelerator waiting
 
 
 def _unit(images: Tensor) -> Tensor:
