@@ -1,4 +1,4 @@
-"""recipes/audits.toml and audits-standard.toml audit every release that stands on the boards of digits and MNIST."""
+"""recipes/audits.toml, audits-standard.toml and audits-paper.toml audit every release that stands on the boards of digits and MNIST."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.storage.records import Record
 from bench.sweeps import plan, read
 
 RECIPE = ROOT / "recipes" / "audits.toml"
-RECIPES = {"quick": RECIPE, "standard": ROOT / "recipes" / "audits-standard.toml"}
+RECIPES = {"quick": RECIPE, **{tier: ROOT / "recipes" / f"audits-{tier}.toml" for tier in ("standard", "paper")}}
 BOARDS = {"digits", "mnist"}
 
 

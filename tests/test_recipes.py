@@ -25,6 +25,7 @@ OURS = {
     "attacks",
     "audits",
     "audits-standard",
+    "audits-paper",
     "board",
     "cells",
     "dgd-ablations",
