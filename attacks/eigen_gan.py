@@ -106,7 +106,8 @@ class EigenGan(CodeSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "gan_steps", "gan_batch", "n_critic", "width")
+        at_least(self, 1, "gan_steps", "n_critic", "width")
+        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
         at_least(self, 0, "penalty", "redraw", "realism")
         positive(self, "gan_lr")
 

@@ -69,7 +69,8 @@ class GanPrior:
     """Channels d of the narrowest hidden maps of G and D."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "gan_steps", "gan_batch", "n_critic", "latent", "width")
+        at_least(self, 1, "gan_steps", "n_critic", "latent", "width")
+        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
         positive(self, "gan_lr")
         at_least(self, 0, "penalty")
 
