@@ -71,7 +71,8 @@ class AcGan(UnprotectedGenerator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "gan_steps", "gan_batch", "latent", "width")
+        at_least(self, 1, "gan_steps", "latent", "width")
+        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
         positive(self, "rate")
         one_of(self, "fooling", "minimax", "non-saturating")
 

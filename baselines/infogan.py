@@ -82,7 +82,8 @@ class InfoGan(UnprotectedGenerator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "gan_steps", "gan_batch", "latent", "width")
+        at_least(self, 1, "gan_steps", "latent", "width")
+        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
         at_least(self, 2, "categories")
         at_least(self, 0, "information", "numbers")
         positive(self, "rate", "rate_generator")

@@ -83,7 +83,8 @@ class Wgan(UnprotectedGenerator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "gan_steps", "gan_batch", "critic_steps", "latent", "width")
+        at_least(self, 1, "gan_steps", "critic_steps", "latent", "width")
+        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
         positive(self, "rate", "clip")
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:

@@ -108,10 +108,26 @@ def test_what_the_results_say_of_gmi_is_on_the_boards() -> None:
 
 
 def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {"dataset": "digits", "method": "dpsd", "variant": "working", "options": "{}", "power": ""}
+    common = {
+        "dataset": "digits",
+        "method": "dpsd",
+        "variant": "working",
+        "options": "{}",
+        "power": "",
+        "tier": "quick",
+    }
     old = common | {"seeds": "0 1 2", "flags": "other-unit older-version", "attack": "gmi", "attack_accuracy": "0.9"}
     new = common | {"seeds": "0", "flags": "other-unit", "attack": "", "attack_accuracy": ""}
     monkeypatch.setattr(boards, "board", lambda name: [old, new])
     assert boards.release("digits", "dpsd", {}) is new and results.attacked("digits", "dpsd", {}) == ["", "", ""]
     monkeypatch.setattr(boards, "board", lambda name: [old])
     assert boards.release("digits", "dpsd", {}) is old and results.attacked("digits", "dpsd", {}) == ["90", "", ""]
+
+
+def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "", "seeds": "0", "attack": ""}
+    large, small = common | {"tier": "paper"}, common | {"tier": "quick"}
+    monkeypatch.setattr(boards, "board", lambda name: [large, small])
+    assert boards.release("mnist", "dpsd", {}) is small
+    assert boards.release("mnist", "dpsd", {}, tier="paper") is large
+    assert boards.release("mnist", "dpsd", {}, tier="standard") is None

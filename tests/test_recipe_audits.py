@@ -1,4 +1,4 @@
-"""recipes/audits.toml, audits-standard.toml and audits-paper.toml audit every release that stands on the boards of digits and MNIST."""
+"""recipes/audits.toml and audits-TIER.toml audit every release that stands on the boards of digits and MNIST."""
 
 from __future__ import annotations
 

@@ -50,18 +50,22 @@ def own(row: Row) -> Changed:
     return filled(reported.options(row["options"]) | {"attack": {}})
 
 
-def release(name: str, method: str, options: Changed | None, variant: str | None = None) -> Row | None:
+def release(
+    name: str, method: str, options: Changed | None, variant: str | None = None, tier: str | None = None
+) -> Row | None:
     """The row of a release with most seeds, whatever attacked it; None if it was not run.
 
-    Of several variants the default one, if it was run; a row of an older version where there is no other.
+    Of several variants the default one, if it was run; a row of an older version where there is no other; of as many
+    seeds in several tiers that of tier quick, unless another one is asked for.
     """
     usual = registry.variants("method", method)[-1]
-    found = of(name, method, options, variant)
-    return max(
-        found,
-        key=lambda row: (row["variant"] == usual, not older(row), len(row["seeds"].split()), row["attack"] == "gmi"),
-        default=None,
-    )
+
+    def preference(row: Row) -> tuple[bool, bool, int, bool, bool]:
+        seeds = len(row["seeds"].split())
+        return row["variant"] == usual, not older(row), seeds, row["tier"] == "quick", row["attack"] == "gmi"
+
+    found = [row for row in of(name, method, options, variant) if tier in (None, row["tier"])]
+    return max(found, key=preference, default=None)
 
 
 def older(row: Row) -> bool:

@@ -76,17 +76,18 @@ def headlines(name: str) -> str:
 
 
 def measured(folder: str, name: str) -> str:
-    """Every variant and setting of the methods of a folder that ran on a data set."""
+    """Every variant, setting and tier of the methods of a folder that ran on a data set."""
     rows = []
     for method in names("method", folder):
-        kinds = {(row["variant"], row["setting"]): own(row) for row in board(name) if row["method"] == method}
-        for variant, setting in sorted(kinds):
-            row = release(name, method, kinds[variant, setting], variant)
+        mine = [row for row in board(name) if row["method"] == method]
+        kinds = {(row["variant"], row["setting"], row["tier"] != "quick", row["tier"]): own(row) for row in mine}
+        for kind in sorted(kinds):
+            row = release(name, method, kinds[kind], kind[0], kind[3])
             if row is not None:
-                mine = [records()[each] for each in row["runs"].split()]
-                minutes = median(r.provenance["seconds"]["release"] for r in mine) / 60
+                runs = [records()[each] for each in row["runs"].split()]
+                minutes = median(r.provenance["seconds"]["release"] for r in runs) / 60
                 rows.append([
-                    f"`{method}`", variant, sized(row), accuracy(row) + control(mine) + marked(row), str(len(mine)),
+                    f"`{method}`", kind[0], sized(row), accuracy(row) + control(runs) + marked(row), str(len(runs)),
                     claimed(row), accounted(row), printed(row), verdict(row), f"{minutes:.1f}",
                 ])  # fmt: skip
     heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"

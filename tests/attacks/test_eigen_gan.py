@@ -144,6 +144,11 @@ def test_it_runs_under_autocast_and_brings_back_float32() -> None:
     assert found.images.dtype == torch.float32 and bool(found.images.isfinite().all())
 
 
+def test_a_batch_of_one_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="gan_batch"):
+        EigenGan(**{**TINY, "gan_batch": 1})
+
+
 def test_it_refuses_images_that_the_generator_cannot_make_and_too_few() -> None:
     attack = EigenGan()
     assert "square" in str(attack.applicable((1, 8, 12), 3, 1000))

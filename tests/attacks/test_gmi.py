@@ -135,7 +135,15 @@ def test_says_why_it_does_not_apply(shape: tuple[int, int, int], aux: int, reaso
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("draws", "0"), ("lr", "0"), ("latent_clip", "-1"), ("momentum", "1"), ("penalty", "-1"), ("gan_batch", "1")],
+    [
+        ("draws", "0"),
+        ("lr", "0"),
+        ("latent_clip", "-1"),
+        ("momentum", "1"),
+        ("penalty", "-1"),
+        ("ref_batch", "0"),
+        ("gan_batch", "1"),
+    ],
 )
 def test_refuses_impossible_options(name: str, text: str) -> None:
     with pytest.raises(BenchError, match=name):

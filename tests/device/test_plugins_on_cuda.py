@@ -62,7 +62,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def waits() -> Iterator[Counter[str]]:
     """How often the host waits for the device, by the innermost line of the project, FILE:LINE.
 
-    Not where a network is moved there or its weights are read, tensor by tensor, which is no loop.
+    Not where a network is moved there or its weights are read, tensor by tensor: to do that in a loop is not seen.
     """
     found: Counter[str] = Counter()
 
@@ -105,17 +105,18 @@ def test_it_runs_there_and_waits_seldom(
         record = run.run(job, 0).record
     print("waits", method, attack, precision, sum(logged), found.most_common(5))
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
+    assert record.provenance["device"] == torch.cuda.get_device_name(DEVICE)
     assert not loops(found, logged)
 
 
 @pytest.mark.parametrize(("method", "score"), [("dp-sgd", "rmia"), *((method, "loss") for method in AUDITED)])
-def test_an_audit_of_its_release_does_so_too(toy: Path, method: str, score: str) -> None:
+def test_an_audit_of_its_release_runs_there(toy: Path, method: str, score: str) -> None:
     audit = canary_audit.run(job_on(DEVICE, toy, method, None, "fp32"), CanaryGame(12, 6, score), 0).audit  # type: ignore[arg-type]
     assert audit.lines.keys() == {"student", "teacher", "null"}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_student_of_typical_questions_does_so_too(toy: Path, precision: str) -> None:
+def test_a_student_of_typical_questions_runs_there(toy: Path, precision: str) -> None:
     record = run.run(job_on(DEVICE, toy, "dp-teacher", None, precision, TAUGHT), 0).record
     assert record.status == "ok", record.reason
 
