@@ -20,7 +20,7 @@ from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, excluded, found, issues
-from docs.tables.results import ablations, classifiers, headlines, measured, noiseless, results, students, votes
+from docs.tables.results import ablations, classifiers, headlines, larger, measured, noiseless, results, students, votes
 from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
@@ -40,6 +40,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
     "excluded": excluded,
     "headlines": partial(headlines, "mnist"),
+    "larger": larger,
     **{f"found_{name}": partial(found, name) for name in FINDINGS},
     "found_members": partial(few, "fmnist"),
     "shown": shown,

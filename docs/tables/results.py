@@ -112,6 +112,23 @@ def noiseless(folder: str, name: str) -> str:
     return table(["name", "variant", "without noise", *CLAIMS, "printed for these"], sorted(rows))
 
 
+def larger() -> str:
+    """The papers' methods at a claimed 10, at tier paper and quick, each as it is and DPSD with as many labels."""
+    labels: Changed = {"method": {"mode": "label"}}
+    many: Changed = {"method": {"mode": "label", "questions": 51200}}  # at tier paper so many are usual
+    asked = [(f"`{name}`", name, {}, {}) for name in names("method", "methods")]
+    asked.append(("`dpsd`, 51,200 labels", "dpsd", filled(labels), filled(many)))
+    rows = []
+    for told, method, large, small in sorted(asked):
+        cells = [
+            with_seeds(release(name, method, options, "working", tier))
+            for name in ("mnist", "fmnist")
+            for tier, options in (("paper", filled(large)), ("quick", filled(small)))
+        ]
+        rows.append([told, *cells])
+    return table(["at a claimed 10", "MNIST, paper", "quick", "Fashion-MNIST, paper", "quick"], rows)
+
+
 def sized(row: Row) -> str:
     """The options of a row as the command takes them, with the tier where it is not quick."""
     size = "" if row["tier"] == "quick" else f"`--tier {row['tier']}`"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
-from bench import registry
+from bench import progress, registry
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.settings import Settings
 
@@ -25,6 +28,18 @@ EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack"
 EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
 TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typical", "on"))
 """Options of `dp-teacher` with which a student learns from typical questions."""
+
+
+def steps_logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that every progress bar adds to, from now on: the steps that it is told of."""
+    steps: list[int] = []
+
+    @contextmanager
+    def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield steps.append
+
+    monkeypatch.setattr(progress, "track", track)
+    return steps
 
 
 def job_on(

@@ -12,18 +12,18 @@ import math
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import write_toy
-from everything import AUDITED, EVERY, FEW, LOOPS, TAUGHT, job_on
+from everything import AUDITED, EVERY, FEW, LOOPS, TAUGHT, job_on, steps_logged
 from scipy import stats
 from torch.nn import functional as F
 
-from bench import nets, progress
+from bench import nets
 from bench.dp_training.clipped_sums import ClippedSums
 from bench.dp_training.coding import Uncoded
 from bench.dp_training.linear_head import clipped_sum
@@ -48,14 +48,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that progress bars were told of."""
-    steps: list[int] = []
-
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield steps.append
-
-    monkeypatch.setattr(progress, "track", track)
-    return steps
+    return steps_logged(monkeypatch)
 
 
 @contextmanager
@@ -103,7 +96,6 @@ def test_it_runs_there_and_waits_seldom(
     job = job_on(DEVICE, toy, method, attack, precision)
     with waits() as found:
         record = run.run(job, 0).record
-    print("waits", method, attack, precision, sum(logged), found.most_common(5))
     assert record.status in ("ok", "inconclusive", "skipped"), record.reason
     assert record.provenance["device"] == torch.cuda.get_device_name(DEVICE)
     assert not loops(found, logged)

@@ -6,17 +6,14 @@ is hidden that would keep a GPU idle. `make device` runs all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import write_toy
-from everything import AUDITED, EVERY, FEW, LOOPS, TAUGHT, job_on
+from everything import AUDITED, EVERY, FEW, LOOPS, TAUGHT, job_on, steps_logged
 from second_device import Generator, SecondDevice, register
 
-from bench import progress
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, Score
 
@@ -36,15 +33,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that progress bars were told of."""
-    steps: list[int] = []
-
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-        yield steps.append
-
-    monkeypatch.setattr(progress, "track", track)
     monkeypatch.setattr(torch, "Generator", Generator)
-    return steps
+    return steps_logged(monkeypatch)
 
 
 CASES = [pytest.param(*case, marks=() if case in FAST else pytest.mark.slow) for case in dict.fromkeys(FAST + EVERY)]
