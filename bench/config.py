@@ -264,7 +264,7 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
         cls: the plug-in's dataclass, with a class variable `tiers`.
         tier: one of `TIERS`.
         given: option name to text.
-        prefix: "method", "attack" or "teacher", for messages.
+        prefix: "method", "attack", "teacher" or "evaluator", for messages.
         variant: whether departures are made ("working"); None = `default_variant`.
 
     Raises:

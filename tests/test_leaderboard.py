@@ -261,6 +261,21 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
     assert "judge" not in attacked(board.loc["methods"].drop("judge_accuracy"))
 
 
+def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_another_one_saw_the_images() -> None:
+    for seen, flags in (
+        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}, ["weak-judge"]),
+        ({"evaluator_accuracy": 0.81, "teacher_accuracy.lo": 0.8}, []),
+        ({"evaluator_accuracy": None, "teacher_accuracy.lo": 0.8}, []),
+        ({"evaluator_accuracy": 0.79}, []),
+        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8, "judge_accuracy": 0.5}, []),
+    ):
+        found = record(0, 0.5, accounted=10.0)
+        found.metrics |= seen
+        assert leaderboard.flags(found) == flags
+    found.metrics = {"accuracy": 0.5, "evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}
+    assert leaderboard.flags(found) == [], "nothing was judged"
+
+
 def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:
     records = [record(0, 0.5), record(1, 0.5), record(0, 0.5, tier="paper")]
     for r in records:

@@ -26,10 +26,12 @@ DESCRIPTION = (
     "net, and write a record, pictures and the board. A teacher that neither method nor attack asks is not trained. "
     "Options of the plug-ins: name them and add --help, as in `bench run --method dpsd --attack gmi --help`."
 )
-PREFIXES = ("method", "attack", "teacher")
+PREFIXES = ("method", "attack", "teacher", "evaluator")
+TRAINED = ("teacher", "evaluator")
+"""Networks that are trained by a recipe, whose options need no plug-in to be named."""
 DESTINATION = "{}_option_{}"
 STANDARD = "standard"
-"""The teacher recipe that is used where none is named."""
+"""The recipe by which a teacher is trained where none is named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
-    """Add `--method.X`, `--attack.X`, `--teacher.X` for the plug-ins that the command line names.
+    """Add `--method.X`, `--attack.X`, `--teacher.X`, `--evaluator.X` for the plug-ins that the command line names.
 
     Raises:
         BenchError: an unknown plug-in.
@@ -165,14 +167,19 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
     from bench import registry
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant", "--teacher.recipe"):
+    names = ("--method", "--attack", "--teacher", "--evaluator", "--tier", "--variant", "--attack-variant", "--dataset")
+    for name in (*names, *(f"--{trained}.recipe" for trained in TRAINED)):
         first.add_argument(name, nargs="?")
     named, _ = first.parse_known_args(arguments)
     wants_help = bool({"-h", "--help"} & set(arguments))
     for prefix in PREFIXES:
         asked = any(word.startswith(f"--{prefix}.") for word in arguments)
         name = getattr(named, prefix)
-        if name is None and not (asked and prefix == "teacher"):
+        if prefix == "evaluator":
+            if "--attack" not in parser._option_string_actions:
+                continue  # an audit reconstructs nothing that would have to be judged
+            name = named.attack  # what there is to judge
+        if name is None and not (asked and prefix in TRAINED):
             continue
         parts: set[str] = getattr(parser, "named", set())  # of the command's own parsers; other ones tell no errors
         parts.add(prefix)
@@ -186,33 +193,44 @@ def _add_options(parser: argparse.ArgumentParser, prefix: str, named: argparse.N
     """Add the options of the plug-in that `named` names for a prefix. Raises BenchError if there is none."""
     from bench import registry
 
-    if prefix == "teacher":
-        recipe, variant = getattr(named, "teacher.recipe") or STANDARD, None
+    if prefix in TRAINED:
+        recipe, variant = getattr(named, f"{prefix}.recipe") or _usual_recipe(prefix, named.dataset), None
         described = registry.describe("teacher recipe", recipe)
     else:
         variant = named.variant if prefix == "method" else named.attack_variant
         described = registry.describe(prefix, getattr(named, prefix), variant)
     group = parser.add_argument_group(f"options of the {prefix}")
-    if prefix == "teacher":
+    if prefix in TRAINED:
         group.add_argument(
-            "--teacher.recipe",
+            f"--{prefix}.recipe",
             dest=DESTINATION.format(prefix, "recipe"),
             metavar="NAME",
-            help=f"how the teacher is trained, `bench list teacher-recipes` [{recipe}]",
+            help=f"how the {prefix} is trained, `bench list teacher-recipes` [{recipe}]",
         )
     usual = described.values(named.tier if named.tier in TIERS else "quick", variant)
     for option in described.options:
-        _add_option(group, prefix, option, usual[option.name])
+        # of an evaluator sizes are its own, which `bench show DATASET` tells
+        _add_option(group, prefix, option, None if prefix == "evaluator" and option.size else usual[option.name])
+
+
+def _usual_recipe(prefix: str, dataset: str | None) -> str:
+    """The recipe of a teacher or an evaluator where none is named."""
+    if prefix == "teacher":
+        return STANDARD
+    from bench import data
+
+    named = data.facts(data.slug(dataset or DATASET)).evaluator
+    return STANDARD if named is None else named[0]
 
 
 def _add_option(group: argparse._ArgumentGroup, prefix: str, option: Option, usual: Any) -> None:
-    note = f"[{usual}]" if usual == option.default else f"[{usual}; paper {option.default}]"
+    note = "" if usual is None else f"[{usual}]" if usual == option.default else f"[{usual}; paper {option.default}]"
     extra: dict[str, Any] = {"nargs": "?", "const": "true"} if option.kind is bool else {}
     group.add_argument(
         f"--{prefix}.{option.name}",
         dest=DESTINATION.format(prefix, option.name),
         metavar="|".join(option.choices) if option.choices else option.kind.__name__,
-        help=f"{option.help} {note}".replace("%", "%%"),
+        help=f"{option.help} {note}".rstrip().replace("%", "%%"),
         **extra,
     )
 
@@ -230,6 +248,9 @@ def execute(given: argparse.Namespace) -> int:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
         if not job.asks_teacher and (ignored := _of_teacher(given)):
             say(f"{ignored} will not be used: {given.method} asks no teacher")
+        if not job.judged and settings.evaluator_options:
+            name, _ = settings.evaluator_options[0]
+            say(f"--evaluator.{name} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
@@ -239,6 +260,10 @@ def execute(given: argparse.Namespace) -> int:
             if given.student not in (None, outcome.record.student):
                 say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
     return 0
+
+
+def _unjudged(attack: str | None) -> str:
+    return "no attack is named" if attack in (None, "none") else f"{attack} reconstructs no images"
 
 
 def _of_teacher(given: argparse.Namespace) -> str:
@@ -264,6 +289,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
         teacher_weights=weights,
         teacher_normalise=normalise,
         attack_options=read_options(given, "attack"),
+        evaluator_options=read_options(given, "evaluator"),
     )
     return settings, seeds
 

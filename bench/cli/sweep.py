@@ -30,7 +30,10 @@ DESCRIPTION = (
     "bench lacks are listed as planned. A failed cell does not stop the others; the exit status is 1 if any failed. "
     "Interrupted, it goes on where it was when it is run again."
 )
-NAMING = ("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant", "--teacher.recipe")
+NAMING = (
+    *("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant"),
+    *("--teacher.recipe", "--evaluator.recipe"),
+)
 """Options on which it depends what options there are, or what their help says."""
 Words = tuple[str, ...]
 STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused", "planned")
@@ -186,7 +189,8 @@ class Settler:
     def _read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """As `bench.cli.read`."""
         command, *options = _options(arguments)
-        context = (*command, *(word for option in options for word in _naming(option)))
+        naming = (*NAMING, "--dataset") if any(name.startswith("--evaluator.") for name, *_ in options) else NAMING
+        context = (*command, *(word for option in options for word in _naming(option, naming)))
         if context not in self._parsers:
             self._parsers[context] = self._parser(command, arguments)
             self._usual[context] = self._parsed(context, command)
@@ -230,10 +234,10 @@ def _options(arguments: Sequence[str]) -> list[Words]:
     return [tuple(words) for words in found]
 
 
-def _naming(option: Words) -> Words:
-    """The whole option where it names a plug-in or its variant; of an option of a plug-in, whose it is."""
+def _naming(option: Words, naming: Words) -> Words:
+    """The whole option where `naming` has it; of another option of a plug-in, whose it is."""
     prefix, dot, _ = option[0].partition(".")
-    return option if option[0] in NAMING else (prefix,) if dot else ()
+    return option if option[0] in naming else (prefix,) if dot else ()
 
 
 def _devices(text: str) -> tuple[str, ...]:

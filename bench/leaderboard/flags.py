@@ -29,6 +29,7 @@ def flags(record: Record) -> list[str]:
     `knows-nothing`: the student attacked is less than 1.5 times as accurate as chance: there is nothing to find in it;
     `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
     `no-judge`: an attack on people whose images the evaluator alone has judged, a network of this project;
+    `weak-judge`: an inversion that the evaluator alone has judged, which knows the classes less well than the teacher;
     `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
@@ -113,7 +114,15 @@ def _flags_of_inversion(record: Record) -> list[str]:
     p = record.metrics.get("floor_p")
     shown = p is not None and p < ALPHA and record.status == "ok"
     alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
-    return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else [])
+    weak = ["weak-judge"] if _is_weakly_judged(record.metrics) else []
+    return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else []) + weak
+
+
+def _is_weakly_judged(metrics: dict[str, float | None]) -> bool:
+    """Whether the evaluator, where nobody else judged, is less accurate than the teacher is at least (its interval)."""
+    evaluator, least = metrics.get("evaluator_accuracy"), metrics.get("teacher_accuracy.lo")
+    judged = "attack_accuracy" in metrics and metrics.get("judge_accuracy") is None
+    return judged and evaluator is not None and least is not None and evaluator < least
 
 
 def _flags_of_membership(record: Record) -> list[str]:

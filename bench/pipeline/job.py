@@ -166,6 +166,11 @@ def find_recipe(tier: str, given: Given) -> teachers.Recipe:
     return teachers.make_recipe(tier, dict(given))
 
 
+def find_evaluator_recipe(tier: str, dataset: str, given: Given) -> teachers.Recipe:
+    """How the evaluator is trained. Raises BenchError."""
+    return teachers.recipe_for(tier, dataset, dict(given))
+
+
 def open_store(out: Path, fresh: bool, scratch: Path | None = None) -> Store:
     """Where a run's steps are kept. Raises BenchError if nothing can be written there."""
     return Store(out, fresh, progress.say, scratch)
@@ -239,7 +244,7 @@ class Lookup:
     check_net: Callable[[str], None] = nets.check
     plugin: Callable[[str, str, str | None, str, Given], tuple[Any, Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe
-    evaluator_recipe: Callable[[str, str], teachers.Recipe] = teachers.recipe_for
+    evaluator_recipe: Callable[[str, str, Given], teachers.Recipe] = find_evaluator_recipe
     check_judge: Callable[[str], None] = check_judge
     weights_sha256: Callable[[Path | None], str | None] = weights_sha256
     devices: Callable[[str, int], tuple[torch.device, ...]] = pick_devices
@@ -299,7 +304,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
             f"{s.teacher_weights} is a trained one; leave one of them out"
         )
     sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
-    store, evaluator_recipe = look.store(s.out, s.fresh), look.evaluator_recipe(s.tier, data.slug(s.dataset))
+    store = look.store(s.out, s.fresh)
+    evaluator_recipe = look.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
     public = "public_data" in method.needs
     material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
     if attack is not None and attack.goal == "inversion":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench import teachers
+from bench import data, teachers
 from bench.config import Variant, configure, plain
 from bench.pipeline.job import Job
 from bench.privacy import Budget
@@ -56,6 +56,7 @@ def changed_options(job: Job) -> Changed:
         "method": _changed(job.method, s.tier, job.variant),
         "attack": {} if job.attack is None else _changed(job.attack, s.tier, job.attack_variant),
         "teacher": {} if job.weights_sha256 is not None else _changed_recipe(job),
+        "evaluator": _changed_evaluator(job),
         "budget": {name: value for name, value in budget.items() if value != usual[name]},
     }
 
@@ -64,6 +65,17 @@ def _changed_recipe(job: Job) -> dict[str, Any]:
     """The recipe's name, where one was named, and what differs from its defaults."""
     named = {option: name for option, name in job.settings.teacher_options if option == "recipe"}
     return named | _changed(job.recipe, job.settings.tier, "printed")
+
+
+def _changed_evaluator(job: Job) -> dict[str, Any]:
+    """The recipe, where it is not the usual one, and what differs from its defaults; nothing where none judges."""
+    if not job.judged:
+        return {}
+    s, make = job.settings, job.lookup.evaluator_recipe
+    where, own = (s.tier, data.slug(s.dataset)), type(job.evaluator_recipe)
+    named = tuple(given for given in s.evaluator_options if given[0] == "recipe" and type(make(*where, ())) is not own)
+    usual = plain(make(*where, named))
+    return dict(named) | {name: value for name, value in plain(job.evaluator_recipe).items() if usual[name] != value}
 
 
 def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:

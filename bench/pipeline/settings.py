@@ -39,3 +39,4 @@ class Settings:
     method_options: tuple[tuple[str, str], ...] = ()
     attack_options: tuple[tuple[str, str], ...] = ()
     teacher_options: tuple[tuple[str, str], ...] = ()
+    evaluator_options: tuple[tuple[str, str], ...] = ()

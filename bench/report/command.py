@@ -39,6 +39,8 @@ def command(record: Record) -> str:
     recipe = {name: value for name, value in teacher["recipe"].items() if name != "recipe_version"}
     if not teacher["weights"]:
         parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
+    if attack is not None and _reconstructs(attack["attack"]):
+        parts += _evaluator(teacher["data"]["dataset"], tier, spec["evaluator"]["recipe"])
     return shlex.join(parts)
 
 
@@ -126,8 +128,24 @@ def _epsilon(budget: dict[str, Any]) -> str:
     return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
 
 
+def _evaluator(dataset: str, tier: str, recipe: dict[str, Any]) -> list[str]:
+    """What differs from how the data set's evaluator is trained today where nothing is asked for."""
+    from bench.teachers import recipe_for
+
+    given = {name: value for name, value in recipe.items() if name != "recipe_version"}
+    usual = recipe_for(tier, dataset)
+    own = usual.settings().get("recipe", "standard")
+    if given.get("recipe", "standard") == own:
+        return _changed("evaluator", plain(usual), {name: value for name, value in given.items() if name != "recipe"})
+    named = given.setdefault("recipe", "standard")
+    return _changed("evaluator", _defaults("teacher", named, tier, "printed"), given)
+
+
 def _options(kind: str, name: str, tier: str, given: dict[str, Any], variant: Variant) -> list[str]:
-    usual = _defaults(kind, name, tier, variant)
+    return _changed(kind, _defaults(kind, name, tier, variant), given)
+
+
+def _changed(kind: str, usual: dict[str, Any], given: dict[str, Any]) -> list[str]:
     parts: list[str] = []
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
@@ -142,6 +160,12 @@ def _options(kind: str, name: str, tier: str, given: dict[str, Any], variant: Va
 def installed(kind: str) -> dict[str, str]:
     """The plug-ins of a kind, "method" or "attack", with their folders; looked up once."""
     return {name: entry.folder for name, entry in registry.entries(kind).items()}
+
+
+@cache
+def _reconstructs(attack: str) -> bool:
+    """Whether an installed attack makes images, which an evaluator judges."""
+    return attack in installed("attack") and registry.describe("attack", attack).facts.get("goal") == "inversion"
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 
 Changed = dict[str, dict[str, Any]]
 """Group of GROUPS to option to value, as JSON has it."""
-GROUPS = ("method", "attack", "teacher", "budget")
+GROUPS = ("method", "attack", "teacher", "evaluator", "budget")
 BUDGET = ("epsilon", "delta", "account", "solve", "unit", "noise")
 """The options of the last group, in the order in which they are shown."""
 
@@ -20,7 +20,7 @@ def described(changed: Changed) -> str:
     said = []
     for group in GROUPS:
         given = changed.get(group, {})
-        prefix = f"{group}." if group in ("attack", "teacher") else ""
+        prefix = "" if group in ("method", "budget") else f"{group}."
         order = [name for name in BUDGET if name in given] if group == "budget" else sorted(given)
         said += [f"{prefix}{name}={_typed(given[name])}" for name in order]
     return " ".join(said)

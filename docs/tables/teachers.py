@@ -11,8 +11,8 @@ from bench.storage.records import Record
 from docs.tables.boards import records
 from docs.tables.cells import table
 
-Trained = tuple[str, str, str, str, str]
-"""Data set, split, tier, the teacher's network, and its recipe and passes where these are not the data set's own."""
+Trained = tuple[str, str, str, str, str, str]
+"""Data set, split, tier, the teacher's network; its recipe and passes where asked for, and those of the evaluator."""
 
 
 def teachers() -> str:
@@ -26,15 +26,15 @@ def teachers() -> str:
         if "teacher_accuracy" in record.metrics and (not given or "recipe" in given <= {"recipe", "epochs"}):
             found[_trained(record)].append(record)
     rows = []
-    for (dataset, split, tier, teacher, recipe), runs in sorted(found.items()):
+    for (dataset, split, tier, teacher, recipe, judge_recipe), runs in sorted(found.items()):
         judged = [run for run in runs if _specs(run.spec, "evaluator")]
         judges = sorted({_specs(run.spec, "evaluator")[0]["arch"] for run in judged})
         rows.append([
             dataset, split, _count(runs, "private"), _count(runs, "test"),
-            f"`{teacher}`" + (f", {recipe}" if recipe else ""), tier,
+            f"`{teacher}`{recipe}", tier,
             str(len({_specs(run.spec, "teacher")[0]["seed"] for run in runs})),
             _percent(runs, "teacher"), _minutes(runs, "teacher"),
-            ", ".join(f"`{judge}`" for judge in judges), _percent(judged, "evaluator"),
+            ", ".join(f"`{judge}`{judge_recipe}" for judge in judges), _percent(judged, "evaluator"),
             _minutes(judged, "evaluator"),
         ])  # fmt: skip
     columns = ["data set", "split", "private", "test", "teacher", "tier", "seeds", "accuracy", "minutes"]
@@ -43,10 +43,13 @@ def teachers() -> str:
 
 def _trained(record: Record) -> Trained:
     teacher = _specs(record.spec, "teacher")[0]
-    data, given = teacher["data"], record.options.get("teacher", {})
-    recipe = f"recipe `{given['recipe']}`" if given else ""
-    recipe += f", {given['epochs']} passes" if "epochs" in given else ""
-    return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], recipe
+    data, asked = teacher["data"], (_asked(record.options.get(network, {})) for network in ("teacher", "evaluator"))
+    return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], *asked
+
+
+def _asked(given: dict[str, Any]) -> str:
+    recipe = f", recipe `{given['recipe']}`" if "recipe" in given else ""
+    return recipe + (f", {given['epochs']} passes" if "epochs" in given else "")
 
 
 def _specs(spec: Any, kind: str) -> list[dict[str, Any]]:

@@ -130,6 +130,18 @@ CASES = {
         [*RUN, "--teacher-weights", __file__, "--teacher.epochs", "3"],
         ["--teacher.epochs", "--teacher-weights"],
     ),
+    "an evaluator's option that its recipe lacks": (
+        [*RUN, "--attack", "gmi", "--evaluator.turn", "3"],
+        ["no option '--evaluator.turn'. See"],
+    ),
+    "an evaluator that cannot be": (
+        [*RUN, "--attack", "gmi", "--evaluator.epochs", "0"],
+        ["--evaluator: epochs is 0", "at least 1"],
+    ),
+    "an evaluator of an audit": (
+        ["audit", "release", "--method", "dpsd", "--evaluator.epochs", "3"],
+        ["--evaluator.epochs", "`bench audit release` has no evaluator"],
+    ),
     "a budget to solve for that there is not": (
         ["run", "--method", "dp-sgd", "--epsilon", "none", "--solve", "steps"],
         ["--solve steps --epsilon none", "no budget to solve for"],

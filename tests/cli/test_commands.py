@@ -196,6 +196,22 @@ def test_what_a_run_shares_is_made_before_it(here: Path) -> None:
     assert [len(list((made / kind).glob("[!.]*"))) for kind in ("teacher", "evaluator")] == [1, 1]
 
 
+def test_an_evaluator_is_another_one_with_options_of_its_own_and_is_asked_where_it_judges(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--evaluator.max_steps", "3"]
+    assert main(["run", *given]) == 0
+    assert (
+        "--evaluator.max_steps will not be used: no reconstruction is judged, as no attack" in capsys.readouterr().err
+    )
+    for options in ([], given[-2:]):
+        assert main(["run", *given[:-2], "--attack", "random-guess", *options]) == 0
+    assert "will not be used" not in capsys.readouterr().err
+    assert len(list((here / "runs" / "steps" / "evaluator").glob("[!.]*"))) == 2
+    settings = [json.loads(path.read_bytes())["options"] for path in (here / "runs" / "records").glob("*/record.json")]
+    assert sorted([each["evaluator"] for each in settings], key=len) == [{}, {}, {"max_steps": 3}]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "stage",

@@ -157,6 +157,13 @@ def test_help_of_a_run_shows_the_options_of_the_teacher_s_recipe(say) -> None:  
     assert main(["run", "--method", "no-defence", "--teacher.recipe", "standrad"]) == 2
 
 
+def test_help_of_a_run_shows_the_options_of_the_evaluator_of_its_data_set(say) -> None:  # type: ignore[no-untyped-def]
+    run = ("run", "--method", "no-defence", "--attack", "shown")
+    assert "--evaluator.recipe" in say(*run, "--help") and "--evaluator.turn" not in say(*run, "--help")
+    assert "--evaluator.turn" in say(*run, "--dataset", "lfw:10", "--help")
+    assert "--evaluator" not in say("run", "--method", "no-defence", "--help")
+
+
 def test_one_way_to_ask_for_many_teachers(say) -> None:  # type: ignore[no-untyped-def]
     assert main(["run", "--method", "dgd", "--teachers", "4"]) == 2
     assert "--teachers" not in say("run", "--help")

@@ -39,7 +39,8 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     if name is not None:
         attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
         attack |= {"options": {}, "seed": seed, "variant": "printed"}
-    spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": {"data": data}}
+    evaluator = {"data": data, "recipe": {}}
+    spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": evaluator}
     status = changes.get("status", "ok")
     found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("options", {}))
     if status == "failed":

@@ -63,6 +63,9 @@ def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> N
         "--epsilon none --method.sigma 3.5",
         "--solve steps --epsilon 0.30000000000000004 --method.sigma 50",
         "--teacher.lr 0.01 --teacher.flip --split full --dataset digits --split disjoint-low",
+        "--attack gmi --evaluator.epochs 3 --evaluator.flip",
+        "--attack gmi --evaluator.recipe objects --evaluator.max_steps 5 --teacher.recipe faces",
+        "--attack gmi --evaluator.recipe standard",
     ],
 )
 def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Path) -> None:
@@ -73,6 +76,14 @@ def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Pat
     assert program == "bench"
     assert (found.hash, found.setting) == (wanted.hash, wanted.setting)
     assert ("--epsilon none" in line) == ("none" in options) and ("--epsilon inf" in line) == ("inf" in options)
+
+
+def test_an_evaluator_that_judges_nothing_is_in_no_command_and_no_setting(tmp_path: Path) -> None:
+    for options in ("", "--attack lira"):
+        found = made_by(f"{SMOKE} {options} --evaluator.epochs 3", tmp_path)
+        assert "evaluator" not in command(found) and found.setting == ""
+    judged = made_by(f"{SMOKE} --attack gmi --evaluator.recipe objects --evaluator.epochs 3", tmp_path)
+    assert judged.setting == "evaluator.epochs=3 evaluator.recipe=objects"
 
 
 def test_the_command_says_what_no_record_knows(tmp_path: Path) -> None:

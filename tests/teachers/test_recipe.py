@@ -84,11 +84,38 @@ def test_the_evaluators_of_all_other_data_sets_keep_their_keys(tier: str) -> Non
 def test_the_evaluators_of_the_published_records_are_those_of_today() -> None:
     seen = set()
     for path in (ROOT / "leaderboards" / "records").glob("*.json"):
-        spec = json.loads(path.read_bytes())["spec"]
+        record = json.loads(path.read_bytes())
+        spec = record["spec"]
         used, where = spec["evaluator"], spec["evaluator"]["data"]["dataset"]
-        assert used["recipe"] == recipe_for(spec["tier"], where).settings() and used["arch"] == EVALUATOR
+        asked = {name: str(value) for name, value in record["options"].get("evaluator", {}).items()}
+        assert used["recipe"] == recipe_for(spec["tier"], where, asked).settings() and used["arch"] == EVALUATOR
         seen.add(where)
     assert seen >= {"digits", "mnist", "fmnist", "cifar10-jpeg"}
+
+
+def test_what_is_asked_of_an_evaluator_changes_that_alone() -> None:
+    usual = recipe_for("quick", "celeba-id-subset")
+    assert recipe_for("quick", "celeba-id-subset", {"lr": "0.5"}) == dataclasses.replace(usual, lr=0.5)
+    assert usual.epochs == 60 and recipe_for("quick", "celeba-id-subset", {"turn": "3", "epochs": "7"}).epochs == 7
+    plain = recipe_for("quick", "digits", {"flip": "true"})
+    assert plain == dataclasses.replace(recipe_for("quick", "digits"), flip=True) and plain.max_steps == 600
+    named = recipe_for("quick", "fmnist", {"recipe": "objects", "epochs": "12"})
+    assert named == dataclasses.replace(teachers.make_recipe("quick", {"recipe": "objects"}), epochs=12)
+    assert recipe_for("quick", "lfw", {"recipe": "standard"}) == Recipe.at("quick")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"recipe": "standrad"}, r"no teacher recipe called 'standrad'\. Did you mean 'standard'"),
+        ({"epochs": "0"}, r"--evaluator: epochs is 0; expected at least 1"),
+        ({"turn": "3"}, r"no option of --evaluator called 'turn'"),
+        ({"lr": "much"}, r"--evaluator\.lr much: expected a number"),
+    ],
+)
+def test_what_an_evaluator_cannot_have_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(BenchError, match=said):
+        recipe_for("quick", "digits", given)
 
 
 def test_unknown_tier() -> None:
