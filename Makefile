@@ -15,9 +15,9 @@ BIN := .venv/bin
 
 install: .venv/.user
 
-# `bench run --method dpsd --attack gmi` with less of everything: a smaller teacher, one student, a shorter attack.
+# `bench run --method dpsd --attack gmi` with less of everything: a smaller teacher and judge, one student, a shorter attack.
 demo: .venv/.user
-	$(BIN)/bench run --method dpsd --attack gmi --teacher resnet10t --teacher.epochs 4 \
+	$(BIN)/bench run --method dpsd --attack gmi --teacher resnet10t --teacher.epochs 4 --evaluator.epochs 3 \
 		--method.committee 1 --method.student_steps 300 --attack.gan_steps 150 --attack.draws 2
 
 lint: .venv/.dev
