@@ -21,6 +21,7 @@ from bench.privacy import (
     Budget,
     Claim,
     Ledger,
+    Relation,
     Unit,
     Unreachable,
     calibrate_noise,
@@ -128,7 +129,8 @@ class AnnotationMechanism:
         """What `parameters.iterations` answered batches take, for one private record and for one answer."""
         ledger = Ledger()
         if self.teacher_trains_generator:
-            ledger.spend(unprotected_event(), why="the teacher's gradients train the generator (DPSD-T)")
+            for unit in self.units:  # an answered image trains the generator too, by a gradient without noise
+                ledger.spend(unprotected_event(), unit=unit, why="the teacher's gradients train the generator (DPSD-T)")
         if self.teachers or (self.clients and self.mode == "data"):
             self._spend_sums(ledger, parameters)
         elif self.mode == "label":
@@ -177,7 +179,7 @@ class AnnotationMechanism:
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Every client answers every image, if there are clients."""
+        """Every client answers every image, if there are clients: a record left out changes the answers of one."""
         if self.response_as_printed or math.isinf(parameters.answer_epsilon):
             self._spend_unprotected_labels(ledger, parameters)
             return
@@ -188,7 +190,9 @@ class AnnotationMechanism:
             for unit in self.units:
                 if unit != Unit.QUERY:
                     why = f"randomised response over {k} classes"
-                    ledger.spend(event, count=images, unit=unit, why=why, carries=carries)
+                    # Replacing a record changes the answers of two clients, if the new one is another client's
+                    one = Relation.ADD_OR_REMOVE_ONE if self.clients and unit == Unit.EXAMPLE else None
+                    ledger.spend(event, count=images, unit=unit, why=why, carries=carries, relation=one)
         ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
 
     def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
@@ -303,7 +307,7 @@ def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> No
             raise BenchError(
                 "--account accounted: Eq. 5 as printed has no finite epsilon; use --method.response candidates"
             )
-        if mechanism.teacher_trains_generator and budget.unit == Unit.EXAMPLE:
+        if mechanism.teacher_trains_generator:
             raise BenchError(
                 "--account accounted: DPSD-T trains its generator on the unprotected teacher; "
                 "use --method.discriminator student"

@@ -12,6 +12,7 @@ from bench.errors import BenchError
 from bench.metrics.floors import ALPHA
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
+from bench.privacy.units import Relation
 from bench.storage.records import Record
 
 KNOWS = 1.5
@@ -33,7 +34,9 @@ def flags(record: Record) -> list[str]:
     `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
     `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
     true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
-    `account-mended`: the accounted epsilon of this version was not true, and that of the next one is; `public-data`:
+    `account-mended`: the accounted epsilon of this version was not true, and that of the next one is;
+    `relation-mended`: the account says `replace` and holds for a record left out, as one client alone was charged for
+    the randomised responses of many; `public-data`:
     the method had unlabelled public images of the private data's own distribution, which no epsilon charges for;
     `older-version`: the method or the attack has changed since, and the command would give other numbers today.
     """
@@ -79,6 +82,9 @@ def _flags_of_noise(record: Record) -> list[str]:
     release = record.spec["release"]
     if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
         old.append("account-mended")
+    proved = record.privacy["accounted_units"].get("example", {})
+    if release["method"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
+        old.append("relation-mended")
     return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
 
 

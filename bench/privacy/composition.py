@@ -14,6 +14,7 @@ from dp_accounting import dp_event
 from bench.privacy._events import shown
 from bench.privacy.ledger import Entry
 from bench.privacy.limits import LEAST_FLIP
+from bench.privacy.units import Relation
 
 MOST_USES = 10**300
 """Uses of one kind; beyond it their number is no float."""
@@ -34,6 +35,8 @@ class Composition:
         response: {(pure epsilon of one use, choices >= 2): count}, randomised responses.
         unprovable: in words, the first use that makes epsilon infinite; "" if there is none.
         unit_replaced: whether neighbours of the unit replace it.
+        entry_replaced: whether an entry says so, or a randomised response, which is of a unit that is replaced unless
+            its entry says otherwise.
     """
 
     gaussian: Counter[float] = field(default_factory=Counter)
@@ -43,6 +46,7 @@ class Composition:
     response: Counter[tuple[float, int]] = field(default_factory=Counter)
     unprovable: str = ""
     unit_replaced: bool = False
+    entry_replaced: bool = False
 
     @property
     def pure(self) -> bool:
@@ -51,8 +55,8 @@ class Composition:
 
     @property
     def replaced(self) -> bool:
-        """Whether what is proved is about a unit replaced by another: randomised responses say nothing else."""
-        return self.unit_replaced or bool(self.response)
+        """Whether what is proved is about a unit replaced by another."""
+        return self.unit_replaced or self.entry_replaced
 
     @property
     def gaussian_only(self) -> bool:
@@ -99,12 +103,18 @@ class Composition:
 
 def decompose(entries: Iterable[Entry], unit_replaced: bool = False) -> Composition:
     """The mechanisms of these entries; what is not understood is named in `unprovable`, never left out."""
-    parts = Composition(unit_replaced=unit_replaced)
+    parts, left_out = Composition(unit_replaced=unit_replaced), False
     for entry in entries:
+        before = sum(parts.response.values())
         cause = _add(parts, entry.event, entry.count)
+        responses = sum(parts.response.values()) > before
+        left_out |= entry.relation is Relation.ADD_OR_REMOVE_ONE
+        parts.entry_replaced |= (entry.relation or (responses and Relation.REPLACE_ONE)) is Relation.REPLACE_ONE
         if cause and not parts.unprovable:
             why = f" ({shown(entry.why, 200)})" if entry.why else ""
             parts.unprovable = f"{shown(repr(entry.event), 120)}{why}: {cause}"
+    if left_out and parts.replaced and not parts.unprovable:
+        parts.unprovable = "some of it is known of a unit that is left out alone, some of one that is replaced"
     return parts
 
 

@@ -18,13 +18,14 @@ from bench.errors import BenchError
 from bench.privacy._events import WIDEST_INT, event_from_json, event_to_json, shown
 from bench.privacy.budget import as_unit
 from bench.privacy.limits import check_response_epsilon
-from bench.privacy.units import Unit
+from bench.privacy.units import Relation, Unit
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
 KEYS = {"event", "count", "unit", "why"}
+OPTIONAL = {"relation"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Entry:
 
     `carries`: so many nats about everything private go through all `count` uses at most (`bench.privacy.information`);
     None where that is not known. No epsilon depends on it, and it is not written to files.
+
+    `relation` narrows what the event proves by itself to neighbours that differ so; None = as the accountant reads it.
+    Where one of several networks answers by randomised response, a record that is left out changes one of them, and one
+    that is replaced perhaps two, so that what is charged for one holds for leaving out alone.
     """
 
     event: DpEvent
@@ -40,10 +45,12 @@ class Entry:
     unit: Unit
     why: str
     carries: float | None = field(default=None, compare=False)
+    relation: Relation | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"event": event_to_json(self.event), "count": self.count, "unit": self.unit.value, "why": self.why}
+        """Plain data; the relation where it is narrowed."""
+        plain = {"event": event_to_json(self.event), "count": self.count, "unit": self.unit.value, "why": self.why}
+        return plain | ({"relation": self.relation.value} if self.relation else {})
 
 
 class Ledger:
@@ -64,8 +71,12 @@ class Ledger:
         unit: Unit = Unit.EXAMPLE,
         why: str = "",
         carries: float | None = None,
+        relation: Relation | None = None,
     ) -> None:
         """Write down that `event` was done `count` times, and what all of that `carries` at most, where it is known.
+
+        Args:
+            relation: as of an `Entry`.
 
         Raises:
             TypeError: `event` is no DpEvent, `count` no int, or a parameter of the event no plain Python value.
@@ -86,7 +97,7 @@ class Ledger:
         if carries is not None and not carries >= 0:
             raise ValueError(f"a {type(event).__name__} carries {carries} nats; expected a number >= 0, inf or None")
         event_to_json(event)
-        self._entries.append(Entry(event, count, as_unit(unit), why, carries))
+        self._entries.append(Entry(event, count, as_unit(unit), why, carries, relation))
 
     def entries(self, unit: Unit | None = None) -> tuple[Entry, ...]:
         """The entries of one unit, or of all units, in the order they were written."""
@@ -108,7 +119,7 @@ class Ledger:
             raise BenchError(f"the ledger is {shown(items)}; expected a list of entries; mend or remove the record")
         ledger = cls()
         for place, item in enumerate(items):
-            if not isinstance(item, dict) or set(item) != KEYS:
+            if not isinstance(item, dict) or not KEYS <= set(item) <= KEYS | OPTIONAL:
                 raise BenchError(
                     f"entry {place} of the ledger is {shown(item)}; expected an object with {', '.join(sorted(KEYS))}"
                 )
@@ -118,7 +129,15 @@ class Ledger:
             for name in ("unit", "why"):
                 if not isinstance(item[name], str):
                     raise BenchError(f"entry {place} of the ledger has {name} {shown(item[name])}; expected words")
-            ledger.spend(event_from_json(item["event"]), count=count, unit=as_unit(shown(unit)), why=why)
+            known = [each for each in Relation if each.value == item.get("relation")]
+            if "relation" in item and not known:
+                raise BenchError(
+                    f"entry {place} of the ledger has relation {shown(item['relation'])}; expected "
+                    + " or ".join(each.value for each in Relation)
+                )
+            relation = known[0] if known else None
+            event = event_from_json(item["event"])
+            ledger.spend(event, count=count, unit=as_unit(shown(unit)), why=why, relation=relation)
         return ledger
 
 

@@ -26,6 +26,8 @@ FLAGS = {
     "today.",
     "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
     "the others. The next version mends it; run it again.",
+    "relation-mended": "The run's account says that it holds for a record replaced. One client's answers were charged, "
+    "and a record that another client's replaces changes those of two: it holds for a record left out.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation are not over seeds alone.",
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "

@@ -16,7 +16,7 @@ from bench.distillation.noisy_labels import (
     few_enough,
 )
 from bench.errors import BenchError
-from bench.privacy import Budget, Unit
+from bench.privacy import Budget, Relation, Unit
 from bench.privacy.accountant import account
 
 READABLE = 0.5
@@ -72,6 +72,26 @@ def test_what_cannot_be_proved_is_infinite_and_refused(mechanism: AnnotationMech
     assert math.isinf(account(mechanism.ledger(PARAMETERS), Unit.EXAMPLE, 1e-5).epsilon)
     with pytest.raises(BenchError, match="--account accounted"):
         calibrate(mechanism, PARAMETERS, Budget(8.0, account="accounted"))
+
+
+@pytest.mark.parametrize("mechanism", [ROWS, LABELS], ids=["rows", "labels"])
+def test_a_generator_that_the_teacher_trains_leaves_nothing_finite_whatever_the_unit(
+    mechanism: AnnotationMechanism,
+) -> None:
+    """The answered image is also put to the teacher with gradients, which train what is released."""
+    taught = replace(mechanism, teacher_trains_generator=True)
+    for unit in (Unit.EXAMPLE, Unit.QUERY):
+        assert math.isinf(account(taught.ledger(PARAMETERS), unit, 1e-5).epsilon)
+        with pytest.raises(BenchError, match="--account accounted: DPSD-T"):
+            calibrate(taught, PARAMETERS, Budget(8.0, account="accounted", unit=unit))
+
+
+def test_responses_of_clients_are_charged_for_a_record_left_out_and_of_one_teacher_for_one_replaced() -> None:
+    clients = replace(LABELS, clients=10)
+    for mechanism, relation in ((LABELS, Relation.REPLACE_ONE), (clients, Relation.ADD_OR_REMOVE_ONE)):
+        found = account(mechanism.ledger(replace(PARAMETERS, iterations=2)), Unit.EXAMPLE, 1e-12)
+        assert found.relation is relation and found.epsilon == pytest.approx(8.0, rel=1e-3)
+    assert account(clients.ledger(PARAMETERS), Unit.CLIENT, 1e-12).relation is Relation.REPLACE_ONE
 
 
 @pytest.mark.parametrize("mechanism", [ROWS, replace(ROWS, per_row=False), LABELS], ids=["row", "batch", "label"])

@@ -293,6 +293,27 @@ def test_alibi_protects_a_label_that_is_replaced(noise):
     assert spent.epsilon == pytest.approx(1.0 if noise == "laplace" else cost(G(math.sqrt(2))))
 
 
+def test_an_entry_may_say_that_its_responses_are_of_a_unit_left_out() -> None:
+    narrow = {"relation": Relation.ADD_OR_REMOVE_ONE}
+    ledger, plain = Ledger(), ledger_of(RR(0.5, 10))
+    ledger.spend(RR(0.5, 10), **narrow)
+    spent = account(ledger, Unit.EXAMPLE, DELTA)
+    assert spent.relation is Relation.ADD_OR_REMOVE_ONE and spent.epsilon == account(plain, Unit.EXAMPLE, DELTA).epsilon
+    kept = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+    assert kept.entries() == ledger.entries() and "relation" not in plain.to_json()[0]
+    for unit, second in ((Unit.EXAMPLE, RR(0.5, 4)), (Unit.LABEL, dp.NoOpDpEvent())):
+        mixed = Ledger()
+        mixed.spend(RR(0.5, 10), unit=unit, **narrow)
+        mixed.spend(second, unit=unit)
+        found = account(mixed, unit, DELTA)
+        assert math.isinf(found.epsilon) and "left out alone, some of one that is replaced" in found.note
+    for relation in ("swap", None, 3, ["replace"]):
+        with pytest.raises(
+            BenchError, match=r"entry 0 of the ledger has relation .*; expected add-or-remove or replace"
+        ):
+            Ledger.from_json([plain.to_json()[0] | {"relation": relation}])
+
+
 @pytest.mark.parametrize("unit", [unit for unit, _ in RELATIONS])
 def test_randomised_responses_speak_of_replacement_whatever_the_unit(unit):
     assert account(ledger_of(RR(0.5, 10), unit=unit), unit, DELTA).relation is Relation.REPLACE_ONE
