@@ -74,6 +74,7 @@ ALL = (
     Column("split", "split", beside=True),
     Column("method", "method", core=True),
     Column("variant", "variant", core=True, tip="The paper's algorithm as printed, made to learn (working), or ours."),
+    Column("version", "version", tip="Of the method: raised when the same command gives other numbers."),
     Column("kind", "kind"),
     Column("setting", "setting", core=True, tip="What differs from the defaults of the variant and the tier."),
     Column("options", "options", beside=True, tip="The setting as data: group to option to value, as JSON."),

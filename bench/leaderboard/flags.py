@@ -9,6 +9,7 @@ from typing import Any
 
 from bench import registry
 from bench.errors import BenchError
+from bench.leaderboard.standing import standing
 from bench.metrics.floors import ALPHA
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
@@ -51,11 +52,11 @@ def _is_older(record: Record) -> bool:
     release, attack = record.spec["release"], record.spec["attack"]
     parts = [("method", release["method"], release)]
     parts += [("attack", attack["attack"], attack)] if attack else []
-    return any(part["version"] < _installed(kind, name, part.get("variant")) for kind, name, part in parts)
+    return any(part["version"] < installed_version(kind, name, part.get("variant")) for kind, name, part in parts)
 
 
 @cache
-def _installed(kind: str, name: str, variant: str | None) -> int:
+def installed_version(kind: str, name: str, variant: str | None) -> int:
     """The version of a plug-in; 0 of one that is not installed or has no such variant."""
     try:
         return int(registry.describe(kind, name, variant).facts["version"])
@@ -118,7 +119,7 @@ def _flags_of_knowledge(record: Record) -> list[str]:
 def _flags_of_inversion(record: Record) -> list[str]:
     """With too few classes for the test against retrieval, as in records older than it, nothing is said of it."""
     p = record.metrics.get("floor_p")
-    shown = p is not None and p < ALPHA and record.status == "ok"
+    shown = p is not None and p < ALPHA and standing(record) == "pass"
     alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
     weak = ["weak-judge"] if _is_weakly_judged(record.metrics) else []
     return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else []) + weak

@@ -116,7 +116,7 @@ def _but_noise(row: Row) -> object:
     own = {
         group: sorted((name, value) for name, value in held.items() if group != "method" or name not in noise)
         for group, held in _options(row).items()
-        if group not in ("budget", "attack")
+        if group not in ("budget", "attack", "evaluator")
     }
     return (*(str(row.get(name)) for name in same), str(sorted(own.items())))
 

@@ -12,6 +12,7 @@ import orjson
 from bench.leaderboard.columns import NUMBERS
 from bench.leaderboard.flags import flags
 from bench.leaderboard.information import information
+from bench.leaderboard.standing import Standing, standing
 from bench.privacy.budget import epsilon_from_json
 from bench.storage.options import Changed
 from bench.storage.records import Audit, Record
@@ -65,7 +66,7 @@ class Member(NamedTuple):
         seed, hash, status, setting, student: the record's.
         options: the setting as data (`options_json`).
         numbers: its metrics in the order of `NUMBERS`, None where it has none.
-        attacked: whether an attack's success was measured.
+        power: whether the attack has shown its power, by today's gate; "" without an attack.
         claimed, claim_unit: of the claim, infinity included; both None where nothing is claimed.
         accounted, unit, relation, delta: what is proved, infinity included; all None where the run failed.
         information: nats that its answers carry at most, infinity included; None where that is not known.
@@ -82,7 +83,7 @@ class Member(NamedTuple):
     options: str
     student: str
     numbers: tuple[float | None, ...]
-    attacked: bool
+    power: Standing
     claimed: float | None
     claim_unit: str | None
     accounted: float | None
@@ -110,7 +111,7 @@ class Member(NamedTuple):
             options_json(record.options),
             record.student,
             tuple([metrics.get(key) for key in NUMBERS]),
-            "attack_accuracy" in metrics or "auc" in metrics,
+            standing(record),
             _epsilon(claim),
             claim.get("unit"),
             _epsilon(proved),

@@ -135,6 +135,7 @@ def _group(spec: dict[str, Any]) -> Group:
         "split": teacher["data"]["split"],
         "method": release["method"],
         "variant": release.get("variant", "printed"),
+        "version": str(release["version"]),
         "teacher": teacher["arch"] + ("" if teacher["weights"] is None else "+weights"),
         "student": release["student"],
         "attack": attack,
@@ -166,9 +167,8 @@ def _numbers(done: list[Member]) -> dict[str, Any]:
 
 
 def _power(done: list[Member]) -> str | None:
-    if any(member.status == "inconclusive" for member in done):
-        return "inconclusive"
-    return "pass" if any(member.attacked for member in done) else None
+    found = {member.power for member in done}
+    return "inconclusive" if "inconclusive" in found else "pass" if "pass" in found else None
 
 
 def _privacy(done: list[Member], audits: list[Audit]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _privacy(done: list[Member], audits: list[Audit]) -> dict[str, Any]:
     return {
         "epsilon_claimed": _mean([member.claimed for member in done]),
         "claim_unit": done[0].claim_unit,
-        "epsilon_accounted": _mean([member.accounted for member in done]),
+        "epsilon_accounted": _most([member.accounted for member in done]),
         "unit": done[0].unit,
         "relation": done[0].relation,
         "delta": done[0].delta,
@@ -199,6 +199,12 @@ def _audited(audits: list[Audit]) -> dict[str, float]:
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean; None if there is nothing, or one of the values is missing."""
     return None if not values or None in values else round(math.fsum(values) / len(values), 6)  # type: ignore[arg-type]
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    """The largest: a mean of guarantees is none. None if there is nothing, or one of the values is missing."""
+    known = [value for value in values if value is not None]
+    return round(max(known), 6) if known and len(known) == len(values) else None
 
 
 def _std(values: Sequence[float | None]) -> float | None:

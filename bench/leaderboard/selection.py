@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import data, registry
 from bench.errors import BenchError
+from bench.leaderboard.flags import installed_version
 from bench.leaderboard.reported import options
 from bench.storage.options import described
 
@@ -69,6 +70,14 @@ class Candidate:
     def epsilon(self) -> float | None:
         """Accounted, infinity included; None where no run was finished."""
         return number(self.row["epsilon_accounted"])
+
+    @property
+    def older(self) -> str:
+        """That the method has changed since, in words; "" where it has not."""
+        method, version = str(self.row["method"]), number(self.row["version"])
+        if version is None or version >= installed_version("method", method, str(self.row["variant"])):
+            return ""
+        return f"made by version {version:g} of {method}, which has changed since: run it again"
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -170,7 +179,7 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
-    """One for each release; rows that differ in the attack alone are one release. The boards' order.
+    """One for each release; rows that differ in the attack or its judge alone are one release. The boards' order.
 
     Args:
         rows: as for `choose`; None and NaN, which a table has in empty cells, are read as empty.
@@ -178,8 +187,11 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in map(_plain, rows):
         if row["kind"] not in NOT_RELEASES:
-            keys = ("dataset", "tier", "split", "method", "variant", "teacher", "student", "delta", "unit")
-            groups[(*(str(row[key]) for key in keys), released(row))].append(row)
+            keys = ("dataset", "tier", "split", "method", "variant", "version", "teacher", "student", "delta", "unit")
+            coarse = str(
+                "float32-noise" in str(row["flags"]).split()
+            )  # run again with today's noise, it is another one
+            groups[(*(str(row[key]) for key in keys), released(row), coarse)].append(row)
     return [_candidate(group) for group in groups.values()]
 
 
@@ -195,8 +207,8 @@ def _candidate(group: list[Row]) -> Candidate:
 
 
 def released(row: Row) -> str:
-    """The options of a row but the attack's, in a line."""
-    return described(options(str(row["options"])) | {"attack": {}})
+    """The options of a row but the attack's and those of its judge, in a line."""
+    return described(options(str(row["options"])) | {"attack": {}, "evaluator": {}})
 
 
 def attacked(row: Row) -> str:
@@ -236,6 +248,8 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
         return "tier smoke, whose numbers mean nothing"
     if accuracy is None or epsilon is None:
         return "no run of it was finished"
+    if candidate.older:
+        return candidate.older
     if row["unit"] != constraints.unit:
         return f"{claimed}, accounted per {row['unit']}, not per {constraints.unit}"
     for flag in (flag for flag in UNTRUE if flag in candidate.flags):

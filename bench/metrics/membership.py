@@ -19,6 +19,7 @@ from scipy.special import betaincinv, ndtri
 from torch import Tensor
 
 from bench.metrics.intervals import clopper_pearson
+from bench.metrics.levels import LEAST_AUC
 from bench.seeds import derive
 
 Floats = NDArray[np.float64]
@@ -139,6 +140,27 @@ def auc_interval(scores: Tensor, is_member: Tensor, confidence: float = 0.95) ->
     return _auc(*_sides(scores, is_member), confidence)
 
 
+def auc_gain(
+    scores: Tensor, baseline: Tensor, is_member: Tensor, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """How much larger the AUC is than that of other scores of the same records, (gain, low, high), in [-1, 1].
+
+    Both sets of scores share the luck of who was asked about, and the difference has it no more. The interval is that
+    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal law.
+
+    Args:
+        scores, baseline: (n,) any float type, higher for members, each on a scale of its own.
+        is_member, confidence, and errors, as for `membership`.
+    """
+    _check_confidence(confidence)
+    ours, theirs = (_placements(each, is_member) for each in (scores, baseline))
+    members, others = (a - b for a, b in zip(ours, theirs, strict=True))
+    gain = float(members.mean())
+    variance = members.var(ddof=1) / len(members) + others.var(ddof=1) / len(others)
+    reach = ndtri((1 + confidence) / 2) * math.sqrt(variance)
+    return gain, max(gain - reach, -1.0), min(gain + reach, 1.0)
+
+
 def tpr_at(scores: Tensor, is_member: Tensor, fpr: float, confidence: float = 0.95) -> RateAt:
     """The true positive rate of the largest set "score above a threshold" with at most a share `fpr` of non-members.
 
@@ -192,12 +214,20 @@ def gap_auc(right: Tensor, is_member: Tensor) -> float:
 
 
 def membership_power(
-    teacher: Membership, random: Membership, names: tuple[str, str] = ("undefended teacher", "random network")
+    teacher: Membership,
+    random: Membership,
+    gain_low: float | None = None,
+    names: tuple[str, str] = ("undefended teacher", "random network"),
 ) -> MembershipPower:
-    """Pass if the attack's AUC is above 0.5 on the undefended teacher and is not on a network with random weights.
+    """Pass if the attack's AUC on the undefended teacher is at least `LEAST_AUC` and its interval above 0.5, and the
+    interval on a network with random weights is not; and it is larger than on a network that saw no suspect.
+
+    An attack that is weaker where nothing defends could not tell a student that leaks most of it from one that leaks
+    nothing: of 2 x 300 suspects the interval is 0.09 wide.
 
     Args:
-        teacher, random: the same attack on either; what counts are their AUC intervals.
+        teacher, random: the same attack on either.
+        gain_low: lower end of `auc_gain` of the teacher; None where there is no such network.
         names: what they are, where they are others.
     """
     target = names[0].removeprefix("undefended ")
@@ -209,6 +239,12 @@ def membership_power(
         kind = names[1].removeprefix("random ")
         reason = f"The attack also beats chance on a {kind} that knows nothing: {on_teacher}, and {on_random}."
         return MembershipPower(False, reason)
+    if teacher.auc < LEAST_AUC:
+        reason = f"The attack is too weak on the {names[0]} for a 0.5 elsewhere to say anything: {on_teacher}"
+        return MembershipPower(False, f"{reason}; at least {LEAST_AUC:.2f} is expected.")
+    if gain_low is not None and gain_low <= 0:
+        reason = f"The attack finds as much in a network that saw none of the suspects: {on_teacher}"
+        return MembershipPower(False, f"{reason}, at least {gain_low:+.3f} more.")
     return MembershipPower(True, f"The attack works: {on_teacher}, against {on_random}.")
 
 
@@ -226,6 +262,20 @@ def _sides(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
     if min(len(members), len(others)) < 2:
         raise ValueError(f"{len(members)} members and {len(others)} non-members: expected at least 2 of each")
     return members, others
+
+
+def _placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
+    """Of each member the share of others that it lies above, of each other one the share of members above it, in the
+    order of the records; half of those it ties with. Raises ValueError as `_sides`."""
+    from scipy.stats import rankdata
+
+    _sides(scores, is_member)
+    values, member = scores.detach().cpu().double().numpy(), is_member.cpu().numpy()
+    ranks = rankdata(values)
+    m, n = int(member.sum()), int((~member).sum())
+    below_members = (ranks[member] - rankdata(values[member])) / n
+    above_others = 1 - (ranks[~member] - rankdata(values[~member])) / m
+    return below_members, above_others
 
 
 def _check_confidence(confidence: float) -> None:

@@ -132,7 +132,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
     "floor": TARGETS,
-    "membership": (*TARGETS, Subject("memorising_", "memorising generator")),
+    "membership": (*TARGETS, Subject("unaware_", "unaware net"), Subject("memorising_", "memorising generator")),
     "run": (STUDENT,),
 }
 """What a metric is of, to whom it can be measured of."""
@@ -305,6 +305,11 @@ BUILT_IN = (
     Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",
         of="membership", beside_teacher=True, core=True,
+    ),
+    Metric(
+        "auc_gain", "AUC beyond an unaware net",
+        "AUC less that of the same attack on a network trained as the teacher was that saw none of the records.",
+        "score", "down", of="membership", beside_teacher=True, newer=True,
     ),
     Metric(
         "gap_auc", "AUC of the gap attack",

@@ -14,9 +14,9 @@ from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
 from bench.pipeline.trained import Networks
 from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec
 
-PREFIXES = {"student": "", "teacher": "teacher_", "random": "random_", "memorising": "memorising_"}
+PREFIXES = {name: f"{name}_" for name in ("teacher", "random", "unaware", "memorising")} | {"student": ""}
 """Target to the prefix of its metrics."""
-NAMES = {"student": "student", "teacher": "teacher", "random": "random net"}
+NAMES = {"student": "student", "teacher": "teacher", "random": "random net", "unaware": "unaware net"}
 RELEASE_NAMES = {"student": "released", "memorising": "memorising generator", "random": "random generator"}
 """The targets of attacks on released images and generators."""
 
@@ -27,7 +27,7 @@ AFTER_TARGET = [field.name for field in fields(AttackSpec)][1:]
 
 @dataclass(frozen=True)
 class AttackTarget:
-    """One of the three: its key in PREFIXES, the attack on it as a spec, its network."""
+    """One of them: its key in PREFIXES, the attack on it as a spec, its network."""
 
     name: str
     spec: AttackSpec

@@ -1,4 +1,7 @@
-"""The stage of a run in which a membership attack is played, on student, teacher and a random net, and scored."""
+"""The stage of a run in which a membership attack is played and scored.
+
+On student, teacher, a net of random weights, and one trained as the teacher was that saw none of the suspects.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import partial
 from torch import Tensor
 
 from bench.api import MembershipAttack
-from bench.metrics.membership import Membership, epsilon_lower, gap_auc, membership, membership_power
+from bench.metrics.membership import Membership, auc_gain, epsilon_lower, gap_auc, membership, membership_power
 from bench.pipeline import attack_steps, plots
 from bench.pipeline.attack_targets import NAMES, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.job import Job
@@ -21,6 +24,9 @@ from bench.storage.specs import RunSpec
 from bench.teachers import predict
 
 Metrics = dict[str, float | None]
+ENDS = ("", ".lo", ".hi")
+GAINS = [f"{prefix}auc_gain{end}" for prefix in ("", "teacher_") for end in ENDS]
+NO_RESERVE = "the attacker has no records for a network that saw none of those who are asked about"
 
 
 def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
@@ -32,25 +38,37 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     challenge = make_challenge(m)
     models = ReferenceModels(job, spec.release, challenge, attack.access)
     known = knowledge_fingerprint(job, spec.release, challenge)
-    played = {
-        target.name: _play(job, attack, target, models, known, challenge.members)
-        for target in attack_targets(job, spec, networks)
-    }
+    targets = attack_targets(job, spec, networks)
+    unaware = models.unaware()
+    if unaware is not None:
+        targets.append(AttackTarget("unaware", replace(spec.attack, target=unaware[0]), unaware[1]))
+    played = {target.name: _play(job, attack, target, models, known, challenge.members) for target in targets}
     delta = networks.student.result["privacy"]["accounted"]["delta"]
     metrics = metrics_of(played, dict.fromkeys(played, challenge.members), delta)
     if attack.access == "label":
-        metrics |= {f"{PREFIXES[t.name]}gap_auc": _gap(job, t, challenge) for t in attack_targets(job, spec, networks)}
-    gate = membership_power(played["teacher"].found, played["random"].found)
+        metrics |= {f"{PREFIXES[target.name]}gap_auc": _gap(job, target, challenge) for target in targets}
+    missing = missing_of(played) | ({} if unaware else dict.fromkeys(GAINS, NO_RESERVE))
+    metrics |= _gains(played, challenge.members) if unaware else dict.fromkeys(GAINS)
+    gate = membership_power(played["teacher"].found, played["random"].found, metrics["teacher_auc_gain.lo"])
     title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
     lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}
     return StageResult(
         metrics,
-        missing_of(played),
+        missing,
         status="ok" if gate.passed else "inconclusive",
         reason="" if gate.passed else gate.reason,
         plots={"roc": Plot("roc.png", partial(plots.roc, title=title, lines=lines))},
         seconds={f"attack_{target}": one.seconds for target, one in played.items()} | models.seconds,
     )
+
+
+def _gains(played: dict[str, Played], members: Tensor) -> Metrics:
+    """AUC beyond that of the unaware net, of student and teacher, with its interval."""
+    found: Metrics = {}
+    for target in ("student", "teacher"):
+        gain = auc_gain(played[target].scores, played["unaware"].scores, members)
+        found |= {f"{PREFIXES[target]}auc_gain{end}": value for end, value in zip(ENDS, gain, strict=True)}
+    return found
 
 
 @dataclass(frozen=True)

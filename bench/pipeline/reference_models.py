@@ -15,9 +15,10 @@ from bench.data import to_float
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import SEED, Challenge
+from bench.pipeline.membership_challenge import SEED, Challenge, Records
+from bench.pipeline.trained import Trained
 from bench.seeds import derive
-from bench.storage.specs import ReleaseSpec, canonical
+from bench.storage.specs import ReleaseSpec, TeacherSpec, canonical
 
 Kind = Literal["teacher", "student"]
 
@@ -54,7 +55,23 @@ class ReferenceModels:
     @property
     def seconds(self) -> dict[str, float]:
         """As in a StageResult; nothing where no attack asked for a model."""
-        return {"references": sum(self._seconds.values())} if self._seconds else {}
+        found: dict[str, list[float]] = {"references": [], "unaware": []}
+        for name, seconds in self._seconds.items():
+            found["unaware" if name.startswith("unaware") else "references"].append(seconds)
+        return {name: sum(seconds) for name, seconds in found.items() if seconds}
+
+    def unaware(self) -> tuple[TeacherSpec, Classifier] | None:
+        """A network by the teacher's recipe that saw no suspect; None where the attacker has no two records for it.
+
+        It is trained on the reserve, up to as many records as the target's. What an attack finds in it, no training on
+        the suspects has put there: members and others may differ by chance, or by where they are from.
+        """
+        records = len(self._job.material.private[0])
+        images, labels = (part[:records] for part in self._challenge.reserve)
+        if len(images) < 2:
+            return None
+        _, spec, teacher = self._teacher((images, labels), "unaware")
+        return spec, teacher.network
 
     def knowledge(self, of: Kind) -> AttackerKnowledge:
         """What the attacker of one target holds.
@@ -93,19 +110,12 @@ class ReferenceModels:
             torch.cat([suspects[mask], reserve[:room]])
             for suspects, reserve in zip((asked.images, asked.labels), asked.reserve, strict=True)
         )
-        job = replace(self._job, material=replace(self._job.material, private=(images, labels)))
-        # Which records they are is a matter of the challenge, which data set and split do not tell
-        split = f"{release.teacher.data.split}/reference-{name}-of-{asked.fingerprint}"
-        where = replace(release.teacher.data, split=split)
-        recipe = job.recipe.settings()
-        spec = replace(release.teacher, data=where, weights=None, recipe=recipe, normalise=None, seed=release.seed)
-        teacher = teacher_steps.teacher(job, spec)
-        self._seconds[f"{name} teacher"] = teacher.step.seconds
+        job, spec, teacher = self._teacher((images, labels), f"reference-{name}")
         if kind == "teacher":
             return teacher.network
         # A seed of its own: with the target's, the reference would have the target's privacy noise, which nobody knows
         own = derive(release.seed, "reference", name)
-        wanted = None if release.ensemble is None else replace(release.ensemble, data=where, seed=own)
+        wanted = None if release.ensemble is None else replace(release.ensemble, data=spec.data, seed=own)
         ensemble = teacher_steps.ensemble(job, wanted)
         if ensemble is not None:
             self._seconds[f"{name} ensemble"] = ensemble.step.seconds
@@ -113,3 +123,15 @@ class ReferenceModels:
         student = release_step.release(job, made, teacher.network, ensemble)
         self._seconds[f"{name} student"] = student.step.seconds
         return student.network
+
+    def _teacher(self, records: Records, name: str) -> tuple[Job, TeacherSpec, Trained[Classifier]]:
+        """A network by the teacher's recipe on other records, with the job in which these are the private ones."""
+        job = replace(self._job, material=replace(self._job.material, private=records))
+        # Which records they are is a matter of the challenge, which data set and split do not tell
+        of = self._release.teacher
+        where = replace(of.data, split=f"{of.data.split}/{name}-of-{self._challenge.fingerprint}")
+        recipe = job.recipe.settings()
+        spec = replace(of, data=where, weights=None, recipe=recipe, normalise=None, seed=self._release.seed)
+        teacher = teacher_steps.teacher(job, spec)
+        self._seconds[f"{name} teacher"] = teacher.step.seconds
+        return job, spec, teacher

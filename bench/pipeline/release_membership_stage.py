@@ -120,7 +120,7 @@ def _result(
     job: Job, spec: RunSpec, played: dict[str, Played], members: dict[str, Tensor], delta: float
 ) -> StageResult:
     assert spec.attack is not None
-    gate = membership_power(played["memorising"].found, played["random"].found, CONTROLS)
+    gate = membership_power(played["memorising"].found, played["random"].found, names=CONTROLS)
     title = (
         f"{spec.attack.attack} against {spec.release.method} on {job.material.data.name}: who was in the private data"
     )

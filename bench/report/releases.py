@@ -46,6 +46,7 @@ def line(candidate: Candidate) -> dict[str, Any]:
         "attacks": [[attacked(each), str(each["runs"]).split()[0]] for each in candidate.attacked],
         "strongest": None if strongest is None else str(strongest),
         "flags": sorted(candidate.flags),
+        "older": candidate.older,
         "lacking": lacking(candidate),
     }
 

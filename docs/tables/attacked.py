@@ -152,10 +152,18 @@ def few(name: str) -> str:
         found.items(), key=lambda each: (each[0][0] != "no-defence", each[0])
     ):
         first = next(iter(rows.values()))
-        cells = [interval(records()[rows[a]["runs"].split()[0]].metrics, "auc") if a in rows else "" for a in played]
+        cells = [_area(records()[rows[a]["runs"].split()[0]].metrics) if a in rows else "" for a in played]
         lines.append([f"`{method}`", variant, options, accuracy(first), claimed(first), accounted(first), *cells])
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
     return table([*heads, *(f"AUC `{attack}`" for attack in played)], lines)
+
+
+def _area(metrics: dict[str, float | None]) -> str:
+    """An AUC, and how far it lies beyond the unaware net's, where that was measured."""
+    found = interval(metrics, "auc")
+    if (gain := metrics.get("auc_gain")) is None:
+        return found
+    return f"{found}; {gain:+.3f} [{metrics['auc_gain.lo']:+.2f}, {metrics['auc_gain.hi']:+.2f}]"
 
 
 def _others(row: Row) -> str:

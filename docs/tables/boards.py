@@ -47,7 +47,7 @@ def of(name: str, method: str, options: Changed | None, variant: str | None = No
 
 def own(row: Row) -> Changed:
     """The options of a row but the attack's."""
-    return filled(reported.options(row["options"]) | {"attack": {}})
+    return filled(reported.options(row["options"]) | {"attack": {}, "evaluator": {}})
 
 
 def release(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statistics import mean, stdev
 from typing import Any
 
+from bench.leaderboard.standing import standing
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 from docs.tables.boards import Row
@@ -102,7 +103,7 @@ def joined(values: Iterable[float | None], places: int) -> str:
 
 def power(runs: Iterable[Record]) -> str:
     """Whether the attack proved its power in every run."""
-    return " / ".join(sorted({"pass" if run.status == "ok" else run.status for run in runs}))
+    return " / ".join(sorted({standing(run) or run.status for run in runs}))
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:

@@ -14,6 +14,7 @@ from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership import (
     Membership,
     _divergence_interval,
+    auc_gain,
     auc_interval,
     balanced_accuracy,
     epsilon_lower,
@@ -298,6 +299,9 @@ def verdict_on(auc: float, low: float, high: float) -> Membership:
 def test_power_gate() -> None:
     strong, chance = verdict_on(0.8, 0.7, 0.9), verdict_on(0.51, 0.45, 0.57)
     weak, inverted = verdict_on(0.56, 0.5, 0.62), verdict_on(0.3, 0.2, 0.4)
+    found = membership_power(verdict_on(0.599, 0.55, 0.65), chance)
+    assert not found.passed and "too weak on the undefended teacher" in found.reason and "at least 0.60" in found.reason
+    assert membership_power(verdict_on(0.6, 0.55, 0.65), chance).passed
     assert membership_power(strong, chance).passed
     assert membership_power(strong, inverted).passed
     assert "The attack works: AUC 0.800 [0.700, 0.900]" in membership_power(strong, chance).reason
@@ -306,6 +310,37 @@ def test_power_gate() -> None:
         assert not found.passed and "does not beat chance on the undefended teacher" in found.reason
     found = membership_power(strong, verdict_on(0.6, 0.51, 0.7))
     assert not found.passed and "network that knows nothing" in found.reason
+
+
+def test_power_needs_more_than_a_network_that_saw_no_suspect() -> None:
+    strong, chance = verdict_on(0.8, 0.7, 0.9), verdict_on(0.51, 0.45, 0.57)
+    assert membership_power(strong, chance, 0.01).passed
+    found = membership_power(strong, chance, -0.02)
+    assert not found.passed and "in a network that saw none of the suspects" in found.reason
+
+
+def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong() -> None:
+    """Two members, two others: placements by hand. Ours (1, 1), (0, 0); theirs (1, .5), (.5, 0)."""
+    is_member = torch.tensor([True, True, False, False])
+    ours, theirs = torch.tensor([3.0, 4.0, 1.0, 2.0]), torch.tensor([4.0, 2.0, 3.0, 1.0])
+    gain, low, high = auc_gain(ours, theirs, is_member)
+    assert gain == 1.0 - 0.75
+    variance = np.var([0.0, 0.5], ddof=1) / 2 + np.var([-0.5, 0.0], ddof=1) / 2
+    assert (low, high) == pytest.approx((0.25 - 1.959964 * variance**0.5, min(1.0, 0.25 + 1.959964 * variance**0.5)))
+    assert auc_gain(ours, ours, is_member) == (0.0, 0.0, 0.0)
+
+
+def test_the_interval_of_a_gain_covers_and_is_narrower_than_of_unpaired_areas() -> None:
+    rng, covered, narrower = np.random.RandomState(0), 0, 0
+    is_member = torch.arange(400) < 200
+    for _ in range(200):
+        shared, own, other = torch.from_numpy(rng.randn(3, 400))
+        ours, theirs = shared + 0.5 * own + 0.4 * is_member, shared + 0.5 * other
+        _, low, high = auc_gain(ours, theirs, is_member)
+        covered += low <= norm.cdf(0.4 / math.sqrt(2 * 1.25)) - 0.5 <= high
+        unpaired = sum((reach := auc_interval(each, is_member))[2] - reach[1] for each in (ours, theirs))
+        narrower += high - low < unpaired / math.sqrt(2)
+    assert covered >= 180 and narrower == 200
 
 
 def test_refuses_what_cannot_be_measured() -> None:

@@ -84,19 +84,11 @@ def test_unequal_rows_weigh_the_same() -> None:
 
 
 @pytest.mark.parametrize("c", [2, 3])
-def test_few_classes_are_judged_by_bounds(c: int) -> None:
+def test_of_few_classes_nothing_is_said(c: int) -> None:
+    """Where each class's images turn into one label by chance, two or three classes are all right in 25 or 4 %."""
     verdict = power(faithful(c), collapsed(c))
-    assert verdict.passed
-    assert verdict.p_teacher is verdict.p_random is None
-    assert "too few" in verdict.reason
-    assert not power(faithful(c, n=1), collapsed(c, n=1)).passed
-
-
-def test_bounds_must_clear_the_random_network_not_only_chance() -> None:
-    teacher, random = torch.tensor([[70, 30], [30, 70]]), torch.tensor([[65, 35], [35, 65]])
-    assert not power(teacher, random).passed
-    assert power(teacher, torch.tensor([[40, 60], [60, 40]])).passed
-    assert not power(torch.tensor([[52, 48], [48, 52]]), torch.tensor([[10, 90], [90, 10]])).passed
+    assert not verdict.passed and verdict.p_teacher is verdict.p_random is None
+    assert verdict.reason.startswith(f"{c} classes are too few for a test whose unit is the class: 100.0%")
 
 
 def test_alpha_decides() -> None:

@@ -6,6 +6,7 @@ import struct
 import zlib
 from typing import Any
 
+from bench.leaderboard.flags import installed_version
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
@@ -20,19 +21,20 @@ def epsilon(value: float | None, unit: str, **more: Any) -> dict[str, Any]:
 def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes: Any) -> Record:
     """A record of a run on digits.
 
-    Changes: tier, status, options, dataset, variant, budget (epsilon), claim and claim_unit, accounted, query, attack,
-    success, auc (of a membership attack).
+    Changes: tier, status, options, dataset, variant, version (today's), budget (epsilon), claim and claim_unit,
+    accounted, query, attack, success, auc (of a membership attack).
     """
+    variant = changes.get("variant", "printed")
     data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
     budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
     release = {
         "teacher": teacher,
         "method": method,
-        "version": 1,
+        "version": changes.get("version", max(1, installed_version("method", method, variant))),
         "options": {},
         "student": "datalens",
-        "variant": changes.get("variant", "printed"),
+        "variant": variant,
     }
     release |= {"budget": budget | {"unit": "example"}, "noise": "os", "seed": seed}
     attack, name = None, changes.get("attack")

@@ -293,7 +293,7 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
         *(("claimed", 10.0, "query"), ("accounted", 7639.0, "example"), ("accounted", 35.7, "query"))
     ]
     assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
-    assert page["flags"] == ["claim!=accounted", "older-version", "other-unit"]
+    assert page["flags"] == ["claim!=accounted", "other-unit"]
     assert page["information"]["nats"] is None and page["information"]["why"], "the made-up ledger is of queries alone"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
     assert runs.page(found, [])["information"] == {

@@ -16,6 +16,7 @@ function objection(line, limits) {
   const claimed = line.claimed === null ? "nothing claimed" : `claimed ${infinite(size(line.claimed))} per ${line.claim_unit}`;
   if (line.tier === "smoke") return "tier smoke, whose numbers mean nothing";
   if (line.accuracy === null || line.epsilon === null) return "no run of it was finished";
+  if (line.older) return line.older;
   if (line.unit !== limits.unit) return `${claimed}, accounted per ${line.unit}, not per ${limits.unit}`;
   for (const [flag, told] of Object.entries(UNTRUE)) if (line.flags.includes(flag)) return `${claimed}, ${told}`;
   if (size(line.epsilon) > limits.epsilon * (1 + EXACT)) return `${claimed}, accounted ${infinite(size(line.epsilon))}`;

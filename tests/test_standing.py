@@ -1,0 +1,94 @@
+"""A record's verdict is today's: gates have become stricter, and a record holds the numbers that they ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from report.made import record
+
+from bench.leaderboard.flags import flags
+from bench.leaderboard.rows import table
+from bench.leaderboard.selection import Constraints, candidates, choose
+from bench.leaderboard.standing import standing
+from bench.storage.records import Record
+
+
+def told_apart(**numbers: float) -> Record:
+    found = record(attack="lira", auc=0.55)
+    found.metrics |= {"teacher_auc": 0.7, "teacher_auc.lo": 0.65, "random_auc.lo": 0.45} | {
+        key.replace("_lo", ".lo"): value for key, value in numbers.items()
+    }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wanted"),
+    [
+        ({}, "pass"),
+        ({"teacher_auc": 0.59}, "inconclusive"),
+        ({"teacher_auc_lo": 0.5}, "inconclusive"),
+        ({"random_auc_lo": 0.51}, "inconclusive"),
+        ({"memorising_auc": 0.9, "memorising_auc_lo": 0.8, "teacher_auc": 0.5}, "pass"),
+        ({"memorising_auc": 0.55, "memorising_auc_lo": 0.51}, "inconclusive"),
+    ],
+)
+def test_a_membership_attack_needs_strength_where_nothing_defends(numbers: dict[str, float], wanted: str) -> None:
+    found = told_apart(**numbers)
+    assert standing(found) == wanted and table([found])["power"].tolist() == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wanted"),
+    [
+        ({"power_p_teacher": 0.001}, "pass"),
+        ({"power_p_teacher": None}, "inconclusive"),
+        ({"power_p_teacher": 0.001, "teacher_floor_p": 1.0}, "inconclusive"),
+        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.01}, "pass"),
+    ],
+)
+def test_an_inversion_needs_four_classes_and_on_people_more_than_public_images(
+    numbers: dict[str, Any], wanted: str
+) -> None:
+    found = record(attack="gmi")
+    found.metrics |= numbers
+    assert standing(found) == wanted
+    found.metrics |= {"floor_p": 0.01}
+    assert ("retrieval" in flags(found)) == (wanted != "pass")
+
+
+def test_a_verdict_of_its_day_is_never_bettered_and_no_attack_has_none() -> None:
+    assert standing(record()) == "" and standing(record(attack="gmi", status="inconclusive")) == "inconclusive"
+    assert standing(record(attack="gmi", status="failed")) == ""
+
+
+def test_no_published_row_passes_whose_record_would_not_today() -> None:
+    seen: Counter[str] = Counter()
+    for path in (ROOT / "leaderboards" / "records").glob("*.json"):
+        metrics = (found := Record.read(path)).metrics
+        if standing(found) == "pass":
+            bare = metrics.get("memorising_auc", metrics.get("teacher_auc"))
+            assert (bare is None or bare >= 0.6) and (metrics.get("teacher_floor_p") or 0.0) < 0.05
+        seen[standing(found)] += 1
+    assert min(seen["pass"], seen["inconclusive"]) > 200
+
+
+def test_releases_of_two_versions_are_two_and_the_older_one_is_not_recommended() -> None:
+    """The older one is better, has more seeds, and a flag that is not the newer one's."""
+    accounts = {"accounted": 1.0, "claim_unit": "example", "variant": "working"}
+    old = [record("gs-wgan", seed, 0.9, version=2, **accounts) for seed in (0, 1)]
+    new = record("gs-wgan", 0, 0.4, **accounts)
+    new.privacy["noise_version"] = 1
+    rows = table([*old, new]).assign(dataset="digits").to_dict("records")
+    assert sorted(str(each.row["version"]) for each in candidates(rows)) == ["2", str(new.spec["release"]["version"])]
+    found = choose(rows, Constraints("example", 1.0, 0.0))
+    assert [each.accuracy for (taken,) in found.taken.values() for each in [taken]] == [0.4]
+    ((_, reason),) = found.excluded
+    assert reason == "made by version 2 of gs-wgan, which has changed since: run it again"
+
+
+def test_the_epsilon_of_a_row_is_its_largest() -> None:
+    found = table([record("dp-merf", seed, 0.5, accounted=value) for seed, value in enumerate((1.0, 3.0, 2.0))])
+    assert found["epsilon_accounted"].tolist() == [3.0]
