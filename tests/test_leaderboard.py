@@ -5,12 +5,14 @@ import importlib
 import io
 import json
 import random
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from dp_accounting import GaussianDpEvent
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,6 +23,8 @@ from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
 from bench.leaderboard.rows import table
 from bench.leaderboard.selection import attacked
+from bench.privacy import Ledger, Unit
+from bench.privacy.accountant import account
 from bench.storage.records import Record
 from bench.storage.specs import (
     AttackSpec,
@@ -353,6 +357,62 @@ def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
         with pytest.raises(BenchError, match=word):
             leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
     assert not (tmp_path / "leaderboards").exists()
+
+
+def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
+    ledger = Ledger()
+    ledger.spend(GaussianDpEvent(1.0))
+    proved = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
+
+    def made(**changes: float) -> Record:
+        found = record(0, 0.5, accounted=10.0)
+        found.privacy |= {"events": ledger.to_json(), "accounted": proved, "accounted_units": {"example": proved}}
+        found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6} | changes
+        return found
+
+    leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
+    before = (tmp_path / "leaderboards" / "digits.csv").read_text()
+    smaller = made()
+    smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
+    for number, (bad, words) in enumerate(
+        (
+            (made(accuracy=0.7), "accuracy of 0.7 is no share, or outside its interval"),
+            (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
+            (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
+        )
+    ):
+        with pytest.raises(BenchError, match=words):
+            leaderboard.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
+    assert (tmp_path / "leaderboards" / "digits.csv").read_text() == before
+    older = made()
+    older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
+    leaderboard.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r.metrics.update(accuracy="0.9"), "its metric accuracy is '0.9', no number"),
+        (lambda r: r.metrics.update(accuracy=True), "its metric accuracy is True"),
+        (lambda r: r.options.update(method=3), "its options are not grouped"),
+        (lambda r: r.privacy.update(accounted="x"), r"its privacy\.accounted has the epsilon 'x'"),
+        (lambda r: r.privacy["accounted"].update(epsilon=None), r"its privacy\.accounted has the epsilon None"),
+        (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"its privacy\.accounted has the epsilon -1"),
+        (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
+    ],
+)
+def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
+    tmp_path: Path, change: Callable[[Record], None], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = record(0, 0.5), record(1, 0.6)
+    change(bad)
+    save(good, tmp_path / "records")
+    with pytest.raises(ValueError, match=words):
+        Record.read(save(bad, tmp_path / "records") / "record.json")
+    board = leaderboard.refresh(tmp_path, "digits").read_text()
+    assert "1 records or audits that are damaged" in capsys.readouterr().err and len(board.splitlines()) == 2
+    with pytest.raises(BenchError, match="--publish"):
+        leaderboard.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
 
 
 def test_publish_is_all_or_nothing(tmp_path: Path) -> None:

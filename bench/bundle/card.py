@@ -10,6 +10,8 @@ from bench.bundle.account import WEAK, alarms, shown
 from bench.privacy.budget import INFINITE
 
 FILE = "README.md"
+EXTRAS = ("generator.safetensors", "synthetic")
+"""What may be released besides the student."""
 PROTECTED = {
     "example": "one private record",
     "label": "the label of one private record",

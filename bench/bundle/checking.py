@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,6 @@ def verify(folder: Path) -> Verified:
     try:
         recomputed, notes = _check_account(privacy)
         warnings = account.warnings(privacy)
-        _check_card(folder, privacy)
         _expect_text(privacy["method"]["name"], account.FILE, "the method's name")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Failed(f"{account.FILE} is not an account ({type(error).__name__}: {error})") from None
@@ -74,6 +74,7 @@ def verify(folder: Path) -> Verified:
         answered = network.answers(network.load(folder), model)
     except BenchError as error:
         raise Failed(str(error)) from None
+    _check_card(folder, privacy, model)
     return Verified(privacy, model, recomputed, files, answered, notes, warnings)
 
 
@@ -157,8 +158,16 @@ def _expect_text(given: Any, file: str, what: str) -> None:
         raise Failed(f"{file}: {what} is {type(given).__name__}, not text")
 
 
-def _check_card(folder: Path, privacy: dict[str, Any]) -> None:
-    text = (folder / card.FILE).read_text(encoding="utf-8")
-    lacking = [line for line in [*card.epsilon_rows(privacy), *privacy["warnings"]] if line not in text]
-    if lacking:
-        raise Failed(f"{card.FILE} is not the card of {account.FILE}; it lacks: {lacking[0]}")
+def _check_card(folder: Path, privacy: dict[str, Any], model: dict[str, Any]) -> None:
+    """The card is a function of the two JSON files, so that the whole of it is compared, what people read above all."""
+    extras = [name for name in card.EXTRAS if (folder / name).exists()]
+    try:
+        derived = privacy | {"warnings": account.warnings(privacy)}  # whatever its own list says
+        wanted = card.card(derived, model, extras).splitlines()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Failed(f"{network.FILE} is not a model's ({type(error).__name__}: {error})") from None
+    found = (folder / card.FILE).read_text(encoding="utf-8").splitlines()
+    for ours, theirs in zip_longest(wanted, found, fillvalue=""):
+        if ours != theirs:
+            both = f"it has {theirs!r} where these give {ours!r}"
+            raise Failed(f"{card.FILE} is not the card of {account.FILE} and {network.FILE}: {both}")

@@ -103,8 +103,13 @@ def _accuracy(found: Found) -> dict[str, Any] | None:
     """On the test part of a published data set, which is public; a user's own test images may be private."""
     if _data(found) == WITHHELD:
         return None
-    low, high = (found.record.metrics[f"accuracy.{end}"] for end in ("lo", "hi"))
-    return {"share": found.record.metrics["accuracy"], "low": low, "high": high, "images": found.result["tested"]}
+    share, low, high = (found.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
+    if share != found.result["accuracy"]:
+        raise BenchError(
+            f"RUN {found.record.hash}: its record has an accuracy of {share}, its release {found.result['accuracy']}; "
+            "one of them was edited, or is damaged: run it again with --fresh"
+        )
+    return {"share": share, "low": low, "high": high, "images": found.result["tested"]}
 
 
 def load(folder: str | Path) -> Classifier:

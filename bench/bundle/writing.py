@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -94,7 +95,9 @@ def _fill(work: Path, found: Found, own_names: bool) -> None:
     model = write_network(work, found, own_names)
     extras = _generator(work, found) + _images(work, found)
     (work / account.FILE).write_text(canonical(privacy), encoding="utf-8")
-    (work / card.FILE).write_text(card.card(privacy, model, extras), encoding="utf-8")
+    # Of what stands in the files, whose keys have another order: `bench verify` makes it again from them
+    text = card.card(json.loads(canonical(privacy)), json.loads(canonical(model)), extras)
+    (work / card.FILE).write_text(text, encoding="utf-8")
     (work / MANIFEST).write_text(canonical(manifest(work)), encoding="utf-8")
     for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 from collections import defaultdict
@@ -22,6 +23,9 @@ from bench.leaderboard.board_csv import Line, lines, to_csv
 from bench.leaderboard.columns import keys
 from bench.leaderboard.row_members import dataset
 from bench.leaderboard.rows import Rows
+from bench.privacy import Ledger
+from bench.privacy.accountant import VERSION, account
+from bench.privacy.budget import as_unit, epsilon_from_json
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
@@ -112,7 +116,32 @@ def _publishable(given: Path) -> Record | Audit:
         raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
     if not git.get("clean"):
         raise BenchError(f"--publish {path}: made by uncommitted code; commit, then run again with --fresh")
+    if isinstance(record, Record) and (fault := _contradiction(record)):
+        raise BenchError(f"--publish {path}: {fault}; it was edited, or is damaged: run it again with --fresh")
     return record
+
+
+def _contradiction(record: Record) -> str:
+    """Where a record's numbers are not what it holds beside them; "" if all is well.
+
+    An epsilon is recomputed from the ledger, if the installed accountant is the one that wrote it.
+    """
+    for name in (name for name in record.metrics if name.endswith("accuracy")):
+        value, low, high = (record.metrics.get(f"{name}{end}") for end in ("", ".lo", ".hi"))
+        if value is not None and not (low or 0.0) <= value <= (1.0 if high is None else high):
+            return f"its {name} of {value:g} is no share, or outside its interval"
+    main = record.privacy["accounted"]
+    for unit, promise in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
+        if promise.get("version") != VERSION:
+            continue
+        events, delta = (
+            Ledger.from_json(record.privacy["events"]),
+            record.spec["release"]["budget"].get("delta", promise["delta"]),
+        )
+        found = account(events, as_unit(unit), delta).epsilon
+        if not math.isclose(found, epsilon_from_json(promise["epsilon"]), rel_tol=1e-6):
+            return f"its epsilon per {unit} is {promise['epsilon']}, where its ledger gives {found:.6g}"
+    return ""
 
 
 def rebuild(boards: Path) -> list[Path]:

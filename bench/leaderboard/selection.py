@@ -6,7 +6,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from bench.storage.options import described
 
 Row = Mapping[str, Any]
 EXACT = 1e-9
+OLDER = "older-version"
 NOT_RELEASES = ("reference",)
 """Values of the column `kind` that stand for no release."""
 UNTRUE = {
@@ -203,7 +204,10 @@ def _plain(row: Row) -> Row:
 def _candidate(group: list[Row]) -> Candidate:
     most = max(group, key=lambda row: len(str(row["seeds"]).split()))
     attacks = tuple(row for row in group if row["attack"])
-    return Candidate(most, attacks, frozenset(flag for row in group for flag in str(row["flags"]).split()))
+    flags = {flag for row in group for flag in str(row["flags"]).split()}
+    found = Candidate(most, attacks, frozenset(flags))
+    # Rows of an older attack are marked by themselves (`attacked`): the release is what today's command makes
+    return found if found.older else replace(found, flags=found.flags - {OLDER})
 
 
 def released(row: Row) -> str:
@@ -228,6 +232,7 @@ def attacked(row: Row) -> str:
     else:
         found = "no score"
     power = "" if row["power"] == "pass" else f", {row['power'] or 'power not shown'}"
+    power += ", older version" if OLDER in str(row["flags"]).split() else ""
     return f"{row['attack']} ({row['attack_variant']}) {found}{power}"
 
 

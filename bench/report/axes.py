@@ -35,7 +35,8 @@ class Scale:
 
     def at(self, value: float) -> float:
         """The place of a finite value."""
-        low, high, value = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
+        # What is 0 on a logarithmic axis, such as the claim of a tiny budget, lies at its beginning
+        low, high, value = (math.log10(max(v, self.low)) if self.log else v for v in (self.low, self.high, value))
         return self.start + (self.end - self.start) * (value - low) / (high - low)
 
     def ticks(self) -> list[float]:

@@ -16,6 +16,8 @@ from bench.errors import BenchError
 
 DATA, PICTURES, WEB = "data", "pictures", "web"
 START = b'REPORT["'
+MARK = b"<title>dp-distill-bench report</title>"
+"""What tells the page of an earlier report, which may be replaced."""
 PICTURE = re.compile(r"[0-9a-f]{16}\.png")
 Files = dict[str, bytes]
 """Path below the report's directory, with slashes, to content."""
@@ -59,8 +61,11 @@ def write(folder: Path, files: Files) -> None:
     Removed are scripts of data and pictures alone, which are known by how they begin and what they are called.
 
     Raises:
-        BenchError: the directory cannot be written to.
+        BenchError: the directory cannot be written to, or holds files of somebody else's.
     """
+    page = folder / "index.html"
+    if folder.is_dir() and any(folder.iterdir()) and not (page.is_file() and MARK in page.read_bytes()):
+        raise BenchError(f"--out {folder}: has files in it, and no earlier report; give a new or an empty directory")
     try:
         for path in _earlier(folder):
             if path.relative_to(folder).as_posix() not in files:

@@ -113,6 +113,8 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
         text = path.read_bytes()
         kept = cls(**orjson.loads(text))
         _expect_types(kept)
+        if isinstance(kept, Record):
+            _expect_contents(kept)
         if kept.hash != _digest_as_written(text) and kept.hash != digest(kept.spec):
             raise ValueError("its hash is not that of its spec")
     except TypeError:
@@ -128,6 +130,22 @@ def _expect_types(kept: Any) -> None:
         expected = TYPES.get(str(each.type).partition("[")[0])
         if expected is not None and not isinstance(getattr(kept, each.name), expected):
             raise TypeError(each.name)
+
+
+def _expect_contents(record: Record) -> None:
+    """Raises ValueError where a number of a record is none, or an option stands in no group."""
+    for name, value in record.metrics.items():
+        if value is not None and type(value) not in (int, float):
+            raise ValueError(f"its metric {name} is {value!r}, no number")
+    if not all(isinstance(group, dict) for group in record.options.values()):
+        raise ValueError("its options are not grouped")
+    promises = [("accounted", record.privacy.get("accounted")), ("claimed", record.privacy.get("claimed"))]
+    units = record.privacy.get("accounted_units") or {}
+    for name, promise in [*promises, *(units.items() if isinstance(units, dict) else [("accounted_units", units)])]:
+        epsilon = promise.get("epsilon") if isinstance(promise, dict) else promise
+        known = isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon >= 0
+        if promise is not None and not (known or epsilon == "inf"):
+            raise ValueError(f"its privacy.{name} has the epsilon {epsilon!r}")
 
 
 def _digest_as_written(text: bytes) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs.tables.attacked import examples, faces, few, floors, inversion, membership, remembered, shown
+from docs.tables.attacked import examples, faces, few, floors, inversion, membership, released, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
@@ -50,6 +50,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "floors_digits": partial(floors, "digits"),
     "faces_lfw": partial(faces, "lfw-crop"),
+    "released_digits": partial(released, "digits"),
     "classifiers": classifiers,
     "students": students,
     "teachers": teachers,

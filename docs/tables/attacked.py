@@ -122,6 +122,21 @@ def membership(name: str) -> str:
     return table(["attack", "AUC teacher", "AUC random net", "AUC dpsd, data", "AUC dpsd, label", "power"], rows)
 
 
+def released(name: str) -> str:
+    """Membership by released images and generators, beside the memorising generator and one of random weights."""
+    lines = []
+    for row in sorted(board(name), key=lambda row: (row["attack"], row["method"], row["setting"])):
+        known = records()[row["runs"].split()[0]] if row["runs"] else None
+        if known is None or "memorising_auc" not in known.metrics or older(row):
+            continue
+        cells = [interval(known.metrics, f"{of}auc") for of in ("", "memorising_", "random_")]
+        lines.append([
+            f"`{row['attack']}`", f"`{row['method']}`", typed(filled(own(row))), accuracy(row), *cells, power([known]),
+        ])  # fmt: skip
+    heads = ["attack", "release", "options", "accuracy", "AUC", "memorising generator", "generator of random weights"]
+    return table([*heads, "power"], lines)
+
+
 def remembered(name: str) -> str:
     """Membership in the training data of teachers that remember them, by `REMEMBERING`, a value per seed."""
     rows = []

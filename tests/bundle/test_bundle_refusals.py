@@ -116,6 +116,15 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
     assert "different ledgers" in refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
 
 
+def test_a_record_of_another_accuracy(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs / "records" / record_of("rr").name
+    record = Record.read(run / "record.json")
+    record.metrics["accuracy"] = 0.99
+    (run / "record.json").write_text(record.to_json())
+    said = refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
+    assert "its record has an accuracy of 0.99, its release" in said and "--fresh" in said
+
+
 def test_a_release_that_is_nobodys_network(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = runs / "records" / record_of("rr").name
     step = find(str(run), runs).step

@@ -14,7 +14,8 @@ import torch
 from bundles import bundle_of, read
 from safetensors.torch import load_file, save_file
 
-from bench.bundle import Failed, checking, verify
+from bench.bundle import Failed, card, checking, verify
+from bench.bundle.account import warnings
 from bench.cli import main
 from bench.errors import BenchError
 
@@ -66,6 +67,18 @@ def not_finite(folder: Path) -> None:
 def smaller_in_card(folder: Path) -> None:
     card = folder / "README.md"
     card.write_text(card.read_text().replace("| accounted | 1 |", "| accounted | 0.1 |"))
+
+
+def in_card(old: str, new: str) -> Change:
+    """A change of the card; what is replaced must be there."""
+
+    def apply(folder: Path) -> None:
+        card = folder / "README.md"
+        text = card.read_text()
+        assert old in text
+        card.write_text(text.replace(old, new))
+
+    return apply
 
 
 @pytest.mark.thorough
@@ -151,6 +164,13 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "no name": (account(lambda p: p["method"].update(name=None)), ["the method's name is NoneType, not text"]),
     "other format": (account(lambda p: p.update(format=99)), ["format 99"]),
     "card": (smaller_in_card, ["README.md is not the card of privacy.json", "| accounted | 1 |"]),
+    "words of the card": (in_card("a factor of at most e^1 ", "a factor of at most e^0.1 "), ["e^0.1", "give", "e^1 "]),
+    "noise in the card": (in_card("Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
+    "more in the card": (in_card("## Files", "Approved by everybody.\n\n## Files"), ["'Approved by everybody.'"]),
+    "accuracy of the model": (
+        model(lambda m: m["accuracy"].update(share=0.99)),
+        ["is not the card of privacy.json and model.json", "99.00%"],
+    ),
     "more classes": (model(lambda m: m.update(classes=11)), ["do not fit"]),
     "other network": (model(lambda m: m.update(architecture="tanh-cnn")), ["do not fit"]),
     "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["not a network name"]),
@@ -184,11 +204,11 @@ def test_a_difference_of_less_than_a_millionth_is_none(folder: Path) -> None:
 def test_another_accountant_may_have_printed_more_but_not_less(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = (folder / "README.md").read_text()
-
     def print_epsilon(value: float) -> None:
         account(lambda p: p["accounted"]["label"].update(epsilon=value))(folder)
-        (folder / "README.md").write_text(original.replace("| accounted | 1 |", f"| accounted | {value:g} |"))
+        privacy = read(folder / "privacy.json")
+        privacy["warnings"] = warnings(privacy)
+        (folder / "README.md").write_text(card.card(privacy, read(folder / "model.json"), []))
         renew(folder)
 
     account(lambda p: p.update(accountant="0 (of old)"))(folder)

@@ -266,6 +266,21 @@ def test_scales() -> None:
     assert scale.at(10) == pytest.approx(scale.end / 2)
     assert all(0 < scale.at(value) < scale.end for value in (1.0, 100.0))
     assert logarithmic([10.0], 0, 100).ticks() == [5.0, 10.0, 20.0]
+    assert logarithmic([0.0, 1.0, 100.0], 0, 300).at(0.0) == 0, "a claim of 0 lies at the beginning"
+
+
+def test_a_folder_of_other_files_is_not_written_over(tmp_path: Path) -> None:
+    mine = tmp_path / "site"
+    save(mine, {"index.html": b"<title>dp-distill-bench report</title>", "web/a.js": b"1"})
+    save(mine, {"index.html": b"<title>dp-distill-bench report</title> again"})
+    assert (mine / "index.html").read_bytes().endswith(b"again")
+    for name, content in (("index.html", b"my own page"), ("MANIFEST.json", b"{}")):
+        theirs = tmp_path / name
+        theirs.mkdir()
+        (theirs / name).write_bytes(content)
+        with pytest.raises(BenchError, match="has files in it, and no earlier report; give a new or an empty"):
+            save(theirs, {"index.html": b"new"})
+        assert [path.name for path in theirs.iterdir()] == [name] and (theirs / name).read_bytes() == content
     accuracy = share([0.448, 0.99], 288, 14)
     assert (accuracy.low, accuracy.high) == (0.4, 1.0) and accuracy.at(0.4) == 288
     assert share([1.0], 0, 1).low == pytest.approx(0.8) and share([0.0], 0, 1).high == pytest.approx(0.2)
@@ -468,7 +483,8 @@ def test_names_of_files_are_safe_and_differ() -> None:
 
 
 def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
-    save(tmp_path, {"index.html": b"", "data/old.js": script("old", 1), f"pictures/{'a' * 16}.png": png()})
+    page = b"<title>dp-distill-bench report</title>"
+    save(tmp_path, {"index.html": page, "data/old.js": script("old", 1), f"pictures/{'a' * 16}.png": png()})
     (tmp_path / "data" / "mine.js").write_text("my own")
     (tmp_path / "pictures" / "holiday.png").write_bytes(png())
     save(tmp_path, {"index.html": b"new", "data/new.js": script("new", 1)})
