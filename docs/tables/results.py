@@ -7,6 +7,7 @@ from statistics import mean, median
 
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
+from bench.leaderboard.selection import released
 from bench.storage.options import Changed
 from bench.worth import read
 from docs.tables.boards import Row, board, marked, names, of, older, own, records, release
@@ -80,7 +81,7 @@ def measured(folder: str, name: str) -> str:
     rows = []
     for method in names("method", folder):
         mine = [row for row in board(name) if row["method"] == method]
-        kinds = {(row["variant"], row["setting"], row["tier"] != "quick", row["tier"]): own(row) for row in mine}
+        kinds = {(row["variant"], released(row), row["tier"] != "quick", row["tier"]): own(row) for row in mine}
         for kind in sorted(kinds):
             row = release(name, method, kinds[kind], kind[0], kind[3])
             if row is not None:
