@@ -10,7 +10,8 @@ from bench.bundle.account import WEAK, alarms, shown
 from bench.privacy.budget import INFINITE
 
 FILE = "README.md"
-EXTRAS = ("generator.safetensors", "synthetic")
+GENERATOR, SYNTHETIC = "generator.safetensors", "synthetic"
+EXTRAS = (GENERATOR, SYNTHETIC)
 """What may be released besides the student."""
 PROTECTED = {
     "example": "one private record",
@@ -212,8 +213,8 @@ def _files(extras: list[str], model: dict[str, Any]) -> str:
         "student.safetensors": "weights and buffers of the bare network",
         "student.pt2": "the same with its normalisation, as a program of torch.export; a program is code: run it only "
         "from someone you trust",
-        "generator.safetensors": "weights and buffers of the generator that the method releases too",
-        "synthetic": "images that the method releases too",
+        GENERATOR: "weights and buffers of the generator that the method releases too",
+        SYNTHETIC: "images that the method releases too",
         "privacy.json": "the numbers above in full, and the ledger",
         "model.json": "how to load the student",
         "MANIFEST.json": "SHA-256 of every file",

@@ -112,7 +112,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def _generator(work: Path, found: Found) -> list[str]:
     """The generator's weights, where the method releases one."""
-    name = "generator.safetensors"
+    name = card.GENERATOR
     if not (found.step / name).exists():
         return []
     shutil.copyfile(found.step / name, work / name)
@@ -125,7 +125,7 @@ def _images(work: Path, found: Found) -> list[str]:
     if not source.exists():
         return []
     images = load_file(source)["images"].numpy()
-    folder = work / "synthetic"
+    folder = work / card.SYNTHETIC
     folder.mkdir()
     for number, image in enumerate(images):
         Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(folder / f"{number:03d}.png")

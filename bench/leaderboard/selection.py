@@ -189,10 +189,9 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
     for row in map(_plain, rows):
         if row["kind"] not in NOT_RELEASES:
             keys = ("dataset", "tier", "split", "method", "variant", "version", "teacher", "student", "delta", "unit")
-            coarse = str(
-                "float32-noise" in str(row["flags"]).split()
-            )  # run again with today's noise, it is another one
-            groups[(*(str(row[key]) for key in keys), released(row), coarse)].append(row)
+            # Run again with today's noise, it is another release
+            coarse = "float32-noise" in str(row["flags"]).split()
+            groups[(*(str(row[key]) for key in keys), released(row), str(coarse))].append(row)
     return [_candidate(group) for group in groups.values()]
 
 
