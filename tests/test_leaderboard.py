@@ -346,6 +346,25 @@ def test_publish_then_check_then_edit(tmp_path: Path) -> None:
     assert leaderboard.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
 
 
+def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    boards, first = tmp_path / "leaderboards", record(0, 0.5)
+    first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
+    leaderboard.publish(boards, [save(first, tmp_path / "one")])
+    leaderboard.publish(boards, [save(first, tmp_path / "same")])
+    assert not capsys.readouterr().err
+    other = record(0, 0.75)
+    other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
+    leaderboard.publish(boards, [save(other, tmp_path / "two")])
+    place = boards / "records" / f"{first.hash}.json"
+    assert capsys.readouterr().err == (
+        f"{place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
+    )
+    place.write_text("{")
+    leaderboard.publish(boards, [tmp_path / "two" / first.hash])
+    assert "is not a record" in (told := capsys.readouterr().err) and told.endswith("; replaced\n")
+    assert Record.read(place).metrics["accuracy"] == 0.75
+
+
 def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
     unclean = record(3, 0.5)
     unclean.provenance["git"] = {"clean": False, "commit": None}

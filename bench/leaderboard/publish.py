@@ -97,8 +97,38 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
     chosen = [_publishable(path) for path in runs]
     for found in chosen:
         folder = "audits" if isinstance(found, Audit) else "records"
-        write_atomically(boards / folder / f"{found.hash}.json", found.to_json())
+        place = boards / folder / f"{found.hash}.json"
+        if line := _replaced(place, found):
+            progress.say(line)
+        write_atomically(place, found.to_json())
     return rebuild(boards)
+
+
+def _replaced(place: Path, found: Record | Audit) -> str:
+    """How the run of the same spec that was published before differs; "" where there is none, or nothing does."""
+    try:
+        before = _numbers(type(found).read(place))
+    except FileNotFoundError:
+        return ""
+    except ValueError as error:
+        return f"{error}; replaced"
+    now = _numbers(found)
+    unlike = [
+        f"{name} {before[name]:.4g} is now {now[name]:.4g}"
+        for name in sorted(before.keys() & now.keys())
+        if before[name] != now[name] and not name.endswith((".lo", ".hi"))
+    ]
+    if not unlike:
+        return ""
+    more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+    return f"{place} is replaced by another run of the same settings: {', '.join(unlike[:3])}{more}"
+
+
+def _numbers(kept: Record | Audit) -> dict[str, float]:
+    """A record's metrics that have a value, or the lower bounds of an audit."""
+    if isinstance(kept, Record):
+        return {name: value for name, value in kept.metrics.items() if value is not None}
+    return {f"{name} epsilon": line["epsilon_lower"] for name, line in kept.lines.items()}
 
 
 def _publishable(given: Path) -> Record | Audit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -57,19 +57,22 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
         dataset: show this data set only.
 
     Raises:
-        BenchError: a directory or a file that is not what it should be; nothing to show; an unknown data set.
+        BenchError: a directory that is not what it should be; a published file that is damaged; nothing to show; an
+            unknown data set.
     """
     paths = _published(boards, "records") if boards else []
     published = _read(leaderboard.read, paths)
-    local = {record.hash: (record, path.parent) for path in _below(runs) for record in _read(leaderboard.read, [path])}
-    records = _unique([*published, *(record for record, _ in local.values())])
-    audit_paths = (_published(boards, "audits") if boards else []) + sorted(
-        path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}")
-    )
-    audits = _unique(_read(leaderboard.read_audits, audit_paths))
-    if not records:
-        raise BenchError(f"no records in {boards or 'leaderboards'}; give runs with --runs DIR or boards with --boards")
     remarks: list[str] = []
+    local = {record.hash: (record, path.parent) for path, record in _readable(Record.read, _below(runs), remarks)}
+    records = _unique([*published, *(record for record, _ in local.values())])
+    audited = _read(leaderboard.read_audits, _published(boards, "audits") if boards else [])
+    audit_paths = sorted(path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}"))
+    audits = _unique([*audited, *(audit for _, audit in _readable(Audit.read, audit_paths, remarks))])
+    if not records:
+        damage = f": {remarks[0]}" if remarks else ""
+        raise BenchError(
+            f"no records in {boards or 'leaderboards'}{damage}; give runs with --runs DIR or boards with --boards"
+        )
     pictures = _pictures({record.hash: record for record in published}, local, remarks)
     known = sorted({leaderboard.dataset(record) for record in records})
     if dataset is not None and dataset not in known:
@@ -105,6 +108,15 @@ def _read(read: Callable[[Iterable[Path]], list[Kept]], paths: Iterable[Path]) -
         return read(paths)
     except (OSError, ValueError) as error:
         raise BenchError(f"{error}; remove the file or make it again") from None
+
+
+def _readable(read: Callable[[Path], Kept], paths: Iterable[Path], remarks: list[str]) -> Iterator[tuple[Path, Kept]]:
+    """What can be read of one's own runs; a remark for each that is damaged or of an older version of the bench."""
+    for path in paths:
+        try:
+            yield path, read(path)
+        except (OSError, ValueError) as error:
+            remarks.append(f"{error}; left out, run it again or remove it")
 
 
 def _published(boards: Path, folder: str) -> list[Path]:

@@ -355,6 +355,22 @@ def test_published_records_stand_and_pictures_come_with_equal_numbers_only(tmp_p
     assert len(found.remarks) == 3 and any("../../secret.png" in line for line in found.remarks)
 
 
+def test_a_run_that_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
+    write(tmp_path, record(seed=0))
+    write(tmp_path, record(seed=1))
+    cut = tmp_path / "records" / record(seed=1).hash / "record.json"
+    cut.write_text(cut.read_text()[:200])
+    (tmp_path / "audits" / "0123").mkdir(parents=True)
+    (tmp_path / "audits" / "0123" / "audit.json").write_text("{}")
+    found = gather(None, [tmp_path])
+    assert [r.hash for r in found.records] == [record(seed=0).hash] and not found.audits
+    assert [str(cut) in found.remarks[0], "0123" in found.remarks[1]] == [True, True]
+    assert all(line.endswith("left out, run it again or remove it") for line in found.remarks)
+    (tmp_path / "records" / record(seed=0).hash / "record.json").write_text("")
+    with pytest.raises(BenchError, match=r"no records in .* is not a record.*left out"):
+        gather(None, [tmp_path])
+
+
 def test_bad_sources_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     with pytest.raises(BenchError, match="no records in"):
