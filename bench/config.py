@@ -28,6 +28,8 @@ TIERS = ("smoke", "quick", "standard", "paper")
 """Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
 DATASET = "digits"
 """The data set of a run that names none."""
+EVALUATOR = "evaluator-cnn"
+"""The network that judges reconstructions where none is named."""
 Variant = Literal["printed", "working", "own"]
 """A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
 SIZE = "size"

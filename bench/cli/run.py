@@ -92,6 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NET",
         help="network of the student, named as the teacher's (default datalens, as in the papers)",
     )
+    networks.add_argument(
+        "--evaluator",
+        metavar="NET",
+        help="network that judges an attack's reconstructions, of another family than the teacher (default "
+        "evaluator-cnn; evaluator-vgg knows photographs better)",
+    )
     budget = parser.add_argument_group("privacy budget")
     budget.add_argument(
         "--epsilon",
@@ -248,9 +254,8 @@ def execute(given: argparse.Namespace) -> int:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
         if not job.asks_teacher and (ignored := _of_teacher(given)):
             say(f"{ignored} will not be used: {given.method} asks no teacher")
-        if not job.judged and settings.evaluator_options:
-            name, _ = settings.evaluator_options[0]
-            say(f"--evaluator.{name} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")
+        if not job.judged and (ignored := _of_evaluator(given)):
+            say(f"{ignored} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
@@ -272,6 +277,14 @@ def _of_teacher(given: argparse.Namespace) -> str:
         return "--teacher"
     options = read_options(given, "teacher")
     return f"--teacher.{options[0][0]}" if options else ""
+
+
+def _of_evaluator(given: argparse.Namespace) -> str:
+    """The first option about the evaluator that was given, or ""."""
+    if given.evaluator is not None:
+        return "--evaluator"
+    options = read_options(given, "evaluator")
+    return f"--evaluator.{options[0][0]}" if options else ""
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
@@ -323,6 +336,7 @@ COPIED = [
     "skip_broken",
     "teacher",
     "student",
+    "evaluator",
     "tier",
     "variant",
     "attack_variant",

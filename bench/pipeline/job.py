@@ -25,7 +25,7 @@ from bench.api import (
     Shards,
     trains_student,
 )
-from bench.config import Variant, configure, options, plain
+from bench.config import EVALUATOR, Variant, configure, options, plain
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
@@ -126,7 +126,7 @@ class Job:
         """The networks that are sure to be built, in the order in which they are."""
         s, shards = self.settings, self.shards()
         found = [s.teacher] if self.asks_teacher else []
-        found += [teachers.EVALUATOR] if self.judged and self.unplayable is None else []
+        found += [s.evaluator] if self.judged and self.unplayable is None else []
         found += [] if shards is None else shards.archs
         return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
@@ -292,8 +292,9 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     """
     s, look = settings, lookup or Lookup()
     look.check_data(s.dataset)
-    for arch in (s.teacher, s.student):
+    for arch in (s.teacher, s.student, s.evaluator):
         look.check_net(arch)
+    _check_evaluator(s)
     method, variant = look.plugin("method", s.method, s.variant, s.tier, s.method_options)
     _check_noise(method, s)
     attack, attack_variant = _attack(look, s)
@@ -321,6 +322,15 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     _check_shards(job.shards(), len(material.private[0]))
     _check_public(job)
     return job
+
+
+def _check_evaluator(settings: Settings) -> None:
+    """Refuse a judge of the architecture that is attacked: what fools the one may fool the other."""
+    if settings.evaluator != EVALUATOR and settings.evaluator == settings.teacher:
+        raise BenchError(
+            f"--evaluator {settings.evaluator}: the teacher is that network, and what fools the one may fool the "
+            "other; give a network of another family, or leave it out"
+        )
 
 
 def _check_noise(method: Method, settings: Settings) -> None:

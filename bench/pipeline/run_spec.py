@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench import data, teachers
-from bench.config import Variant, configure, plain
+from bench import data
+from bench.config import EVALUATOR, Variant, configure, plain
 from bench.pipeline.job import Job
 from bench.privacy import Budget
 from bench.storage.options import Changed
@@ -35,7 +35,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         *(ReleaseSpec, teacher, s.method, method.version, shared["method"], s.student, shared["budget"], s.noise, seed),
         *(ensemble, job.variant, job.material.public_fingerprint),
     )
-    evaluator = spec(EvaluatorSpec, everything, teachers.EVALUATOR, shared["evaluator"], EVALUATOR_SEED)
+    evaluator = spec(EvaluatorSpec, everything, s.evaluator, shared["evaluator"], EVALUATOR_SEED)
     return RunSpec(s.tier, release, _attack_spec(job, release, seed), evaluator)
 
 
@@ -68,14 +68,17 @@ def _changed_recipe(job: Job) -> dict[str, Any]:
 
 
 def _changed_evaluator(job: Job) -> dict[str, Any]:
-    """The recipe, where it is not the usual one, and what differs from its defaults; nothing where none judges."""
+    """Network and recipe, where they are not the usual ones, and what differs from the recipe's defaults; nothing where
+    none judges."""
     if not job.judged:
         return {}
     s, make = job.settings, job.lookup.evaluator_recipe
     where, own = (s.tier, data.slug(s.dataset)), type(job.evaluator_recipe)
     named = tuple(given for given in s.evaluator_options if given[0] == "recipe" and type(make(*where, ())) is not own)
     usual = plain(make(*where, named))
-    return dict(named) | {name: value for name, value in plain(job.evaluator_recipe).items() if usual[name] != value}
+    network = {} if s.evaluator == EVALUATOR else {"network": s.evaluator}
+    unlike = {name: value for name, value in plain(job.evaluator_recipe).items() if usual[name] != value}
+    return network | dict(named) | unlike
 
 
 def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bench.config import EVALUATOR
 from bench.privacy import Budget
 from bench.storage.specs import Numbers
 
@@ -25,6 +26,7 @@ class Settings:
     teacher_weights: Path | None = None
     teacher_normalise: tuple[Numbers, Numbers] | None = None
     student: str = "datalens"
+    evaluator: str = EVALUATOR
     tier: str = "quick"
     variant: str | None = None
     attack_variant: str | None = None

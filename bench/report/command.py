@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from bench import data, plugins, registry
-from bench.config import Variant, configure, plain
+from bench.config import EVALUATOR, Variant, configure, plain
 from bench.storage.records import Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
@@ -40,6 +40,7 @@ def command(record: Record) -> str:
     if not teacher["weights"]:
         parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
     if attack is not None and _reconstructs(attack["attack"]):
+        parts += _unless("--evaluator", spec["evaluator"]["arch"], EVALUATOR)
         parts += _evaluator(teacher["data"]["dataset"], tier, spec["evaluator"]["recipe"])
     return shlex.join(parts)
 

@@ -15,7 +15,8 @@ FLAGS = {
     "no-judge": "Classes are people, and the independent judge of faces was not installed: success, and the gain over "
     "public images, are by this project's own evaluator, which the same training images taught.",
     "weak-judge": "The evaluator that says whether a reconstruction shows its class knows the classes less well than "
-    "the teacher, so that success may be understated: train it for longer, by --evaluator.epochs.",
+    "the teacher, so that success may be understated: take another network, by --evaluator, or train it for longer, by "
+    "--evaluator.epochs.",
     "membership>accounted": "The attack's scores point at more leakage than the accounted epsilon of one record "
     "allows. That is an indication, not a proof.",
     "float32-noise": "The noise was drawn in float32, whose tails end at 5.8 deviations: the accounted epsilon is not "

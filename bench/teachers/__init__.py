@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bench.teachers.ensemble import fit_ensemble
-from bench.teachers.evaluator import EVALUATOR, recipe_for
+from bench.teachers.evaluator import recipe_for
 from bench.teachers.recipe import make_recipe, recipe_class
 from bench.teachers.recipes.standard import Recipe
 from bench.teachers.training import accuracy, features, fit, predict
 from bench.teachers.weights import load, load_user, save
 
 __all__ = [
-    "EVALUATOR",
     "Recipe",
     "accuracy",
     "features",

@@ -1,9 +1,10 @@
-"""The network that judges reconstructions: another architecture and seed than any target, never shown to an attack.
+"""The network that judges reconstructions: another architecture and seed than the teacher, never shown to an attack.
 
 It is trained on the whole training set of the run's classes with its labels: on splits whose attacker holds other
 records of them, private and auxiliary images together. Where the standard recipe does not teach it the classes, as with
 some forty images a person, the data set's facts name another one, by which it has more passes than a teacher. A teacher
-that was trained for longer than usual wants an evaluator that was, too: `--evaluator.NAME` sets its recipe.
+that was trained for longer than usual wants an evaluator that was, too: `--evaluator.NAME` sets its recipe, and
+`--evaluator NET` takes another network.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from bench import data
 from bench.config import configure, sizes
 from bench.teachers.recipe import make_recipe
 from bench.teachers.recipes.standard import Recipe
-
-EVALUATOR = "evaluator-cnn"
 
 _TIERS: dict[str, dict[str, Any]] = {
     "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},

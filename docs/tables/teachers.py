@@ -11,8 +11,9 @@ from bench.storage.records import Record
 from docs.tables.boards import records
 from docs.tables.cells import table
 
-Trained = tuple[str, str, str, str, str, str]
-"""Data set, split, tier, the teacher's network; its recipe and passes where asked for, and those of the evaluator."""
+Trained = tuple[str, str, str, str, str, str, str]
+"""Data set, split, tier, the teacher's network; its recipe and passes where asked for, those of the evaluator, and its
+network where one was asked for."""
 
 
 def teachers() -> str:
@@ -26,7 +27,7 @@ def teachers() -> str:
         if "teacher_accuracy" in record.metrics and (not given or "recipe" in given <= {"recipe", "epochs"}):
             found[_trained(record)].append(record)
     rows = []
-    for (dataset, split, tier, teacher, recipe, judge_recipe), runs in sorted(found.items()):
+    for (dataset, split, tier, teacher, recipe, judge_recipe, _), runs in sorted(found.items()):
         judged = [run for run in runs if _specs(run.spec, "evaluator")]
         judges = sorted({_specs(run.spec, "evaluator")[0]["arch"] for run in judged})
         rows.append([
@@ -44,7 +45,8 @@ def teachers() -> str:
 def _trained(record: Record) -> Trained:
     teacher = _specs(record.spec, "teacher")[0]
     data, asked = teacher["data"], (_asked(record.options.get(network, {})) for network in ("teacher", "evaluator"))
-    return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], *asked
+    network = record.options.get("evaluator", {}).get("network", "")
+    return data["dataset"], data["split"], record.spec["tier"], teacher["arch"], *asked, network
 
 
 def _asked(given: dict[str, Any]) -> str:

@@ -204,12 +204,17 @@ def test_an_evaluator_is_another_one_with_options_of_its_own_and_is_asked_where_
     assert (
         "--evaluator.max_steps will not be used: no reconstruction is judged, as no attack" in capsys.readouterr().err
     )
-    for options in ([], given[-2:]):
+    for options in ([], given[-2:], ["--evaluator", "strided-cnn"]):
         assert main(["run", *given[:-2], "--attack", "random-guess", *options]) == 0
-    assert "will not be used" not in capsys.readouterr().err
-    assert len(list((here / "runs" / "steps" / "evaluator").glob("[!.]*"))) == 2
+    assert "will not be used" not in (said := capsys.readouterr().err) and "evaluator strided-cnn: 8 of 8" in said
+    assert len(list((here / "runs" / "steps" / "evaluator").glob("[!.]*"))) == 3
     settings = [json.loads(path.read_bytes())["options"] for path in (here / "runs" / "records").glob("*/record.json")]
-    assert sorted([each["evaluator"] for each in settings], key=len) == [{}, {}, {"max_steps": 3}]
+    asked = [each["evaluator"] for each in settings]
+    assert sorted(asked, key=str) == [{"max_steps": 3}, {"network": "strided-cnn"}, {}, {}]
+    assert main(["run", *given[:4], "--evaluator", "evaluator-vgg"]) == 0
+    assert "--evaluator will not be used: no reconstruction is judged" in capsys.readouterr().err
+    assert main(["run", *given[:-2], "--attack", "random-guess", "--evaluator", "datalens"]) == 2
+    assert "--evaluator datalens: the teacher is that network" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -161,7 +161,7 @@ def test_help_of_a_run_shows_the_options_of_the_evaluator_of_its_data_set(say) -
     run = ("run", "--method", "no-defence", "--attack", "shown")
     assert "--evaluator.recipe" in say(*run, "--help") and "--evaluator.turn" not in say(*run, "--help")
     assert "--evaluator.turn" in say(*run, "--dataset", "lfw:10", "--help")
-    assert "--evaluator" not in say("run", "--method", "no-defence", "--help")
+    assert "--evaluator." not in say("run", "--method", "no-defence", "--help")
 
 
 def test_one_way_to_ask_for_many_teachers(say) -> None:  # type: ignore[no-untyped-def]

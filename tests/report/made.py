@@ -41,7 +41,7 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     if name is not None:
         attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
         attack |= {"options": {}, "seed": seed, "variant": "printed"}
-    evaluator = {"data": data, "recipe": {}}
+    evaluator = {"data": data, "arch": "evaluator-cnn", "recipe": {}}
     spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": evaluator}
     status = changes.get("status", "ok")
     found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("options", {}))

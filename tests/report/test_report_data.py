@@ -66,6 +66,7 @@ def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> N
         "--attack gmi --evaluator.epochs 3 --evaluator.flip",
         "--attack gmi --evaluator.recipe objects --evaluator.max_steps 5 --teacher.recipe faces",
         "--attack gmi --evaluator.recipe standard",
+        "--attack gmi --evaluator evaluator-vgg --evaluator.epochs 3",
     ],
 )
 def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Path) -> None:
@@ -80,10 +81,14 @@ def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Pat
 
 def test_an_evaluator_that_judges_nothing_is_in_no_command_and_no_setting(tmp_path: Path) -> None:
     for options in ("", "--attack lira"):
-        found = made_by(f"{SMOKE} {options} --evaluator.epochs 3", tmp_path)
+        found = made_by(f"{SMOKE} {options} --evaluator.epochs 3 --evaluator evaluator-vgg", tmp_path)
         assert "evaluator" not in command(found) and found.setting == ""
     judged = made_by(f"{SMOKE} --attack gmi --evaluator.recipe objects --evaluator.epochs 3", tmp_path)
     assert judged.setting == "evaluator.epochs=3 evaluator.recipe=objects"
+    other = made_by(f"{SMOKE} --attack gmi --evaluator evaluator-vgg", tmp_path)
+    assert other.setting == "evaluator.network=evaluator-vgg" and other.spec["evaluator"]["arch"] == "evaluator-vgg"
+    default = made_by(f"{SMOKE} --attack gmi --evaluator evaluator-cnn", tmp_path)
+    assert default.hash == made_by(f"{SMOKE} --attack gmi", tmp_path).hash != other.hash and default.setting == ""
 
 
 def test_the_command_says_what_no_record_knows(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import data, plugins, registry, teachers, testing
-from bench.config import TIERS, describe, options
+from bench.config import EVALUATOR, TIERS, describe, options
 from bench.errors import BenchError
 from bench.nets import check
 from bench.storage.specs import digest
-from bench.teachers import EVALUATOR, Recipe, evaluator, recipe_for
+from bench.teachers import Recipe, evaluator, recipe_for
 from bench.teachers.recipes.faces import Faces
 
 
@@ -88,7 +88,8 @@ def test_the_evaluators_of_the_published_records_are_those_of_today() -> None:
         spec = record["spec"]
         used, where = spec["evaluator"], spec["evaluator"]["data"]["dataset"]
         asked = {name: str(value) for name, value in record["options"].get("evaluator", {}).items()}
-        assert used["recipe"] == recipe_for(spec["tier"], where, asked).settings() and used["arch"] == EVALUATOR
+        network = asked.pop("network", EVALUATOR)
+        assert used["recipe"] == recipe_for(spec["tier"], where, asked).settings() and used["arch"] == network
         seen.add(where)
     assert seen >= {"digits", "mnist", "fmnist", "cifar10-jpeg"}
 
