@@ -31,7 +31,7 @@ from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.membership_challenge import UNLABELLED
-from bench.pipeline.precision import Precision, settled
+from bench.pipeline.precision import Precision, Training, settled
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.ranks import Ranks
@@ -132,8 +132,11 @@ class Job:
 
     @cached_property
     def precision(self) -> Precision:
-        """In which networks train."""
-        return settled(self.settings.precision, self.device)
+        """In which networks train; probed, if it is, by the teacher, or where no teacher is trained by the student."""
+        s, found = self.settings, self.material.data
+        arch = s.teacher if self.asks_teacher and self.weights_sha256 is None else s.student
+        training = Training(arch, found.shape, found.classes, self.recipe.batch)
+        return settled(s.precision, self.device, training)
 
     def context(self, seed: int) -> Context:
         """The context of a step with its own seed."""
