@@ -5,7 +5,7 @@ models, D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student, G the ge
 
 1. Client k trains a model on its own records, all from the same fresh network, and uploads it.
 2. In each of T_E epochs of the server:
-   a. latents z, as a batch that is trained itself, and labels y, even over the classes; G is a fresh network;
+   a. latents z, as a batch that is trained itself, and labels y, uniform over the classes; G is a fresh network;
    b. for T_G steps G and z descend L_gen = L_CE + lambda_1 L_BN + lambda_2 L_div on x = G(z), moved at random:
         L_CE = CE(D(x), y),
         L_BN = 1/K sum over clients and their BatchNorm layers of ||mu - mu^||_2 + ||var - var^||_2, mu and var those of

@@ -67,7 +67,7 @@ class FedDafl(ServerDistillation):
             sets={"start": "average", "student_steps": 3},
         ),
         Departure(
-            what="on digits and mnist images are pen strokes; what the student sees is turned and moved a little",
+            what="images of glyphs are pen strokes; what the student sees is turned and moved a little",
             why="in few steps a generator without a prior makes patterns that only the ensemble knows; not tuned",
             sets={"generator": "auto", "augment": True},
         ),

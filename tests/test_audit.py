@@ -298,6 +298,35 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
         leaderboard.publish(boards, [tmp_path / "a" / AUDIT])
 
 
+def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[set[int]]] = []
+    divide = teacher_steps.with_guests
+
+    def spy(*given: Any) -> Any:
+        parts = divide(*given)
+        seen.append([set(part.tolist()) for part in parts])
+        return parts
+
+    monkeypatch.setattr(teacher_steps, "with_guests", spy)
+    given = job(place, "fed-dpsd", method_options=(("clients", "2"),), out=place / "clients")
+    n = len(given.material.private[0])
+    found = canary_audit.run(given, CanaryGame(40, 20), 0).audit
+    plain = teacher_steps.ensemble(given, run_spec(given, 0).release.ensemble)
+    audited, alone = seen
+    came = [{record for record in part if record >= n} for part in audited]
+    assert plain is not None and [part - guests for part, guests in zip(audited, came, strict=True)] == alone
+    assert sum(map(len, came)) == found.canaries["inserted"] and all(came)
+    spec = canary_audit.audit_spec(given, CanaryGame(40, 20), 0)
+    of = canary_audit.teachers_of(spec)
+    with_them, without = (canary_audit.release_of(spec, of[name]).ensemble for name in ("teacher", "null_teacher"))
+    assert spec.version == 2 and with_them is not None and with_them.version == 2
+    assert without is not None and without.version == 1, "made as ever"
+    by_hash = canary_audit.audit_spec(job(place, "dgd"), CanaryGame(40, 20), 0)
+    assert by_hash.version == 1 and canary_audit.audit_spec(job(place), CanaryGame(40), 0).version == 1
+
+
 def test_the_plain_release_and_the_audited_one_share_nothing(place: Path) -> None:
     given = job(place)
     spec = canary_audit.audit_spec(given, CanaryGame(40), 0)

@@ -50,6 +50,20 @@ def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: floa
     return by_dirichlet(labels.numpy(), count, alpha, seed, balanced=name == "dirichlet-balanced")
 
 
+def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: str, alpha: float, seed: int) -> Parts:
+    """As `partition`, but the last `guests` records, an audit's canaries, come to holders by their hash: who holds the
+    others must not depend on whether they are there, as a guarantee speaks of one record of a holder's.
+
+    By `hash` that is what `partition` does. Raises BenchError as it does.
+    """
+    held = len(images) - guests
+    parts = partition(images[:held], labels[:held], count, name, alpha, seed)
+    if not guests:
+        return parts
+    came = by_hash(images[held:], count, seed)
+    return [np.concatenate([part, held + each]) for part, each in zip(parts, came, strict=True)]
+
+
 def by_hash(images: Tensor, count: int, seed: int) -> Parts:
     """Holder of a record = SHA-256(seed, its pixels) mod count; blind to its label, its place and all other records.
 

@@ -31,6 +31,9 @@ from bench.storage.records import AUDIT, Audit
 from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
 from bench.storage.store import publish
 
+GUESTS = 2
+"""Version of audits whose canaries come to holders by themselves; in the first, where holders are drawn by label, they
+moved other records too (`bench.data.partition.with_guests`), which no ledger speaks of."""
 OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
 
 
@@ -49,7 +52,13 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     teacher = release.teacher
     recipe = _overfitted(job, game).recipe.settings()
     audited = AuditTeacherSpec(teacher.data, teacher.arch, None, recipe, seed, canaries=game.canaries, coins=seed)
-    return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence)
+    version = GUESTS if _by_labels(release) else 1
+    return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence, version=version)
+
+
+def _by_labels(release: ReleaseSpec) -> bool:
+    """Whether who holds a record depends on the labels of all."""
+    return release.ensemble is not None and release.ensemble.shards["partition"] != "hash"
 
 
 def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
@@ -65,7 +74,8 @@ def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
     """The release made of one of an audit's teachers, by way of an ensemble that is trained on what the teacher was."""
     ensemble = spec.release.ensemble
     if ensemble is not None:
-        ensemble = replace(ensemble, seed=teacher.seed, canaries=teacher.canaries, coins=teacher.coins)
+        version = GUESTS if teacher.canaries and _by_labels(spec.release) else ensemble.version
+        ensemble = replace(ensemble, seed=teacher.seed, canaries=teacher.canaries, coins=teacher.coins, version=version)
     return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind="audit-release")
 
 
@@ -157,7 +167,8 @@ class _Training:
         if not teacher.canaries:
             return self._job
         m = self._job.material
-        return replace(self._job, material=replace(m, private=self._canaries.inserted(m.private)))
+        private, canaries = self._canaries.inserted(m.private), int(self._canaries.coins.sum())
+        return replace(self._job, material=replace(m, private=private, canaries=canaries))
 
 
 def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Audit:

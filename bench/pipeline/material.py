@@ -46,7 +46,8 @@ class Material:
     """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, the latter's
     labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one.
 
-    `counts` says how many images each part has, how many copies were removed of it, and what was left out.
+    `counts` says how many images each part has, how many copies were removed of it, and what was left out; the last
+    `canaries` private images are an audit's.
     """
 
     data: ImageData
@@ -55,6 +56,7 @@ class Material:
     aux_labels: Tensor | None = None
     public: Tensor | None = None
     counts: dict[str, Any] = field(default_factory=dict)
+    canaries: int = 0
 
     @cached_property
     def aux_fingerprint(self) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from bench import nets, teachers
 from bench.api import Context
 from bench.data import ImageData, at_once, to_float
-from bench.data.partition import partition
+from bench.data.partition import with_guests
 from bench.pipeline.job import Job
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import derive
@@ -68,7 +68,8 @@ def ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | No
     def make(path: Path) -> None:
         images, labels = job.material.private
         salt = derive(ctx.seed, "partition") % 2**32
-        parts = partition(images, labels, shards.count, shards.partition, shards.alpha, salt)
+        guests = job.material.canaries
+        parts = with_guests(images, labels, guests, shards.count, shards.partition, shards.alpha, salt)
         with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
             teachers.fit_ensemble(
                 members,

@@ -83,7 +83,7 @@ def dpsd_theorem2(epsilon: float) -> float:
 
 
 def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_epsilon: float = 0.0) -> float:
-    """Epsilon of n noisy votes: DGD's composition, n e0^2 + e0 sqrt(-2 n log d) + e1, for unit `query`.
+    """Epsilon of n noisy votes: DGD's composition, n e0^2 + e0 sqrt(-2 n log d) + e1, for unit `example`.
 
     Known defects: DGD's generator is trained on the unprotected baseline network, which the formula leaves out; the e1
     that the paper adds for its VAE protects synthetic images, not private records. The paper's tables at epsilon 10

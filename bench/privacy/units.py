@@ -16,7 +16,8 @@ class Unit(StrEnum):
     """The thing whose change a guarantee hides. Numbers of different units are never mixed or ranked together.
 
     EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label.
-    QUERY: the answer to one synthetic image. CLIENT: all data of one federated client. NONE: no promise.
+    QUERY: the answer to one synthetic image. CLIENT: all data of one federated client; how many clients there are is
+    public, so that a client that leaves is one without records, who still answers. NONE: no promise.
     """
 
     EXAMPLE = "example"

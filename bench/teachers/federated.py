@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Literal
 
@@ -265,11 +265,13 @@ class ServerDistillation(Federation, ABC):
         clients = Clients(self, teacher, student, ctx)
         w = clients.initial()
         with ctx.track("federation", self.rounds * (clients.steps_per_round + self.server_steps())) as advance:
-            for _ in range(self.rounds):
+            for number in range(self.rounds):
                 models = [clients.update(k, w, advance) for k in range(self.clients)]
                 mean = clients.average(models)
                 network = clients.with_weights(mean) if self.start == "average" else clients.fresh()
-                images = self.distil(ClientEnsemble(clients, models), network, teacher.shape, ctx, advance)
+                # A round's own seed: else every round would draw the images of the first.
+                here = replace(ctx, seed=derive(ctx.seed, "round", number)) if number else ctx
+                images = self.distil(ClientEnsemble(clients, models), network, teacher.shape, here, advance)
                 w = snapshot(network)
                 require_finite(w, "the distillation diverged; lower the student's learning rate")
         return Release(network.eval(), student, self.ledger(), claim=None, synthetic=images)

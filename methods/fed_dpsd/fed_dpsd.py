@@ -175,8 +175,7 @@ class FedDpsd:
             claim=mechanism.claim(parameters, budget.delta),
             generator=phi_g,
             synthetic=shown,
-            solved={"beta": parameters.beta, "iterations": parameters.iterations}
-            | ({"sigma": parameters.sigma} if self.mode == "data" else {"k": parameters.k}),
+            solved=parameters.solved(self.mode),
         )
 
     @torch.no_grad()

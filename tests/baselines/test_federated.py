@@ -13,7 +13,10 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
 from baselines import feddf
+from baselines.dense import Dense
+from baselines.fedadi import FedAdi
 from baselines.fedavg import FedAvg
+from baselines.feddafl import FedDafl
 from baselines.feddf import FedDf, mean_logits
 from bench import nets
 from bench.api import Release, Teacher
@@ -69,6 +72,20 @@ def fresh(student: str = NET) -> nets.Classifier:
 def assert_close(found: State, expected: State, atol: float = 1e-6) -> None:
     assert found.keys() == expected.keys()
     assert all(torch.allclose(found[name], expected[name], atol=atol) for name in found)
+
+
+@pytest.mark.parametrize("cls", [Dense, FedAdi, FedDafl])
+def test_a_round_draws_images_of_its_own(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def distil(self: Any, teacher: Any, student: Any, shape: Any, ctx: Any, advance: Any) -> torch.Tensor:
+        seeds.append(ctx.generator("images").initial_seed())
+        return torch.zeros(1, *shape)
+
+    monkeypatch.setattr(cls, "distil", distil)
+    for rounds in ("1", "3"):
+        convert(cls, rounds=rounds, local_epochs="1")
+    assert len(seeds) == 4 and seeds[0] == seeds[1] and len(set(seeds)) == 3
 
 
 def test_the_average_by_hand() -> None:

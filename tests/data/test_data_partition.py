@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.data.partition import by_dirichlet, by_hash, partition
+from bench.data.partition import by_dirichlet, by_hash, partition, with_guests
 from bench.errors import BenchError
 
 CIFAR10 = np.repeat(np.arange(10), 5000)
@@ -60,6 +60,25 @@ def test_one_record_replaced_moves_no_other_record() -> None:
     removed = by_hash(torch.cat([images[:17], images[18:]]), 5, 0)
     shift = [{i if i < 17 else i + 1 for i in part} for part in removed]
     assert shift == [set(part) - {17} for part in before]
+
+
+@pytest.mark.parametrize("name", ["hash", "dirichlet", "dirichlet-balanced"])
+def test_a_guest_more_or_less_moves_no_other_record(name: str) -> None:
+    images = torch.randint(0, 256, (300, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    labels, guests = torch.arange(300) % 3, (0, 1, 5)
+    alone = partition(images[:295], labels[:295], 4, name, 0.5, 0)
+    with_some = [with_guests(images[: 295 + g], labels[: 295 + g], g, 4, name, 0.5, 0) for g in guests]
+    for g, parts in zip(guests, with_some, strict=True):
+        assert sorted(np.concatenate(parts)) == list(range(295 + g))
+        assert [sorted(part[part < 295]) for part in parts] == [sorted(part) for part in alone]
+    holder = [next(j for j, part in enumerate(parts) if 295 in part) for parts in with_some[1:]]
+    assert holder[0] == holder[1], "where a guest goes depends on no other guest"
+    if name == "hash":
+        same = partition(images, labels, 4, name, 0.5, 0)
+        assert [part.tolist() for part in with_some[2]] == [part.tolist() for part in same]
+    else:
+        moved = partition(images[:296], labels[:296], 4, name, 0.5, 0)
+        assert any(set(a) != set(b[b < 295]) for a, b in zip(alone, moved, strict=True)), "who is drawn by label moves"
 
 
 def test_hashed_parts_are_about_equal_and_depend_on_the_seed() -> None:

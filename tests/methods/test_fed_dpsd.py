@@ -352,6 +352,7 @@ def test_the_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
     assert release.claim is not None and release.claim.source == source and release.claim.unit == Unit.QUERY
     assert 9.99 < release.claim.epsilon <= 10
     assert release.solved["iterations"] == (3 if variant == "printed" else 48) and release.solved["beta"] == 5e-3
+    assert ("answer_epsilon" in release.solved) == (mode == "label") and ("sigma" in release.solved) == (mode == "data")
 
 
 def test_theorem_1_at_the_papers_settings() -> None:
