@@ -11,8 +11,8 @@ and the order of things are ours. Every iteration:
    by the sparse vector technique: eta is the first with Q_j + Lap(4 C_f / eps_s) >= Lap(2 C_f / eps_s), one draw on the
    right side for all j; where none of `trials` passes, the last one is taken.
 3. theta <- theta - eta g.
-4. If cos(g_t, g_(t-1)) < `turn`, the next iterations spend more: their noise falls by 1 + gamma, k <- k (1 + gamma)^2,
-   rounded, at most `most_gradients`.
+4. If cos(g_t, g_(t-1)) < `turn`, the next iterations spend more: their noise falls by 1 + gamma: k <- k (1 + gamma)^2,
+   at most `most_gradients`, of which round(k) are taken.
 5. Until T noisy gradients are spent.
 
 Privacy. For one added or removed record, which moves the clipped sum of a gradient by at most C and each Q_j by at most

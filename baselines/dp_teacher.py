@@ -126,8 +126,8 @@ class DpTeacher:
     batch: Size[int] = 512
     """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
     steps: Size[int] = 4680
-    """T, steps; 4680 are 40 passes over 60,000 records. Solved from the budget with --solve steps. Of private features
-    there are 120 at most."""
+    """T, steps; 4680 are 40 passes over 60,000 records. Of private features 120 at most. Solved from the budget with
+    --solve steps, of private features too."""
     multiplier: Solved[float] = 1.0
     """sigma of Abadi et al., noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1

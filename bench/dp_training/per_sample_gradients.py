@@ -26,7 +26,7 @@ def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> 
         records: (n,) int64, which records the images are.
         drawn: (5, N * count) of `draw_affine`, those of record i at i * count and after; None for a count of 1.
     """
-    if drawn is None:
+    if drawn is None or not len(images):  # nobody is in some samples, whose sum is noise alone
         return images
     places = records[:, None] * count + torch.arange(count, device=records.device)
     return apply_affine(images.repeat_interleave(count, 0), drawn[:, places.flatten()])

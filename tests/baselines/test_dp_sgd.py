@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from bench import nets
+from bench.data.affine import draw_affine
 from bench.dp_training import dp_sgd
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import (
@@ -28,7 +29,7 @@ from bench.dp_training.clipping import (
 )
 from bench.dp_training.dp_sgd import refuse_mixing, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.dp_training.per_sample_gradients import GRADIENTS, views
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
@@ -106,9 +107,12 @@ def test_views_are_averaged_per_record(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", GRADIENTS)
-def test_no_records_have_no_gradients(way: str) -> None:
-    model = network()
-    found = GRADIENTS[way](model, 1)(torch.zeros(0, *SHAPE), torch.zeros(0, dtype=torch.long))
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_records_have_no_gradients(way: str, count: int) -> None:
+    model, nobody = network(), torch.zeros(0, dtype=torch.long)
+    drawn = draw_affine(6, torch.Generator()) if count > 1 else None
+    seen = views(torch.zeros(0, *SHAPE), count, nobody, drawn)
+    found = GRADIENTS[way](model, count)(seen, nobody)
     assert {name: tuple(rows.shape) for name, rows in found.items()} == {
         name: (0, *p.shape) for name, p in model.named_parameters()
     }
@@ -207,22 +211,23 @@ def test_noise_has_the_deviation_of_its_group(scale: float) -> None:
         assert p > 0.01 if scale == 1.0 else p < 1e-6
 
 
-def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, seed: int = 0) -> Tensor:
+def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, seed: int = 0, views: int = 1) -> Tensor:
     """What `steps` steps of rate 1 do to the weights when every batch is empty: noise alone."""
     monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     model = network()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
-    settings = replace(PLAIN, clip=0.7)
+    settings = replace(PLAIN, clip=0.7, views=views)
     train(model, "tanh-cnn", records(64), settings, DpSgdParameters(8 / 64, steps, z), context(seed), "test")
     return torch.cat([p.detach().flatten() for p in model.parameters()]) - before
 
 
+@pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, math.sqrt(2)])
 def test_noise_is_added_once_a_step_and_divided_by_the_expected_batch(
-    monkeypatch: pytest.MonkeyPatch, scale: float
+    monkeypatch: pytest.MonkeyPatch, scale: float, views: int
 ) -> None:
     """Empty batches: T steps of rate 1 move a weight by N(0, T (z C / B)^2), B = 8 expected records, not 0."""
-    moved = moved_without_data(monkeypatch, z=1.5, steps=4)
+    moved = moved_without_data(monkeypatch, z=1.5, steps=4, views=views)
     p = stats.kstest(moved.double().numpy(), stats.norm(0, math.sqrt(4) * 1.5 * 0.7 / 8 * scale).cdf).pvalue
     assert p > 0.01 if scale == 1.0 else p < 1e-6
 
