@@ -58,7 +58,7 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
 
 def _by_labels(release: ReleaseSpec) -> bool:
     """Whether who holds a record depends on the labels of all."""
-    return release.ensemble is not None and release.ensemble.shards["partition"] != "hash"
+    return release.ensemble is not None and release.ensemble.shards.get("partition", "hash") != "hash"
 
 
 def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
