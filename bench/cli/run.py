@@ -252,9 +252,9 @@ def execute(given: argparse.Namespace) -> int:
     with closing(load_job(settings, budget=False)) as job:
         if (reason := job.unplayable) is not None:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
-        if not job.asks_teacher and (ignored := _of_teacher(given)):
+        if not job.asks_teacher and (ignored := _asked_of(given, "teacher")):
             say(f"{ignored} will not be used: {given.method} asks no teacher")
-        if not job.judged and (ignored := _of_evaluator(given)):
+        if not job.judged and (ignored := _asked_of(given, "evaluator")):
             say(f"{ignored} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
@@ -271,20 +271,12 @@ def _unjudged(attack: str | None) -> str:
     return "no attack is named" if attack in (None, "none") else f"{attack} reconstructs no images"
 
 
-def _of_teacher(given: argparse.Namespace) -> str:
-    """The first option about the teacher that was given, or ""."""
-    if given.teacher is not None:
-        return "--teacher"
-    options = read_options(given, "teacher")
-    return f"--teacher.{options[0][0]}" if options else ""
-
-
-def _of_evaluator(given: argparse.Namespace) -> str:
-    """The first option about the evaluator that was given, or ""."""
-    if given.evaluator is not None:
-        return "--evaluator"
-    options = read_options(given, "evaluator")
-    return f"--evaluator.{options[0][0]}" if options else ""
+def _asked_of(given: argparse.Namespace, network: str) -> str:
+    """The first option about a network, "teacher" or "evaluator", that was given, or ""."""
+    if getattr(given, network) is not None:
+        return f"--{network}"
+    options = read_options(given, network)
+    return f"--{network}.{options[0][0]}" if options else ""
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
