@@ -1,7 +1,7 @@
 """The learning rate of networks that are trained privately, chosen on the attacker's part, which no board tests on.
 
-Each method of `FALLING_RATE` trains at tier quick on the private part of a data set (split iid) with each rate; judged on
-the attacker's part of the same split, whose images are neither private nor the test set. One seed of the noise each:
+Each method of `FALLING_RATE` trains at tier quick on the private part of a data set (split iid) with each rate; it is
+judged on the attacker's part of the same split, whose images are neither private nor the test set. One seed each:
 
     python benchmarks/private_rates.py --dataset mnist --dataset fmnist --data FOLDER
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch

@@ -83,6 +83,22 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
     assert wanted <= marked
 
 
+def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
+    (entry,) = (e for e in reported.table("dpsd", "Table IV") if (e.dataset, e.method) == ("celeba-h", "alibi"))
+    assert entry.epsilon is None and reported.beside(entry) == (1.0, 2.0)
+    ours = [
+        row("alibi", claimed)
+        | {"dataset": "celeba-h-subset", "accuracy_mean": accuracy, "variant": "working", "tier": "quick"}
+        for claimed, accuracy in ((1.0, 0.7), (2.0, 0.8), (3.0, 0.9), (None, 0.95))
+    ]
+    lines = reported.compare([entry], ours, lambda *_: True)
+    assert [line.row["accuracy_mean"] for line in lines if line.row is not None] == [0.7, 0.8] and len(lines) == 2
+    assert all("reported:eps-uncertain" in line.flags for line in lines)
+    assert reported.join(ours[0])["reported_accuracy"] is None, (
+        "a board's row does not take a number that may be another's"
+    )
+
+
 @pytest.mark.parametrize(
     ("ours", "accuracy", "source"),
     [

@@ -51,6 +51,8 @@ TERMS_DP_DFD = {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}
 CLOSE = 3.5e-3
 """Two epsilons are the same if they differ by less than this share: a search for the noise meets a budget from below.
 The nearest two that the papers print, 7.5 and 7.53, are 4e-3 apart."""
+ONE_OF_TWO = "eps-uncertain"
+"""The issue of a number that belongs to one of a table's epsilons, of which one is not known."""
 
 Row = Mapping[str, Any]
 Exists = Callable[[str, str], bool]
@@ -203,6 +205,7 @@ def find(
     given: Changed | None = None,
     teacher: str = "",
     split: str = "iid",
+    unsure: bool = False,
 ) -> tuple[Reported, ...]:
     """The printed accuracies of a board's row, best source first.
 
@@ -216,12 +219,13 @@ def find(
         given: what differs from the defaults, group to option to value.
         teacher: network, which matters where a table compares teachers.
         split: only rows of all classes have a printed counterpart.
+        unsure: also those that may be for this epsilon, or for another one of their table.
     """
     if split.startswith("disjoint"):
         return ()
     given = given or {}
     label = method in MODES and given.get("method", {}).get("mode") == "label"
-    return _printed(_paper_name(dataset), method, ablation(method, given), label, teacher, epsilon)
+    return _printed(_paper_name(dataset), method, ablation(method, given), label, teacher, epsilon, unsure)
 
 
 @cache
@@ -232,18 +236,18 @@ def _paper_name(dataset: str) -> str:
 
 @lru_cache
 def _printed(
-    dataset: str, method: str, ablation: str, label: bool, teacher: str, epsilon: float | None
+    dataset: str, method: str, ablation: str, label: bool, teacher: str, epsilon: float | None, unsure: bool
 ) -> tuple[Reported, ...]:
     return tuple(
         entry
         for entry in _accuracies().get((method, dataset, ablation), ())
         if (not entry.teacher or entry.teacher == teacher)
         and (method not in MODES or label == (entry.unit == "label"))
-        and _same_epsilon(entry, epsilon)
+        and (_same_epsilon(entry, epsilon) or (unsure and epsilon is not None and _may_be(entry, epsilon)))
     )
 
 
-def _of(row: Row, dataset: str = "") -> tuple[Reported, ...]:
+def _of(row: Row, dataset: str = "", unsure: bool = False) -> tuple[Reported, ...]:
     """`find`, for a row with a board's columns; empty cells are None, NaN or ""."""
     return find(
         dataset or str(row.get("dataset") or ""),
@@ -252,6 +256,7 @@ def _of(row: Row, dataset: str = "") -> tuple[Reported, ...]:
         options(str(_blank(row.get("options")))),
         str(row.get("teacher") or ""),
         str(row.get("split") or "iid"),
+        unsure,
     )
 
 
@@ -276,6 +281,27 @@ def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
     if entry.epsilon is None:
         return "sigma=" in entry.ablation
     return claimed is not None and math.isclose(entry.epsilon, claimed, rel_tol=CLOSE)
+
+
+def _may_be(entry: Reported, claimed: float) -> bool:
+    """Whether a number whose row is not known may stand in the one of this epsilon."""
+    return ONE_OF_TWO in entry.issues and any(math.isclose(each, claimed, rel_tol=CLOSE) for each in beside(entry))
+
+
+@cache
+def beside(entry: Reported) -> tuple[float, ...]:
+    """The epsilons that a number's table has for the same data set and unit, ascending.
+
+    >>> (one,) = (e for e in load() if (e.paper, e.dataset, e.method) == ("dp-dfd", "celeba-g", "dp-merf"))
+    >>> one.epsilon, beside(one)
+    (None, (1.0, 10.0))
+    """
+    known = (
+        each.epsilon
+        for each in load()
+        if (each.paper, each.table, each.dataset, each.unit) == (entry.paper, entry.table, entry.dataset, entry.unit)
+    )
+    return tuple(sorted({each for each in known if each is not None}))
 
 
 def disagree(entries: Iterable[Reported]) -> bool:
@@ -374,6 +400,8 @@ def table(paper: str, name: str) -> list[Reported]:
 def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) -> list[Line]:
     """Each printed accuracy with our row of it, one for each variant that was run; alone if there is none.
 
+    Beside a number that belongs to one of two epsilons, not known which, stands a row of each.
+
     Of several rows of a variant one of the largest tier is taken, then the one with the fewest options other than the
     defaults, then one of today's version, then the one with the most seeds; accuracy has no say.
 
@@ -381,15 +409,22 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
         rows: of boards, with "dataset" in each.
         exists: whether the bench has (method, data set).
     """
-    done = [(row, _of(row)) for row in rows if _number(row.get("accuracy_mean")) is not None]
+    done = [(row, _of(row, unsure=True)) for row in rows if _number(row.get("accuracy_mean")) is not None]
     lines = []
     for entry in entries:
-        found: dict[str, Row] = {}
+        found: dict[tuple[str | float, ...], Row] = {}
         for row in sorted((row for row, printed in done if entry in printed), key=_plainness):
-            found.setdefault(str(row["variant"]), row)
+            # A number of one epsilon has one row of a variant; one that may be for two has one of each
+            which = [each for each in beside(entry) if ONE_OF_TWO in entry.issues and _near(each, row)]
+            found.setdefault((str(row["variant"]), *which), row)
         absent = "not run" if exists(entry.method, entry.dataset) else "planned"
-        lines += [_line(entry, found[name], "") for name in sorted(found)] or [_line(entry, None, absent)]
+        lines += [_line(entry, found[name], "") for name in sorted(found, key=str)] or [_line(entry, None, absent)]
     return lines
+
+
+def _near(epsilon: float, row: Row) -> bool:
+    claimed = _number(row.get("epsilon_claimed"))
+    return claimed is not None and math.isclose(epsilon, claimed, rel_tol=CLOSE)
 
 
 def of_tier(rows: Iterable[Row], tier: str | None = None) -> list[Row]:
