@@ -28,6 +28,7 @@ OURS = {
     "audits-paper",
     "board",
     "cells",
+    "devices",
     "dgd-ablations",
     "faces",
     "gpu",
