@@ -32,6 +32,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
     **{f"methods_{name}": partial(measured, "methods", board) for name, board in COLOUR.items()},
     **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist", "fmnist")},
+    **{f"baselines_{name}": partial(measured, "baselines", board) for name, board in COLOUR.items()},
     **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
     "noiseless_mnist": partial(noiseless, "baselines", "mnist"),
     "membership_digits": partial(membership, "digits"),
