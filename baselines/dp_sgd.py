@@ -33,7 +33,7 @@ from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, Private
 class DpSgd(PrivateTraining):
     """DP-SGD on the private records; the trained network is released."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1"
     source: ClassVar[str] = "DP-SGD (Abadi et al. 2016, Algorithm 1)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

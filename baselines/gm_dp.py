@@ -31,7 +31,7 @@ from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 class GmDp(PrivateTraining):
     """DP-SGD with per-layer clipping; the trained network is released."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "McMahan et al., arXiv 1812.06210 (2018), separate clipping"
     source: ClassVar[str] = "GM-DP (McMahan et al. 2018, separate clipping)"
     clipping: ClassVar[Clipping] = "layer"

@@ -38,7 +38,7 @@ from bench.privacy import Budget
 class TsAdp(PrivateTraining):
     """DP-SGD with tempered sigmoids; the trained network is released."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Papernot et al., AAAI 2021"
     source: ClassVar[str] = "DP-SGD with tempered sigmoids (Papernot et al. 2021)"
     activation: ClassVar[str] = "tanh"

@@ -61,7 +61,7 @@ AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10)
 class Zcdp(PrivateTraining):
     """DP-SGD with noise that falls along a schedule; the trained network is released."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Yu et al., IEEE S&P 2019"
     source: ClassVar[str] = "zCDP training (Yu et al. 2019)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -72,7 +72,7 @@ class Zcdp(PrivateTraining):
         FALLING_RATE,
         Departure(
             what="C = 0.1 and momentum 0.9 instead of 4 and none",
-            why="they are what the learning rate and the batches of tier quick were chosen with, for dp-teacher",
+            why="they are those of dp-sgd, with which the learning rate and the batches of tier quick were chosen",
             sets={"clip": 0.1, "momentum": 0.9},
         ),
         Departure(

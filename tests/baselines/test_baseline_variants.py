@@ -21,7 +21,7 @@ QUICK: dict[str, dict[str, Any]] = {
                "beta1": 0.0, "latent": 16, "width": 64, "critic_width": 64, "average": 0.98},
     "dp-merf": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "features": 4000,
                 "bandwidth": "public", "batch": 250, "steps": 160},
-    "dp-sgd": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
+    "dp-sgd": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
     "dp-sinkhorn": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
                     "steps": 4000, "iterations": 5, "width": 16, "rate": 0.001, "decay": True},
     "dp-teacher": {"batch": 1024, "steps": 600, "rate": 2.0, "decay": True, "mean": 0.0, "std": 1.0, "rounds": 40,
@@ -32,7 +32,7 @@ QUICK: dict[str, dict[str, Any]] = {
                "loss": "entropy", "steps": 250, "teacher_steps": 2, "batch": 32, "projected": 100, "clip": 0.01,
                "threshold": 0.0, "target_estimator": "mean", "network": "mlp", "start": "shared",
                "teacher_rate": 0.003, "rate": 0.004, "latent": 16},
-    "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
+    "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
     "gs-wgan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
                 "mode": "certified", "critics": 100, "steps": 300, "warm": 0, "rate": 0.001, "generator": "dcgan",
                 "width": 32, "critic_width": 16, "average": 0.98},
@@ -55,8 +55,8 @@ QUICK: dict[str, dict[str, Any]] = {
            "schedule": "cosine", "warmup": 0.0},
     "rr-debiased": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
                     "schedule": "cosine"},
-    "ts-adp": {"network": "tanh-cnn", "batch": 1024, "steps": 600, "rate": 2.0, "decay": True},
-    "zcdp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "clip": 0.1, "rate": 2.0, "momentum": 0.9,
+    "ts-adp": {"network": "tanh-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
+    "zcdp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "clip": 0.1, "rate": 8.0, "momentum": 0.9,
              "decay": True, "k": 0.0905, "epochs": 10},
 }  # fmt: skip
 """Options of (working, quick) that are not the class' own; the rows of the boards have these values."""
