@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, RunFailed
-from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment
+from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment, may_begin
 
 BEAT = 5.0
 """Seconds after which it is asked whether the head is still there."""
@@ -59,13 +59,17 @@ class Ray:
             runtime_env={"env_vars": environment(threads)},
         )(_on_worker)
         here = Path.cwd()
-        where = {remote.remote(self.main, task, here, devices, threads): task for task in tasks}
+        waiting, where, unended = list(tasks), dict[Any, Task](), {task.index for task in tasks}
         head, lost = ray.get_runtime_context().gcs_address, False
         try:
-            while where:
+            while waiting or where:
+                while task := may_begin(waiting, unended):
+                    waiting.remove(task)
+                    where[remote.remote(self.main, task, here, devices, threads)] = task
                 ended, _ = ray.wait(list(where), num_returns=1, timeout=BEAT)
                 for reference in ended:
                     task = where.pop(reference)
+                    unended.discard(task.index)
                     yield self._result(ray, reference, task)
                 if lost := not ended and not _answers(head):
                     raise RunFailed(

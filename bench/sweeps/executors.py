@@ -2,13 +2,14 @@
 
 Either way a run is `bench run ...` in a process of its own, and an audit `bench audit release ...`, so that one that
 crashes takes no other with it. All write into one directory, where every step is made once (`bench.storage`). What
-several share, such as a teacher, is made before them by `bench prepare ...`, so that no run waits for a lock.
+several share, such as a teacher, is made before them by `bench prepare ...`, so that no run waits for a lock; what does
+not need it begins meanwhile.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,10 +24,11 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Task:
-    """A command of `bench` to be run; `index` is the caller's."""
+    """A command of `bench` to be run; `index` is the caller's, and `after` the tasks that must have ended before it."""
 
     index: int
     arguments: tuple[str, ...]
+    after: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,18 @@ class TaskResult:
     seconds: float
 
 
+def may_begin(waiting: Sequence[Task], unended: Collection[int]) -> Task | None:
+    """The first task that waits for none of those that have not ended.
+
+    >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",))]
+    >>> may_begin(tasks, {0, 1, 2}).index, may_begin(tasks, {1, 2}).index, may_begin(tasks[:1], {0, 1})
+    (2, 1, None)
+    """
+    return next((task for task in waiting if task.after.isdisjoint(unended)), None)
+
+
 class Executor(Protocol):
-    """Runs tasks, and yields each as it ends, in any order."""
+    """Runs tasks, and yields each as it ends: in any order, but for what a task is after."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """Raises KeyboardInterrupt after having stopped whatever was running."""

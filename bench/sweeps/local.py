@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.pipeline.devices import cores
-from bench.sweeps.executors import TAIL, THREADS, Main, Task, TaskResult, environment
+from bench.sweeps.executors import TAIL, THREADS, Main, Task, TaskResult, environment, may_begin
 
 GRACE = 10.0
 IMPORTED = ["bench.pipeline.walk", "timm"]
@@ -73,12 +72,13 @@ class Local:
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """As `Executor`; to be used from one thread."""
         free = [self.devices[i % len(self.devices)] for i in range(self.jobs)]
-        waiting, running, ended = deque(tasks), dict[int, Running](), list[TaskResult]()
+        waiting, running, ended = list(tasks), dict[int, Running](), list[TaskResult]()
+        unended = {task.index for task in tasks}
         threads = threads_each(self.jobs)
         with _environment(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, _stopping(running):
             while waiting or running or ended:
-                while waiting and free:
-                    task = waiting.popleft()
+                while free and (task := may_begin(waiting, unended)):
+                    waiting.remove(task)
                     try:
                         self._begin(task, free[-1], Path(folder), running)
                         free.pop()
@@ -86,10 +86,12 @@ class Local:
                         ended.append(
                             TaskResult(task.index, 1, f"could not begin: {type(error).__name__}: {error}", 0.0)
                         )
+                        unended.discard(task.index)
                 yield from ended
                 over = _over(running)
                 ended = [one.ended() for one in over]
                 free += [one.device for one in over]
+                unended -= {one.task.index for one in over}
 
     def _begin(self, task: Task, device: str, folder: Path, running: dict[int, Running]) -> None:
         """Begin a task, as a process in `running`. Raises OSError or EOFError if the system has no process to give."""

@@ -1,8 +1,9 @@
-"""A sweep from its plan to its summary: what runs share first, then the runs; failures are kept, the rest goes on."""
+"""A sweep from its plan to its summary: what runs share before them; failures are kept, and the rest goes on."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -73,16 +74,19 @@ def run_sweep(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path
     summary.write(path)
     start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
-    for done in executor.run(_shared(cells, ready)):
-        if done.status:
-            say(f"preparing {cells[done.index].name}: {_reason(done)}; its runs will say what is wrong")
-    begun = time.monotonic()
-    for count, done in enumerate(executor.run([_task(cells, i, cells[i].command) for i in ready]), 1):
+    count, begun = 0, math.inf
+    for done in executor.run(tasks(cells, ready)):
+        now = time.monotonic()
+        if done.index >= len(cells):
+            if done.status:
+                name = cells[done.index - len(cells)].name
+                say(f"preparing {name}: {_reason(done)}; its runs will say what is wrong")
+            continue
         outcome = outcomes[done.index]
         _finish(outcome, cells[done.index], done)
-        now = time.monotonic()
         summary.seconds = round(now - start, 1)
         summary.write(path)
+        count, begun = count + 1, min(begun, now - done.seconds)
         left = (now - begun) / count * (len(ready) - count)
         say(f"[{count}/{len(ready)}] {_line(outcome)}" + (f"; about {duration(left)} left" if left else ""))
     return summary
@@ -99,17 +103,22 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _shared(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
-    """One task for each set of steps that several runs share."""
+def tasks(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
+    """A task for each set of steps that several runs share, and one for each run, after those that make a step of its.
+
+    The first have the index of the first run of theirs, counted on from the last cell's.
+    """
     groups: dict[str, list[int]] = {}
     for i in ready:
         if cells[i].after:
             groups.setdefault(cells[i].after, []).append(i)
-    return [_task(cells, group[0], COMMANDS[cells[group[0]].command]) for group in groups.values() if len(group) > 1]
-
-
-def _task(cells: Sequence[Cell], index: int, command: str) -> Task:
-    return Task(index, tuple(_typed(cells[index], command)))
+    makes = {len(cells) + group[0]: set(steps.split()) for steps, group in groups.items() if len(group) > 1}
+    first = [Task(i, tuple(_typed(cell, COMMANDS[cell.command]))) for i in makes for cell in [cells[i - len(cells)]]]
+    runs = []
+    for i in ready:
+        waits = frozenset(index for index, steps in makes.items() if not steps.isdisjoint(cells[i].after.split()))
+        runs.append(Task(i, tuple(_typed(cells[i], cells[i].command)), waits))
+    return first + runs
 
 
 def _typed(cell: Cell, command: str) -> list[str]:

@@ -96,10 +96,15 @@ def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
 def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
     """By a command of its own: afterwards no audit trains a teacher."""
     cells = planned(
-        tmp_path, 'method = ["no-defence", "label-smoothing"]\ncanaries = 40', 'method = "rr"\ncanaries = 41'
+        tmp_path,
+        'method = ["no-defence", "label-smoothing"]\ncanaries = 40',
+        'method = "rr"\ncanaries = 41',
+        'method = "rr"\ncanaries = 40\n"teacher.epochs" = 2',
     )
-    (task,) = run_sweep._shared(cells, range(len(cells)))
-    assert task.index == 0 and task.arguments == ("audit", "prepare", *cells[0].arguments)
+    task, *audits = run_sweep.tasks(cells, range(len(cells)))
+    assert task.index == len(cells) and task.arguments == ("audit", "prepare", *cells[0].arguments)
+    waits = {audit.index: audit.after for audit in audits}
+    assert waits == {0: {task.index}, 1: {task.index}, 2: {task.index}, 3: set()}, "the last has teachers of its own"
     assert main(task.arguments) == 0
     made = {path.name for path in (tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*")}
     assert len(made) == 2 and not (tmp_path / "runs" / "audits").exists()

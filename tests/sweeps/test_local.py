@@ -32,6 +32,13 @@ def main(arguments):
         with open(arguments[1], "w") as stream:
             print(os.getpid(), subprocess.Popen(["sleep", "600"], preexec_fn=deaf).pid, file=stream, flush=True)
         time.sleep(600)
+    if len(arguments) > 3:
+        began = time.monotonic()
+        while not os.path.exists(arguments[2]):
+            assert time.monotonic() < began + 100
+            time.sleep(0.02)
+        with open(arguments[1], "w") as stream:
+            print(began, time.monotonic(), file=stream)
     print("said", arguments[0], file=sys.stderr)
     return int(arguments[0])
 """
@@ -120,6 +127,20 @@ def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: p
     found = {d.index: d for d in Local(cells.main, 1, ("cpu",)).run([Task(i, (str(i),)) for i in range(4)])}
     assert {index: done.status for index, done in found.items()} == {0: 1, 1: 1, 2: 2, 3: 3}
     assert "no process to spare" in found[0].tail and "EOFError" in found[1].tail
+
+
+@pytest.mark.thorough
+def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_path: Path) -> None:
+    """The first cannot end before the third has: who waited for it without need would wait for ever."""
+
+    def task(index: int, status: int, awaits: Path, after: set[int] | None = None) -> Task:
+        return Task(index, (str(status), str(tmp_path / str(index)), str(awaits)), frozenset(after or ()))
+
+    tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
+    done = list(Local(cells.main, 2, ("cpu",)).run(tasks))
+    assert [(each.index, each.status) for each in done] == [(1, 0), (7, 1), (0, 0)], "a failure holds nobody up"
+    times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
+    assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
