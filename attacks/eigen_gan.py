@@ -88,7 +88,7 @@ class EigenGan(CodeSearch):
     }
 
     gan_steps: Size[int] = 600
-    """Updates of the critic, and of B."""
+    """Updates of the critic; B has one for every `n_critic` of them."""
     gan_batch: Size[int] = 64
     """Images per update."""
     gan_lr: float = 1e-3

@@ -23,6 +23,8 @@ Differs from the paper:
 - The starting z is clamped too, so G is never evaluated outside the clamp.
 - G and D are in evaluation mode in stage 2 (G normalises with its running statistics), so images do not affect
   each other.
+- The corrupted image shows the class by itself, so that a search on a network of random weights finds it too: a run
+  with `auxiliary` is inconclusive wherever that network's share is above chance.
 - Several images per class and seed, all of them kept unless `keep_best`; the paper's own is one, and the best seed.
 - `keep_best` compares real scores from the start; the authors' code starts at 0 and loses targets whose scores are all
   negative.

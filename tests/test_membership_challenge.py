@@ -192,6 +192,17 @@ def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None
     assert (outcome.path / record.artifacts["roc"]).stat().st_size > 1000
 
 
+def test_a_student_attacked_with_converted_references_is_not_held_against_a_network_that_was_not(toy: Path) -> None:
+    found = {}
+    for kind in ("teacher", "student"):
+        given = job(toy, attack="rmia", attack_options={"reference_kind": kind, "references": "4"}, out=toy / "gains")
+        found[kind] = run.run(given, 0).record
+    by_teachers, by_students = found["teacher"], found["student"]
+    assert by_teachers.metrics["auc_gain"] is not None and "auc_gain" not in by_teachers.missing
+    assert by_students.metrics["auc_gain"] is None and "converted" in by_students.missing["auc_gain"]
+    assert by_students.metrics["teacher_auc_gain"] == by_teachers.metrics["teacher_auc_gain"]
+
+
 def test_a_split_without_labelled_attacker_images_is_skipped_with_the_reason(toy: Path) -> None:
     outcome = run.run(job(toy, split="disjoint-low", out=toy / "disjoint"), 0)
     assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason

@@ -53,9 +53,10 @@ class MinibatchDiscrimination(nn.Module):
 class ClassDiscriminator(nn.Module):
     """The discriminator of KED-MI, for other sizes too (card, network KED D32).
 
-    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d, ...
-    channels, each followed by affine instance normalisation and leaky ReLU 0.2; these are the features h. Minibatch
-    discrimination is appended to h, and a linear layer makes one logit per class; "fake" has the fixed logit 0.
+    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d and, of 64
+    pixels, again 4d channels, as in the authors' code, each followed by affine instance normalisation and leaky ReLU
+    0.2; these are the features h. Minibatch discrimination is appended to h, and a linear layer makes one logit per
+    class; "fake" has the fixed logit 0.
 
     Args:
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
@@ -79,7 +80,7 @@ class ClassDiscriminator(nn.Module):
                 nn.InstanceNorm2d(outputs, affine=True),
                 nn.LeakyReLU(0.2),
             ]
-            inputs, outputs, size = outputs, 2 * outputs, (size + 1) // 2
+            inputs, outputs, size = outputs, min(2 * outputs, 4 * width), (size + 1) // 2
         self.body = nn.Sequential(*layers, nn.Flatten())
         self.minibatch = MinibatchDiscrimination(inputs * size**2, kernels, length)
         self.last = nn.Linear(inputs * size**2 + kernels, classes)

@@ -4,7 +4,8 @@ An attack on people counts as inversion only where its images show their class m
 the same target prefers: those are real faces of other people, and nothing private leaves with them. Classes are the
 unit of the test, as in `bench.metrics.power`: a_c and b_c are the shares of images aimed at class c that the evaluator
 takes for c, of the attack's and of the retrieval's. If neither is better, the sign of each d_c = a_c - b_c is a fair
-coin.
+coin, where both are of as many images: a share of one image and a share of a hundred, equal on average, differ upwards
+less far and more often. So the test takes as many of a class's images as the smaller side has, drawn by a seed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class AboveFloor:
     """How far an attack lies above retrieval.
 
     Attributes:
-        gain: mean of d_c over classes, in [-1, 1].
+        gain: mean of d_c over classes, in [-1, 1]; of all images.
         low, high: its 95 % interval, by a bootstrap over classes.
-        p: of the one-sided sign-flip test over classes, 20,000 seeded flips, one added to both counts; None with fewer
-            than `GATED_FROM` classes, which are too few for it to decide anything.
+        p: of the one-sided sign-flip test over classes, of equally many images, 20,000 seeded flips, one added to both
+            counts; None with fewer than `GATED_FROM` classes, which are too few for it to decide anything.
     """
 
     gain: float
@@ -55,11 +56,15 @@ def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
     """
     if attack.shape != floor.shape or attack.ndim != 2 or len(attack) < 2:
         raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(floor.shape)}: expected (c, c) twice, c >= 2")
-    gains = _shares(attack) - _shares(floor)
+    (found, number), (public, retrieved) = _counts(attack), _counts(floor)
+    gains = found / number - public / retrieved
     rng = np.random.RandomState(_SEED)
     drawn = gains[rng.randint(len(gains), size=(FLIPS, len(gains)))].mean(1)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    p = sign_flip_p(gains) if len(gains) >= GATED_FROM else None
+    p = None
+    if len(gains) >= GATED_FROM:
+        each = np.minimum(number, retrieved)
+        p = sign_flip_p((_among(found, number, each, rng) - _among(public, retrieved, each, rng)) / each)
     return AboveFloor(float(gains.mean()), float(low), float(high), p)
 
 
@@ -70,10 +75,17 @@ def sign_flip_p(gains: NDArray[np.float64]) -> float:
     return (as_large + 1) / (FLIPS + 1)
 
 
-def _shares(counts: Tensor) -> NDArray[np.float64]:
-    """(c,) share of each class's images that show it."""
-    found = counts.detach().cpu().numpy().astype(np.float64)
-    if (found.sum(1) == 0).any():
-        raise ValueError(f"nothing was aimed at class {int((found.sum(1) == 0).argmax())}")
-    shares: NDArray[np.float64] = np.diag(found) / found.sum(1)
-    return shares
+def _among(
+    found: NDArray[np.int64], number: NDArray[np.int64], each: NDArray[np.int64], rng: np.random.RandomState
+) -> NDArray[np.int64]:
+    """(c,) of each class's images that show it, among so many drawn of them."""
+    return rng.hypergeometric(found, number - found, each)
+
+
+def _counts(counts: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(c,) of each class's images: those that show it, and all."""
+    found = counts.detach().cpu().numpy().astype(np.int64)
+    number: NDArray[np.int64] = found.sum(1)
+    if (number == 0).any():
+        raise ValueError(f"nothing was aimed at class {int((number == 0).argmax())}")
+    return np.diag(found), number

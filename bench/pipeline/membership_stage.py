@@ -27,6 +27,7 @@ Metrics = dict[str, float | None]
 ENDS = ("", ".lo", ".hi")
 GAINS = [f"{prefix}auc_gain{end}" for prefix in ("", "teacher_") for end in ENDS]
 NO_RESERVE = "the attacker has no records for a network that saw none of those who are asked about"
+CONVERTED = "its references were converted and those of the unaware network were not: the two are no one attack"
 
 
 def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
@@ -47,8 +48,10 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     metrics = metrics_of(played, dict.fromkeys(played, challenge.members), delta)
     if attack.access == "label":
         metrics |= {f"{PREFIXES[target.name]}gap_auc": _gap(job, target, challenge) for target in targets}
-    missing = missing_of(played) | ({} if unaware else dict.fromkeys(GAINS, NO_RESERVE))
-    metrics |= _gains(played, challenge.members) if unaware else dict.fromkeys(GAINS)
+    converted = getattr(attack, "reference_kind", "") == "student"
+    gains = _gains(played, challenge.members, ("teacher",) if converted else ("student", "teacher")) if unaware else {}
+    metrics |= dict.fromkeys(GAINS) | gains
+    missing = missing_of(played) | {key: CONVERTED if unaware else NO_RESERVE for key in GAINS if key not in gains}
     gate = membership_power(played["teacher"].found, played["random"].found, metrics["teacher_auc_gain.lo"])
     title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
     lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}
@@ -62,10 +65,10 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     )
 
 
-def _gains(played: dict[str, Played], members: Tensor) -> Metrics:
-    """AUC beyond that of the unaware net, of student and teacher, with its interval."""
+def _gains(played: dict[str, Played], members: Tensor, targets: tuple[str, ...]) -> Metrics:
+    """AUC beyond that of the unaware net, with its interval."""
     found: Metrics = {}
-    for target in ("student", "teacher"):
+    for target in targets:
         gain = auc_gain(played[target].scores, played["unaware"].scores, members)
         found |= {f"{PREFIXES[target]}auc_gain{end}": value for end, value in zip(ENDS, gain, strict=True)}
     return found

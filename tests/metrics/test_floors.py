@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.metrics import floors
 from bench.metrics.floors import GATED_FROM, above_floor, sign_flip_p
 
 
@@ -61,6 +62,21 @@ def test_the_interval_covers() -> None:
         found = above_floor(counts(attack, 5), counts(floor, 5))
         covered += found.low <= 0.2 <= found.high
     assert covered >= 52
+
+
+@pytest.mark.parametrize(("many", "few", "rate"), [(100, 1, 0.05), (5, 1, 0.05), (1, 100, 0.05), (5, 5, 0.2)])
+def test_an_attack_that_finds_as_much_is_seldom_said_to_find_more(
+    many: int, few: int, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many images each side has: shares as they are would be "above" in 17 % of cases for 100 against 1."""
+    monkeypatch.setattr(floors, "FLIPS", 1000)
+    rng, trials = np.random.default_rng(0), 300
+    above = [
+        above_floor(counts(rng.binomial(many, rate, 62), many), counts(rng.binomial(few, rate, 62), few)).p
+        for _ in range(trials)
+    ]
+    said = sum(p < 0.05 for p in above if p is not None)
+    assert len(above) == trials and said <= 25, "0.05 of 300 are 15, of which 25 are more in 1 of 100 cases"
 
 
 def test_counts_that_do_not_belong_together_are_refused() -> None:
