@@ -84,7 +84,7 @@ SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
 class PateGan(PrivateGenerator):
     """PATE-GAN for labelled images."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Jordon et al., PATE-GAN, ICLR 2019, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "width": 16, "student_width": 16,
@@ -211,7 +211,7 @@ class PateGan(PrivateGenerator):
         """Steps 1 to 5."""
         if len(images) < self.teachers:
             raise BenchError(f"{self.teachers} teachers for {len(images)} private records; lower --method.teachers")
-        plan, inputs = self.calibrate(budget), math.prod(teacher.shape) + teacher.classes
+        plan, pixels = self.calibrate(budget), math.prod(teacher.shape)
         rounds = plan.queries // (self.batch * self.student_steps)
         salt = ctx.generator("parts").initial_seed() % 2**32
         # 1: disjoint parts of the private records
@@ -220,8 +220,8 @@ class PateGan(PrivateGenerator):
             torch.manual_seed(ctx.generator("networks").initial_seed())
             source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
             generator = ctx.prepared(source.generator)
-            teachers = ctx.prepared(Perceptrons(self.teachers, inputs, self.teacher_width))
-            student = ctx.prepared(Perceptrons(1, inputs, self.student_width))
+            teachers = ctx.prepared(Perceptrons(self.teachers, pixels, teacher.classes, self.teacher_width))
+            student = ctx.prepared(Perceptrons(1, pixels, teacher.classes, self.student_width))
         training = Training(self, plan.aggregation, batches, generator, teachers, student, ctx)
         with ctx.track("PATE-GAN: rounds", rounds) as advance:
             for _ in range(rounds):

@@ -29,6 +29,15 @@ INPUTS = math.prod(SHAPE) + CLASSES
 LAWS = pytest.mark.parametrize("votes", ["laplace", "gaussian"])
 
 
+def networks(count: int, width: int) -> Perceptrons:
+    return Perceptrons(count, math.prod(SHAPE), CLASSES, width)
+
+
+def labelled(count: int, pixels: int, classes: int) -> Tensor:
+    """(count, pixels + classes): normal pixels and one-hot labels."""
+    return torch.cat([torch.randn(count, pixels), F.one_hot(torch.arange(count) % classes, classes).float()], 1)
+
+
 def smoke(**given: str) -> PateGan:
     return configure(PateGan, "smoke", given, "method", "printed")
 
@@ -36,7 +45,7 @@ def smoke(**given: str) -> PateGan:
 def game(by: PateGan, parts: list[np.ndarray], images: Tensor, labels: Tensor, scale: float = 0.0) -> Training:
     torch.manual_seed(0)
     made = LabelledPerceptron(SHAPE, CLASSES, by.latent, by.width)
-    teachers, student = Perceptrons(len(parts), INPUTS, by.teacher_width), Perceptrons(1, INPUTS, by.student_width)
+    teachers, student = networks(len(parts), by.teacher_width), networks(1, by.student_width)
     held = TeacherBatches(images, labels, CLASSES, parts)
     return Training(by, Aggregation(by.votes, scale), held, made, teachers, student, context())
 
@@ -109,19 +118,31 @@ def test_the_split_is_by_hash_of_the_record_alone() -> None:
 
 def test_teachers_are_told_apart_and_their_votes_counted() -> None:
     torch.manual_seed(0)
-    teachers, x = Perceptrons(5, 6, 3), torch.randn(7, 6)
+    teachers, x = Perceptrons(5, 4, 2, 3), labelled(7, 4, 2)
     logits = teachers(x)
     for i in range(5):
-        hidden = (x @ teachers.first[i] + teachers.bias[i]).relu()
-        assert torch.allclose(logits[i], (hidden @ teachers.last[i] + teachers.offset[i])[:, 0], atol=1e-6)
+        hidden = (x[:, :4] @ teachers.first[i] + teachers.bias[i]).relu()
+        outputs = hidden @ teachers.last[i] + teachers.offset[i]
+        assert torch.allclose(logits[i], outputs[torch.arange(7), torch.arange(7) % 2], atol=1e-6)
     assert torch.allclose(teachers(x.expand(5, 7, 6)), logits, atol=1e-6)
     votes = teachers.votes(x)
     assert votes[:, 1].tolist() == (logits.sigmoid() > 0.5).sum(0).tolist() and (votes.sum(1) == 5).all()
 
 
+def test_the_gradient_at_an_image_depends_on_its_label() -> None:
+    """Of thousands of pixels, too, where a label that is one input more moves it by nothing."""
+    torch.manual_seed(0)
+    pixels, student = torch.rand(8, 12_288, requires_grad=True), Perceptrons(1, 12_288, 2, 16)
+    of_label = []
+    for label in range(2):
+        y = F.one_hot(torch.full((8,), label), 2).float()
+        of_label += torch.autograd.grad(student(torch.cat([pixels, y], 1)).sum(), pixels)
+    assert F.cosine_similarity(*of_label).abs().max() < 0.9
+
+
 def test_one_teachers_change_moves_two_counts_by_one() -> None:
     torch.manual_seed(0)
-    teachers, x = Perceptrons(5, 6, 3), torch.randn(200, 6)
+    teachers, x = Perceptrons(5, 4, 2, 3), labelled(200, 4, 2)
     before = teachers.votes(x)
     with torch.no_grad():
         teachers.last[2] *= -1
@@ -175,7 +196,7 @@ def test_without_noise_the_student_gets_the_teachers_majority() -> None:
     played = game(smoke(), [np.arange(40), np.arange(40, 60), np.arange(60, 80)], images, labels)
     u = torch.rand(8, INPUTS, generator=torch.Generator().manual_seed(1))
     majority = (played.teachers.votes(u)[:, 1] >= 2).float()
-    before, other = [p.detach().clone() for p in played.student.parameters()], Perceptrons(1, INPUTS, 16)
+    before, other = [p.detach().clone() for p in played.student.parameters()], networks(1, 16)
     other.load_state_dict(played.student.state_dict())
     logits = other(u)[0]
     loss = -(majority * F.logsigmoid(logits) + (1 - majority) * F.logsigmoid(-logits)).mean()
@@ -196,7 +217,7 @@ def test_a_teachers_update_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TeacherBatches, "__call__", lambda batches, count, source: x)
     monkeypatch.setattr(played, "_generated", lambda: u)
     before = [p.detach().clone() for p in played.teachers.parameters()]
-    other = Perceptrons(2, INPUTS, played.by.teacher_width)
+    other = networks(2, played.by.teacher_width)
     other.load_state_dict(played.teachers.state_dict())
     of_real, of_made = other(x).sigmoid(), other(u).sigmoid()
     wanted = torch.autograd.grad(-(of_real.log() + (1 - of_made).log()).mean(1).sum(), list(other.parameters()))

@@ -1,9 +1,10 @@
-"""The learning rate of networks that are trained privately, chosen on the attacker's part, which no board tests on.
+"""A setting of a method that trains on private records, chosen on what no board tests on.
 
-Each method of `FALLING_RATE` trains at tier quick on the private part of a data set (split iid) with each rate; it is
-judged on the attacker's part of the same split, whose images are neither private nor the test set. One seed each:
+The method converts the private part of a data set (split iid) with each value of an option; its student is judged on
+the attacker's part of the same split, whose images are neither private nor the test set. One seed each. The learning
+rate of DP-SGD and its kind (`FALLING_RATE`):
 
-    python benchmarks/private_rates.py --dataset mnist --dataset fmnist --data FOLDER
+    python benchmarks/attackers_part.py --dataset fmnist --method dp-sgd --option rate --value 2 --value 8
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from bench.config import configure  # noqa: E402
 from bench.privacy import Budget  # noqa: E402
 from bench.testing import context  # noqa: E402
 
-METHODS = ("dp-sgd", "ts-adp", "gm-dp", "zcdp")
-RATES = (1.0, 2.0, 4.0, 8.0, 16.0)
-
 
 def main() -> None:
-    """Print one line per method, data set, epsilon and rate."""
+    """Print one line per data set, method, epsilon and value."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the data sets; default as of `bench run --data`")
-    parser.add_argument("--dataset", action="append", help="may be repeated (default mnist)")
-    parser.add_argument("--method", action="append", help=f"may be repeated (default {', '.join(METHODS)})")
-    parser.add_argument("--rate", action="append", type=float, help=f"may be repeated (default {RATES})")
+    parser.add_argument("--data", type=Path, help="folder of the data sets; default as of `bench run --data-root`")
+    parser.add_argument("--dataset", action="append", required=True, help="may be repeated")
+    parser.add_argument("--method", action="append", required=True, help="may be repeated")
+    parser.add_argument("--option", help="of the methods (default: none, the methods as they are)")
+    parser.add_argument("--value", action="append", help="of the option; may be repeated")
     parser.add_argument("--epsilon", action="append", type=float, help="may be repeated (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    for dataset in given.dataset or ["mnist"]:
+    for dataset in given.dataset:
         teacher, judged, truth = _material(dataset, given.data)
-        for name in given.method or METHODS:
+        for name in given.method:
             for epsilon in given.epsilon or [1.0]:
-                for rate in given.rate or RATES:
+                for value in given.value or [""]:
                     torch.manual_seed(given.seed)
-                    method = configure(registry.load("method", name), "quick", {"rate": str(rate)}, "method")
+                    options = {given.option: value} if given.option else {}
+                    method = configure(registry.load("method", name), "quick", options, "method")
                     release = method.convert(teacher, "datalens", Budget(epsilon), context(given.seed))
                     with torch.no_grad():
                         answers = [release.student(part.float() / 255).argmax(1) for part in judged.split(500)]
                     right = float((torch.cat(answers) == truth).float().mean())
-                    print(f"{dataset} {name} epsilon {epsilon:g} rate {rate:g}: {100 * right:.2f} %", flush=True)
+                    of = f"{given.option} {value}" if given.option else "as it is"
+                    print(f"{dataset} {name} epsilon {epsilon:g} {of}: {100 * right:.2f} %", flush=True)
 
 
 def _material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:
