@@ -94,7 +94,7 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
         "protects": [f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}"],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
-        "audited": [f"at least {float(row['epsilon_audited']):.2g}" if row["epsilon_audited"] else "no"],
+        "audited": [f"at least {float(row['epsilon_audited']):.2g} per example" if row["epsilon_audited"] else "no"],
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
         "not measured": lacking(best) or ["nothing is missing"],
     }

@@ -49,7 +49,8 @@ CODES = {
     "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "
     "not learn what the paper's does, with or without privacy.",
     "size": "Ours was run at a smaller size than the paper's. Whether size explains the difference was not tried.",
-    "unknown": "Ours was run at the paper's size and is still behind. Nothing that was tried explains it.",
+    "unknown": "Ours was run at the paper's size and is still behind, and was not run without noise at that size: what "
+    "explains it is not known.",
 }
 """Code to what it means; the first that fits is given."""
 

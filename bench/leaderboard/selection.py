@@ -27,6 +27,10 @@ UNTRUE = {
     "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
 }
 """Flags of an accounted epsilon that is none, and how that is told."""
+ANY_FINITE = sys.float_info.max / 2
+"""A limit that every finite epsilon keeps, and infinity does not, in `objection` with its tolerance either."""
+HEADLINES = ("example", "label")
+"""Units that rows are accounted in; of others a record may hold an account beside its row's."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +311,7 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
 
     Where nothing keeps one of the two, the least epsilon of all; or that there is none.
     """
-    sound = [c for c in found if not objection(c, Constraints(constraints.unit, sys.float_info.max, 0.0))]
+    sound = [c for c in found if not objection(c, Constraints(constraints.unit, ANY_FINITE, 0.0))]
     lines = []
     within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]
     if within:
@@ -318,7 +322,8 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
         best = min(good, key=lambda c: c.epsilon or 0.0)
         lines.append(f"nearest: least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
     if not sound:
-        return [f"no row has a finite accounted epsilon per {constraints.unit} that stands"]
+        told = f"no row is accounted per {constraints.unit} with a finite epsilon that stands"
+        return [told if constraints.unit in HEADLINES else f"{told}; a row has one unit, and its record holds others"]
     if not lines:
         best = min(sound, key=lambda c: c.epsilon or 0.0)
         lines.append(f"neither limit is met by any; least epsilon of all: {_line(best)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import leaderboard, registry, worth
 from bench.config import Description
-from bench.leaderboard.selection import EXACT
+from bench.leaderboard.selection import EXACT, UNTRUE
 from bench.report.command import installed
 from bench.report.highlights import EPSILON
 from bench.report.runs import audit_line
@@ -79,12 +79,14 @@ def claims(records: Iterable[Record]) -> list[dict[str, str]]:
 def standings(name: str, releases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Where a method's most accurate release with a small proved epsilon stands among those of all methods.
 
-    A place is a data set, a tier, a split and a unit; small is `EPSILON` at most. Refuted releases do not count.
+    A place is a data set, a tier, a split and a unit; small is `EPSILON` at most. What is refuted does not count, nor
+    what `bench choose` would not take for its account or its version.
     """
     best: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for line in releases:
         proved = isinstance(line["epsilon"], float) and line["epsilon"] <= EPSILON * (1 + EXACT)
-        if proved and line["accuracy"] is not None and "refuted" not in line["flags"] and line["tier"] != "smoke":
+        stands = not line["older"] and UNTRUE.keys().isdisjoint(line["flags"])
+        if proved and stands and line["accuracy"] is not None and line["tier"] != "smoke":
             of = best[line["dataset"], line["tier"], line["split"], line["unit"]]
             of[line["method"]] = max(of.get(line["method"], 0.0), line["accuracy"])
     return [

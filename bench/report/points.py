@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
+from bench.leaderboard.flags import installed_version
+from bench.leaderboard.standing import standing
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record
@@ -64,14 +66,18 @@ def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
 
 
 def epsilons(records: Iterable[Record]) -> list[Panel]:
-    """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit."""
+    """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit.
+
+    No accounted epsilon is drawn of noise that was drawn in float32, whose tails end.
+    """
     records = list(records)
     found: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for group in grouped(records, attacks=False):
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
             found["claimed", claims[0]["unit"]].append(release(group, [_x(claim) for claim in claims]))
-        for unit in group[0].privacy["accounted_units"]:
+        coarse = any("float32-noise" in leaderboard.flags(record) for record in group)
+        for unit in () if coarse else group[0].privacy["accounted_units"]:
             parts = [record.privacy["accounted_units"].get(unit) for record in group]
             if all(part is not None for part in parts):
                 found["accounted", unit].append(release(group, [_x(part) for part in parts if part is not None]))
@@ -106,7 +112,7 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
         attack = group[0].spec["attack"]["attack"]
         success = mean_of([_success(record, "") for record in group])
         if success is not None:
-            proven = all(record.status == "ok" for record in group)
+            proven = all(standing(record) == "pass" for record in group)
             found[attack].append(replace(release(group, [success]), proven=proven, unit=promised(group[0])))
             levels[attack] += group
     return [
@@ -169,6 +175,8 @@ def release(group: list[Record], xs: list[float]) -> Point:
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
     method, variant = first.spec["release"]["method"], first.spec["release"].get("variant", "printed")
     setting = f"{variant}, {first.setting}" if first.setting else variant
+    of = first.spec["release"]
+    setting += ", older version" if of["version"] < installed_version("method", method, variant) else ""
     return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group))
 
 

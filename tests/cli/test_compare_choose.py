@@ -14,6 +14,7 @@ import pytest
 from bench.cli import choose, compare, main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS, reported, selection
+from bench.leaderboard.selection import Constraints
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:
@@ -147,9 +148,17 @@ def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
     assert "nearest: least epsilon with accuracy 0.9: pate (printed) epsilon=2.0" in said
     assert execute(choose, "--unit", "client", "--max-epsilon", 1, "--boards", boards) == 0
-    assert "no row has a finite accounted epsilon per client" in capsys.readouterr().out
+    assert "no row is accounted per client with a finite epsilon that stands; a row has one" in capsys.readouterr().out
     assert execute(choose, "--max-epsilon", 0.1, "--min-accuracy", 0.999, "--boards", boards) == 0
     assert "neither limit is met by any; least epsilon of all: " in capsys.readouterr().out
+
+
+def test_what_has_no_finite_epsilon_is_near_to_none() -> None:
+    rows, wish = [cells("no-defence", accuracy_mean=0.99) | {"dataset": "mnist"}], Constraints("example", 1.0, 0.9)
+    (said,) = selection.choose(rows, wish).nearest
+    assert said == "no row is accounted per example with a finite epsilon that stands"
+    huge = proved("dp-merf", 1e300, 0.95) | {"dataset": "mnist"}
+    assert "least epsilon with accuracy 0.9: dp-merf" in selection.choose([*rows, huge], wish).nearest[0]
 
 
 @pytest.mark.parametrize(

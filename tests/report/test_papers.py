@@ -296,8 +296,8 @@ def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
         for name in "abcd"
     }
     assert told == {"a": [(0.9, 1, 2)], "b": [(0.8, 2, 2)], "c": [], "d": []}
-    refuted = [line | {"flags": ["refuted"]} for line in lines]
-    assert method_pages.standings("a", refuted) == []
+    for without in ({"flags": ["refuted"]}, {"flags": ["float32-noise"]}, {"older": "made by version 1"}):
+        assert method_pages.standings("a", [line | without for line in lines]) == []
 
 
 def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None:

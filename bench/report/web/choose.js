@@ -40,7 +40,7 @@ function chosen(lines, limits) {
 }
 /* What comes nearest on either side where nothing meets the limits; where nothing keeps either, the least epsilon. */
 function nearest(excluded, limits) {
-  const sound = excluded.map(([line]) => line).filter((line) => !objection(line, { ...limits, epsilon: Number.MAX_VALUE, accuracy: 0 }));
+  const sound = excluded.map(([line]) => line).filter((line) => !objection(line, { ...limits, epsilon: Number.MAX_VALUE / 2, accuracy: 0 }));
   const within = sound.filter((line) => size(line.epsilon) <= limits.epsilon * (1 + EXACT));
   const good = sound.filter((line) => line.accuracy >= limits.accuracy);
   const first = (lines, by) => lines.reduce((best, line) => (best === null || by(line) < by(best) ? line : best), null);
@@ -87,7 +87,7 @@ function answers({ taken, excluded }) {
   if (!taken.length) {
     const near = nearest(excluded, limits);
     parts.push(element("p", { class: "warning" }, `Nothing on the boards has ${asked}.`), near.length ? element("ul", { class: "plain" }, near.map(([label, line]) =>
-      element("li", {}, `${label}: `, runLink(line.runs[0], line.name), ` on ${line.dataset}, ${percent(line.accuracy)} at ε ${number(line.epsilon)}`))) : note(`No release has a finite proved ε per ${limits.unit}.`));
+      element("li", {}, `${label}: `, runLink(line.runs[0], line.name), ` on ${line.dataset}, ${percent(line.accuracy)} at ε ${number(line.epsilon)}`))) : note(`No release is accounted per ${limits.unit} with a finite ε that stands${["example", "label"].includes(limits.unit) ? "" : "; a release is listed by one unit, and the pages of its runs hold others"}.`));
   }
   for (const [[dataset, tier, split], found] of taken) parts.push(place(dataset, tier, split, found));
   const rows = excluded.map(([line, reason]) => [element("span", { class: "list" }, line.runs.length ? runLink(line.runs[0], line.name) : line.name), line.dataset, element("span", { class: "list" }, reason)]);
@@ -103,7 +103,7 @@ function place(dataset, tier, split, found) {
       facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}`],
         ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
-        ["audited", best.audited === null ? "no" : `at least ${number(best.audited)}`],
+        ["audited", best.audited === null ? "no" : `at least ${number(best.audited)} per example`],
         ["risks", best.flags.length ? element("ul", { class: "bare" }, best.flags.map((flag) => element("li", {}, flagChip(flag), " ", sentence(DATA.flags[flag])))) : "no flag"],
         ["not measured", best.lacking.join("; ") || "nothing is missing"]])),
     others.length ? [element("h3", {}, "The others that qualify"), grid(`others on ${dataset}`, ["release", "accuracy", "ε proved", "strongest attack", "time", "flags"], others, [1, 2])] : null);
