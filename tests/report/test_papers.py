@@ -86,6 +86,13 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     assert found("pate-gan", 0.66) == f"noise: {command.format('pate-gan', '66.0')}"
     assert found("pate-gan", 0.60) == f"learns-less: {command.format('pate-gan', '60.0')}"
     assert found("pate-gan", 0.66, tier="standard").startswith("size: ")
+    # A smaller run without noise that reaches print speaks for noise; one that does not, for nothing
+    large = record("pate-gan", 0, 0.4, accounted=10.0, dataset="mnist", variant="working", tier="paper")
+    for without, code in ((0.66, "noise"), (0.60, "unknown")):
+        rows = board(large, boards("pate-gan", without)[1])
+        (mine, *_) = reported.compare([printed("dpsd", "Table I", "pate-gan", 10.0)], rows, lambda *_: True)
+        told = reason(mine, without_noise(rows))
+        assert told is not None and told.code == code
     free = {"dataset": "mnist", "claim": "none", "variant": "printed", "budget": "inf"}
     rows = board(record("fedavg", 0, 0.8, options={"budget": {"epsilon": "inf", "solve": "none"}}, **free))
     entries = [each for each in reported.table("dpsd", "Table V") if (each.method, each.dataset) == ("fedavg", "mnist")]
