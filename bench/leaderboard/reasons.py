@@ -44,7 +44,8 @@ CODES = {
     "whatever the algorithm. This is proved.",
     "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
     "noise": "The same run of ours without noise, at its size or a smaller one, is as good as the printed number: the "
-    "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim (docs/baselines.md).",
+    "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim "
+    "(docs/baselines.md).",
     "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
     "learns from protected answers alone. At tier quick the unprotected one did not help either.",
     "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "

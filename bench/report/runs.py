@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import leaderboard
+from bench.leaderboard.standing import standing
 from bench.metrics.table import BOUNDS, SUBJECTS, Metric, entry
 from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
@@ -21,9 +22,10 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         audits: those of the run's release.
     """
     release, attack = record.spec["release"], record.spec["attack"]
+    outgrown = record.status == "ok" and standing(record) == "inconclusive"
     return {
-        "status": record.status,
-        "reason": record.reason,
+        "status": "inconclusive" if outgrown else record.status,
+        "reason": "It met the gate of its day, and does not meet today's." if outgrown else record.reason,
         "dataset": leaderboard.dataset(record),
         "tier": record.spec["tier"],
         "split": release["teacher"]["data"]["split"],

@@ -258,10 +258,18 @@ def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
         record(attack="mirror"),
         record("dgd"),
     ]
-    gmi, mirror = points.attacks(records)
+    outgrown = record("dgd", attack="gmi", claim="none")  # its day's gate asked for less than today's
+    outgrown.metrics |= {"teacher_floor_p": 0.4}
+    assert runs.page(outgrown, [])["status"] == "inconclusive" and runs.page(records[0], [])["status"] == "ok"
+    gmi, mirror = points.attacks([*records, outgrown])
     assert (gmi.attack, mirror.attack, len(mirror.points)) == ("gmi", "mirror", 1)
     found = {p.method: (p.unit, p.proven) for p in gmi.points}
-    assert found == {"dpsd": ("query", True), "pate": ("example", False), "no-defence": ("none", True)}
+    assert found == {
+        "dpsd": ("query", True),
+        "pate": ("example", False),
+        "no-defence": ("none", True),
+        "dgd": ("none", False),
+    }
     assert gmi.lines == {"on the teacher": pytest.approx(0.9), "on a random net": pytest.approx(0.1)}
 
 
