@@ -51,6 +51,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "floors_digits": partial(floors, "digits"),
     "faces_lfw": partial(faces, "lfw-crop"),
+    "faces_celeba": partial(faces, "celeba-id-subset"),
     "released_digits": partial(released, "digits"),
     "classifiers": classifiers,
     "students": students,
