@@ -6,7 +6,7 @@ schedule of the noise, the theorem it claims by, or what is clipped and noised i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from bench import data, nets, validate
@@ -26,8 +26,11 @@ QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
 """For two CPU cores, with `FALLING_RATE`."""
 STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600}
 """Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon, with `FALLING_RATE`."""
+QUIET = 0.02
+"""A falling rate begins at most at QUIET B / sigma, where a step's noise on a weight is QUIET C."""
 FALLING_RATE = Departure(
-    what="a learning rate of 8 that falls linearly to 0, instead of the published constant one",
+    what="a learning rate of 8, or less where noise is strong, that falls linearly to 0, instead of the published "
+    "constant one",
     why="tiers quick and standard take 600 steps where thousands are published; chosen on what is neither private nor "
     "the test set: at quick for dp-sgd among 2, 4, 8 and 16 on the attacker's part of Fashion-MNIST, "
     "benchmarks/attackers_part.py, at standard among 16 settings on USPS, benchmarks/large_batches.py",
@@ -63,7 +66,7 @@ class PrivateTraining:
     momentum: float = 0.9
     """Momentum of SGD."""
     decay: bool = False
-    """The learning rate falls to 0 linearly."""
+    """The learning rate falls to 0 linearly, from `rate` or from 0.02 B / sigma, whichever is less."""
     average: float = 0.0
     """Release an exponential average of the weights with this decay (post-processing); 0 = the last weights."""
     views: int = 1
@@ -95,11 +98,18 @@ class PrivateTraining:
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
+        settings = self._quiet(settings, parameters)
         coding = self._coding(teacher, parameters, ctx)
         train(network, name, private, settings, parameters, ctx, "private training", coding)
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
+
+    def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters) -> DpSgdSettings:
+        """With a rate at which the first and fastest steps are not lost in their noise."""
+        if not self.decay or parameters.multiplier == 0:
+            return settings
+        return replace(settings, rate=min(settings.rate, QUIET * settings.batch / parameters.multiplier))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
         """q, T and sigma within the budget; claim and account are one number."""
