@@ -32,8 +32,8 @@ FALLING_RATE = Departure(
     what="a learning rate of 8, or less where noise is strong, that falls linearly to 0, instead of the published "
     "constant one",
     why="tiers quick and standard take 600 steps where thousands are published; chosen on what is neither private nor "
-    "the test set: at quick for dp-sgd among 2, 4, 8 and 16 on the attacker's part of Fashion-MNIST, the limit on that of "
-    "digits, benchmarks/attackers_part.py, at standard among 16 settings on USPS, benchmarks/large_batches.py",
+    "the test set: at quick for dp-sgd among 2, 4, 8 and 16 on the attacker's part of Fashion-MNIST, the limit on "
+    "that of digits, benchmarks/attackers_part.py, at standard among 16 on USPS, benchmarks/large_batches.py",
     sets={"rate": 8.0, "decay": True},
 )
 
