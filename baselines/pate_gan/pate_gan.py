@@ -40,7 +40,7 @@ Differs from the paper:
   few outputs and nowhere around them.
 - Students are near chance on MNIST and digits, with noise on the votes or without. The student discriminator sees
   generated images alone: all it knows of real ones is which of its own the teachers took for real (how many, was not
-  measured). Without noise on digits, 600 rounds at 2.5 to 15 times the rates end in black images; so it was on MNIST
+  measured). Without noise on digits, 600 rounds at 5 to 15 times the rate end in black images; so it was on MNIST
   with version 1 at 20 times the rates, and with 0.3 of exploration, three student updates a round and a cross-entropy
   of pixels as the generator's loss, which is no option here.
 """

@@ -81,7 +81,8 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
         return Reason("data-subset", "docs/data.md")
     is_noisy = not _is_without_noise(row) and not _is_older(row)  # what has no noise is no control of itself
     control = (controls or {}).get(_but_noise(row)) if is_noisy else None
-    for found in _up_to_size(row, controls or {}) if is_noisy else ():
+    smaller = _of_smaller_size(row, controls or {}) if is_noisy else []
+    for found in ([] if control is None else [control]) + smaller:
         if float(found["accuracy_mean"]) >= entry.value - CLOSE:
             return Reason("noise", _run(found, entry.dataset))
     if entry.method in UNPROTECTED and row["variant"] == "working":
@@ -94,16 +95,14 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
     return Reason("unknown" if row["tier"] == "paper" else "size", at_paper_size)
 
 
-def _up_to_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:
-    """The control of a row, then those of smaller tiers and their teachers: what reaches print there needs no size."""
-    own, size = controls.get(_but_noise(row)), TIERS.index(str(row["tier"]))
-    alike = _but_noise({**row, "tier": "", "teacher": ""})
-    smaller = [
+def _of_smaller_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:
+    """The controls of smaller tiers, whatever their teachers: what reaches print there needs no size."""
+    size, alike = TIERS.index(str(row["tier"])), _but_noise({**row, "tier": "", "teacher": ""})
+    return [
         each
         for each in controls.values()
         if TIERS.index(str(each["tier"])) < size and _but_noise({**each, "tier": "", "teacher": ""}) == alike
     ]
-    return ([] if own is None else [own]) + smaller
 
 
 def _is_other_data(ours: str, theirs: str) -> bool:

@@ -280,12 +280,12 @@ def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
         return claimed is None or math.isinf(claimed)
     if entry.epsilon is None:
         return "sigma=" in entry.ablation
-    return claimed is not None and math.isclose(entry.epsilon, claimed, rel_tol=CLOSE)
+    return _are_close(entry.epsilon, claimed)
 
 
 def _may_be(entry: Reported, claimed: float) -> bool:
     """Whether a number whose row is not known may stand in the one of this epsilon."""
-    return ONE_OF_TWO in entry.issues and any(math.isclose(each, claimed, rel_tol=CLOSE) for each in beside(entry))
+    return ONE_OF_TWO in entry.issues and any(_are_close(each, claimed) for each in beside(entry))
 
 
 @cache
@@ -414,16 +414,16 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
     for entry in entries:
         found: dict[tuple[str | float, ...], Row] = {}
         for row in sorted((row for row, printed in done if entry in printed), key=_plainness):
+            claimed = _number(row.get("epsilon_claimed"))
             # A number of one epsilon has one row of a variant; one that may be for two has one of each
-            which = [each for each in beside(entry) if ONE_OF_TWO in entry.issues and _near(each, row)]
+            which = [each for each in beside(entry) if ONE_OF_TWO in entry.issues and _are_close(each, claimed)]
             found.setdefault((str(row["variant"]), *which), row)
         absent = "not run" if exists(entry.method, entry.dataset) else "planned"
         lines += [_line(entry, found[name], "") for name in sorted(found, key=str)] or [_line(entry, None, absent)]
     return lines
 
 
-def _near(epsilon: float, row: Row) -> bool:
-    claimed = _number(row.get("epsilon_claimed"))
+def _are_close(epsilon: float, claimed: float | None) -> bool:
     return claimed is not None and math.isclose(epsilon, claimed, rel_tol=CLOSE)
 
 
