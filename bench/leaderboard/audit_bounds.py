@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bench import plugins, registry
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
@@ -19,11 +20,24 @@ def audited_release(spec: dict[str, Any]) -> str:
 
     That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
-    teacher counts: a promise of privacy holds for every teacher.
+    teacher counts: a promise of privacy holds for every teacher. Options that the method has got since, without a new
+    version, are there at their defaults, which leave it as it was.
     """
     release = {"variant": "printed"} | spec["release"]
+    version, defaults = _present(release["method"], release["variant"])
+    if release["version"] == version:
+        release["options"] = defaults | release["options"]
     release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
     return canonical({"tier": spec["tier"], "release": release})
+
+
+@cache
+def _present(method: str, variant: str) -> tuple[int | None, dict[str, Any]]:
+    """The version of a method's variant as it is today, and its options' defaults; (None, {}) if it is not here."""
+    if method not in plugins.entries("method") or variant not in registry.variants("method", method):
+        return None, {}
+    described = registry.describe("method", method, variant)
+    return described.facts["version"], {option.name: option.default for option in described.options}
 
 
 def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:

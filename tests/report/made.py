@@ -21,11 +21,12 @@ def epsilon(value: float | None, unit: str, **more: Any) -> dict[str, Any]:
 def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes: Any) -> Record:
     """A record of a run on digits.
 
-    Changes: tier, status, options, dataset, variant, version (today's), budget (epsilon), claim and claim_unit,
+    Changes: tier, status, options, dataset, split, variant, version (today's), budget (epsilon), claim and claim_unit,
     accounted, query, attack, success, auc (of a membership attack).
     """
     variant = changes.get("variant", "printed")
-    data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16, "split": "iid"}
+    data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16}
+    data["split"] = changes.get("split", "iid")
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
     budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
     release = {

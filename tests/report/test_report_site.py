@@ -39,6 +39,11 @@ def some_records() -> list[Record]:
     found += [record("no-defence", 0, 0.99, dataset="mnist", accounted=None, claim="none")]
     found += [record("claims-much", 0, 0.98, dataset="mnist", accounted=5000.0, claim=0.1, claim_unit="example")]
     found += [record("on-digits", 0, 0.5, accounted=2.0), record("failing", dataset="mnist", status="failed")]
+    for split, budget, accuracy in (("iid", 10.0, 0.9), ("few", 10.0, 0.8), ("iid", 1.0, 0.7), ("few", 1.0, 0.6)):
+        changed = {"budget": {"epsilon": budget}} if budget == 1 else {}
+        found += [
+            record("rgp", 0, accuracy, dataset="mnist", accounted=None, split=split, budget=budget, options=changed)
+        ]
     return sorted(found, key=lambda r: r.hash)
 
 
@@ -192,6 +197,14 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
     assert "bench run --method dp-merf" in text and "DPSD, Table I" in text
     page.click("document.querySelector('main > * > details summary, #view > details summary')")
     assert "Differs from the paper" in words(page)
+
+
+def test_a_method_page_puts_every_release_under_its_place(page: Browser) -> None:
+    """Of two splits whose accuracies lie in turn, a heading each stands above its own."""
+    go(page, "#method-rgp")
+    rows = page.ask("[...document.querySelector('table').rows].slice(1).map(r => r.innerText)")
+    told = [text.split("\t")[1].partition(" ")[0] if "\t" in text else text for text in rows]
+    assert told == ["mnist, tier quick, split few", "80.0", "60.0", "mnist, tier quick, split iid", "90.0", "70.0"]
 
 
 def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tuple[list[str], int]:
