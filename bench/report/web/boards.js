@@ -13,8 +13,8 @@ function cell(column, row) {
   if (column.kind === "seconds") return element("td", { class: "number" }, seconds(value));
   if (column.kind === "number") return element("td", { class: "number" }, number(value));
   if (column.key === "power" && value !== "pass") return element("td", {}, element("span", { class: "chip alarm" }, value));
-  const wide = ["setting", "device", "reported_source"].includes(column.key);
-  return element("td", { class: wide ? "wide" : null }, value);
+  if (column.key === "setting") return element("td", { class: "wide" }, value.split(" ").flatMap((one) => [element("span", { class: "one" }, one), " "]));
+  return element("td", { class: ["device", "reported_source"].includes(column.key) ? "wide" : null }, value);
 }
 function spread(column, row) {
   const value = row[column.key === "accuracy_mean" ? "accuracy_std" : `${column.key}_std`];

@@ -38,7 +38,7 @@ function standing(found) {
 }
 function measuredTable(found) {
   if (!found.releases.length) return note("No run of it is in this report.");
-  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || compared(a.tier, b.tier) || compared(a.split, b.split) || (b.accuracy || 0) - (a.accuracy || 0));
+  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || compared(a.tier, b.tier) || compared(usualFirst(a.split), usualFirst(b.split)) || (b.accuracy || 0) - (a.accuracy || 0));
   const seen = new Set();
   const rows = ordered.flatMap((line) => {
     const place = `${line.dataset}, tier ${line.tier}, split ${line.split}`;

@@ -50,6 +50,8 @@ function state(name) {
   if (!STATES.has(name)) STATES.set(name, { sort: null, down: false, words: "", picked: {}, all: false });
   return STATES.get(name);
 }
+/* A split as it is sorted: the usual one before the others. */
+const usualFirst = (split) => (split === "iid" ? "" : split);
 function grouped(rows, column, base) {
   const groups = new Map();
   for (const row of rows) {
@@ -59,7 +61,7 @@ function grouped(rows, column, base) {
     groups.get(key).rows.push(row);
   }
   const order = Object.keys(DATA.tiers);
-  const rank = (group) => [...group.base.map((one) => (order.includes(one) ? order.indexOf(one) : one)), group.within.length ? 0 : 1, ...group.within];
+  const rank = (group) => [...group.base.map((one) => (order.includes(one) ? order.indexOf(one) : usualFirst(one))), group.within.length ? 0 : 1, ...group.within];
   return [...groups.values()].sort((a, b) => {
     const [left, right] = [rank(a), rank(b)];
     return left.map((one, index) => compared(one, right[index])).find((found) => found) || 0;
