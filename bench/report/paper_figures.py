@@ -50,6 +50,7 @@ class Sweep:
         y: "accuracy", `CLAIMED`, or another number of a record.
         series: options whose value tells lines apart.
         where: options that a run must have, by their values.
+        epsilon: the budget that it must have, where the figure is of one; None for any.
         attack: whose runs are meant, where the number is the attack's.
         datasets: only these of the papers' data sets; () for all.
     """
@@ -62,6 +63,7 @@ class Sweep:
     y: str = "accuracy"
     series: tuple[str, ...] = ()
     where: Mapping[str, object] = field(default_factory=dict)
+    epsilon: float | None = None
     attack: str = ""
     datasets: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
@@ -94,6 +96,7 @@ FIGURES = (
                 "amount",
                 "synthetic images",
                 "log",
+                epsilon=1,
                 printed=(
                     Printed("text III-C", "dp-dfd", SATURATION, "value"),
                     Printed("Table I", "dp-dfd", at="", epsilon=1),
@@ -112,6 +115,7 @@ FIGURES = (
                 "stages",
                 "stages",
                 "log",
+                epsilon=10,
                 printed=(Printed("Table I", "dp-dfd", at="", epsilon=10),),
             ),
         ),
@@ -128,6 +132,7 @@ FIGURES = (
                 "norm bound C",
                 "log",
                 series=("bound",),
+                epsilon=0.6,
                 printed=(Printed("text 5.3", metric="norm_bound_crossover", at="value"),),
             ),
         ),

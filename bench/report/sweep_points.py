@@ -96,6 +96,7 @@ def _ours(sweep: Sweep, group: list[Record]) -> tuple[Any, Point] | None:
     spec, options = first.spec["release"], first.spec["release"]["options"]
     attack = first.spec["attack"]["attack"] if first.spec["attack"] else ""
     asked = all(options.get(key) == value for key, value in sweep.where.items())
+    asked = asked and sweep.epsilon in (None, spec["budget"]["epsilon"])
     if not asked or sweep.attack not in ("", attack):
         return None
     at, value = _place(sweep, group), _height(sweep, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,6 +189,12 @@ def test_the_noise_that_was_solved_is_where_the_run_stands() -> None:
     run.privacy["solved"] = {"sigma": 7.5, "steps": None}
     (picture,) = drawn(Sweep("over sigma", ("dpsd",), "sigma", "sigma", "log"), run)
     assert [point.x for point in picture.points] == [7.5]
+
+
+def test_a_figure_of_one_budget_draws_runs_of_it_alone() -> None:
+    runs = [release_with(own={"beta": at}, budget=e, claim=e) for at in (0.1, 0.2) for e in (1.0, 2.0, None, "inf")]
+    (picture,) = drawn(replace(BETA, epsilon=2), *runs)
+    assert sorted(point.x for point in picture.points) == [0.1, 0.2] and len(drawn(BETA, *runs)[0].points) == 8
 
 
 def test_an_attack_does_not_hide_a_run_and_is_asked_for_where_it_counts() -> None:
