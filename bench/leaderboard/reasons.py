@@ -148,10 +148,14 @@ def _noises(method: str, variant: str) -> frozenset[str]:
 def _run(control: Row, dataset: str) -> str:
     """The command of a control, and what it reaches."""
     own = _options(control)
-    given = "".join(
-        f" --{group}.{name} {value}" for group in ("method", "teacher") for name, value in own[group].items()
-    )
-    return (
-        f"bench run --method {control['method']} --variant {control['variant']} --dataset {dataset} --epsilon inf"
-        f"{given}  # {100 * float(control['accuracy_mean']):.1f} %"
+    named = {"teacher": ("resnet18", control["teacher"]), "tier": ("quick", control["tier"])}
+    named["unit"] = ("example", own["budget"].get("unit", "example"))
+    given = [f"--{name} {value}" for name, (usual, value) in named.items() if str(value) not in ("", "nan", usual)]
+    given += [f"--{group}.{name} {value}" for group in ("method", "teacher") for name, value in own[group].items()]
+    return " ".join(
+        [
+            f"bench run --method {control['method']} --variant {control['variant']} --dataset {dataset} --epsilon inf",
+            *given,
+            f" # {100 * float(control['accuracy_mean']):.1f} %",
+        ]
     )

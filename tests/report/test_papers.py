@@ -117,6 +117,24 @@ def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() ->
         assert told is not None and told.code == code
 
 
+def test_the_command_of_a_control_names_what_is_not_usual() -> None:
+    entry = next(e for e in reported.table("dpsd", "Table IV") if (e.method, e.dataset) == ("lp-2st", "mnist"))
+    same = {"method": "lp-2st", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
+    same |= {"teacher": "resnet34", "student": "datalens", "flags": "", "accuracy_mean": "0.5"}
+    budget = {"unit": "label", "epsilon": "inf", "solve": "none"}
+    control = same | {"options": options_json({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
+    row = same | {"options": options_json({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
+    told = reason(Line(entry, row, "", ""), without_noise([control, row]))
+    command = (
+        "bench run --method lp-2st --variant working --dataset mnist --epsilon inf --teacher resnet34 --unit label"
+    )
+    assert told is not None and told.experiment == f"{command} --method.batch 9  # 99.9 %"
+    # of a smaller tier and with another teacher it is a control of the same kind, whose command says so
+    larger = row | {"tier": "paper", "teacher": "resnet18"}
+    told = reason(Line(entry, larger, "", ""), without_noise([control | {"tier": "standard"}, larger]))
+    assert told is not None and " --teacher resnet34 --tier standard --unit label " in told.experiment
+
+
 def some_rows() -> list[dict[str, Any]]:
     made = {"dataset": "mnist", "claim_unit": "query", "accounted": 7639.0}
     records = [record("dpsd", seed, 0.7 + seed / 100, variant="working", **made) for seed in (0, 1)]
