@@ -46,6 +46,7 @@ class Domias:
             sets={"density": "knn"},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"k": "density=knn"}
 
     density: Literal["kde", "knn"] = "kde"
     """p_G and p_R by Gaussian kernels, or by the k-th nearest neighbour."""

@@ -65,6 +65,15 @@ class GanLeaks:
             sets={"calibration": "aux"},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "space": "box=black",
+        "samples": "box=black",
+        "components": "box=black space=whitened",
+        "steps": "box=white",
+        "lr": "box=white",
+        "penalty": "box=white",
+        "batch": "box=white",
+    }
 
     box: Literal["black", "white"] = "black"
     """What the attacker has: samples; or the generator, whose latents he searches by gradients."""

@@ -72,6 +72,10 @@ class Gmi(GanPrior):
             sets={"lr": 0.05},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "images_per_class": "auxiliary=none",
+        "auxiliary_weight": "auxiliary=blur|mask",
+    }
 
     iterations: Size[int] = 1500
     """Steps of the latent search."""

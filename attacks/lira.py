@@ -70,6 +70,7 @@ class Lira(ReferenceAttack):
             sets={"mode": "offline", "variance": "fixed"},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"tail": "mode=offline"}
 
     references: Size[int] = 256
     """N, reference models; even, each suspect is a training record of half of them."""

@@ -65,6 +65,7 @@ class Rmia(ReferenceAttack):
             sets={"gamma": 1.0},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"tune": "mode=offline", "a": "mode=offline tune=false"}
 
     mode: Literal["offline", "online"] = "offline"
     """Whether p(x) is made of models that were not trained on x, or of all models."""

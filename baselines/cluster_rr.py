@@ -106,6 +106,7 @@ class ClusterRr(LabelPrivate):
             worth="87 % for 76 % by pixels, both with a share of 0.5; 88 % with 0.8",
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"members": "clusters>1", "components": "clusters>1"}
 
     clusters: int = 100
     """Clusters; fewer where records are, see `members`."""

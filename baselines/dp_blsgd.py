@@ -164,6 +164,14 @@ class DpBlsgd(PrivateTraining):
         "quick": {"batch": 256, "steps": 200, "network": "relu-cnn"},
     }
     departures: ClassVar[tuple[Departure, ...]] = ()
+    only_with: ClassVar[dict[str, str]] = {
+        "shrink": "trials>1",
+        "slope": "trials>1",
+        "loss_bound": "trials>1",
+        "turn": "gamma>0 most_gradients>1",
+        "gamma": "most_gradients>1",
+        "most_gradients": "gamma>0",
+    }
 
     batch: Size[int] = 512
     """B = qN, records expected in a sample."""

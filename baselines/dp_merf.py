@@ -121,6 +121,7 @@ class DpMerf(PrivateGenerator):
             sets={"bandwidth": "public"},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"bandwidth": "length=0.0", "decay": "epochs>1"}
 
     features: Size[int] = 10_000
     """D, random features; even."""

@@ -119,6 +119,7 @@ class DpTeacher:
             sets={"rate_generator": 1e-3},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"rate_generator": "generator_steps>0"}
 
     teacher: Literal["dp-sgd", "ts-adp", "private-features"] = "dp-sgd"
     """The private teacher: `network` trained by DP-SGD, one of tempered sigmoids, or a linear layer on fixed features,

@@ -80,6 +80,13 @@ class FedAdi(ServerDistillation):
             sets={"tv": 0.01},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "optimizer": "student_steps>0",
+        "lr": "student_steps>0",
+        "momentum": "student_steps>0 optimizer=sgd",
+        "temperature": "student_steps>0",
+        "batch": "student_steps>0",
+    }
 
     searches: Size[int] = 200
     """Batches of images searched for, each with the student as it is by then."""

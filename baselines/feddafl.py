@@ -72,6 +72,7 @@ class FedDafl(ServerDistillation):
             sets={"generator": "auto", "augment": True},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"latent": "generator=upsample|auto", "width": "generator=upsample|auto"}
 
     steps: Size[int] = 24_000
     """Steps of the generator (200 epochs of 120)."""

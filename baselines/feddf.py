@@ -68,6 +68,7 @@ class FedDf(Federation):
         "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},
         "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
     }
+    only_with: ClassVar[dict[str, str]] = {"batch": "steps>0", "lr": "steps>0", "clip": "steps>0"}
 
     generator: Literal["auto", "strokes", "upsample", "noise"] = "auto"
     """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes where

@@ -77,6 +77,7 @@ class Gep(PrivateTraining):
         "quick": {"batch": 256, "steps": 200, "anchors": 256, "bases": 99, "every": 10, "network": "relu-cnn"},
     }
     departures: ClassVar[tuple[Departure, ...]] = ()
+    only_with: ClassVar[dict[str, str]] = {"residual_clip": "residual=true"}
 
     batch: Size[int] = 1000
     """B = qN, records expected in a batch."""

@@ -72,6 +72,11 @@ class NonPrivateKd:
             sets={"generator": "auto"},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "width": "generator=upsample|auto",
+        "balance": "generator_steps>0",
+        "rate_generator": "generator_steps>0",
+    }
 
     rounds: Size[int] = 24000
     """Rounds of generator steps, new images, student steps (the paper: 200 epochs of 120)."""

@@ -74,6 +74,7 @@ class PateGnmax(NoisyVotes):
             sets={"threshold": 0.6},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"answers": "threshold>0", "threshold_noise": "threshold>0"}
 
     query_count: Size[int] = 640
     """Images put to the threshold."""

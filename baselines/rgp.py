@@ -65,6 +65,7 @@ class Rgp(PrivateTraining):
         "quick": {"batch": 256, "steps": 200, "rank": 8, "network": "relu-cnn"},
     }
     departures: ClassVar[tuple[Departure, ...]] = ()
+    only_with: ClassVar[dict[str, str]] = {"warm_up": "carriers=both"}
 
     batch: Size[int] = 1000
     """B = qN, records expected in a batch."""

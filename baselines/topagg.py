@@ -77,6 +77,7 @@ class TopAgg(PrivateTraining):
             sets={"rate": 2e-3, "momentum": 0.9},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     steps: Size[int] = 0
     """T; 0 = 4680, of fmnist 1160, of cifar10 and cifar100 1440. Solved from the budget with --solve steps."""

@@ -82,6 +82,12 @@ class Zcdp(PrivateTraining):
             sets={"epochs": 10, "k": 0.0905},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "k": "schedule=exponential|time|step|polynomial",
+        "period": "schedule=step|polynomial",
+        "final": "schedule=polynomial",
+        "epochs": "schedule=exponential|time|step|polynomial",
+    }
 
     batch: Size[int] = 600
     """B = qN, records expected in a batch."""

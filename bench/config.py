@@ -7,6 +7,10 @@ field that says how much is done, not what (steps, batches, widths, images, teac
 marked as a size, `steps: Size[int] = 200`: these alone may a tier change. The noise that a budget decides is marked
 `sigma: Solved[float] = 1.0`: nobody may give both. What else we change to make a printed algorithm learn is a
 `Departure`, which the variant `working` takes and the variant `printed` leaves.
+
+An option that some settings do not read is listed in the class variable `only_with`, option to condition, as in
+`{"tail": "mode=offline", "auxiliary_weight": "auxiliary=blur|mask", "hidden": "layers>0 tune=false"}`: all words of a
+condition must hold. Given where it is not read, it is refused rather than ignored.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import ast
 import dataclasses
 import inspect
 import math
+import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -73,6 +78,7 @@ class Option:
         help: the string under the field.
         size: whether a tier may change it.
         solved: whether the budget decides it, unless --solve steps or --epsilon none.
+        only_with: the condition on the other options under which it is read; "" = always.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Option:
     help: str
     size: bool = False
     solved: bool = False
+    only_with: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,8 @@ def describe_source(cls: SourceClass) -> Description:
     changes = tuple(cls.value("departures")) if cls.has("departures") else ()
     own = bool(cls.has("own") and cls.value("own"))
     try:
-        found = tuple(_option(*field) for field in cls.fields())
+        conditions = _joined(c.value("only_with") for c in reversed(cls.mro) if "only_with" in c.bindings)
+        found = tuple(_option(*field, conditions) for field in cls.fields())
     except TypeError as error:
         raise Unreadable(str(error)) from error
     doc = inspect.cleandoc(cls.module.doc)
@@ -147,16 +155,23 @@ def options(cls: type) -> list[Option]:
 @cache
 def _options(cls: type) -> tuple[Option, ...]:
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
-    return tuple(_option(f.name, hints[f.name], f.default, docs.get(f.name, "")) for f in dataclasses.fields(cls))
+    conditions = _joined(vars(c)["only_with"] for c in reversed(cls.__mro__) if "only_with" in vars(c))
+    fields = dataclasses.fields(cls)
+    return tuple(_option(f.name, hints[f.name], f.default, docs.get(f.name, ""), conditions) for f in fields)
 
 
-def _option(name: str, hint: Any, default: Any, doc: str) -> Option:
+def _joined(conditions: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The `only_with` of a class: its bases' and its own, which goes before theirs."""
+    return {name: condition for one in conditions for name, condition in one.items()}
+
+
+def _option(name: str, hint: Any, default: Any, doc: str, conditions: Mapping[str, str]) -> Option:
     if default is dataclasses.MISSING:
         raise TypeError(f"field {name} needs a default, which is the paper's setting")
     marks: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *marks = get_args(hint)
-    marked = (SIZE in marks, SOLVED in marks)
+    marked = (SIZE in marks, SOLVED in marks, conditions.get(name, ""))
     if get_origin(hint) is Literal:
         return Option(name, str, default, tuple(get_args(hint)), doc, *marked)
     if hint not in (int, float, bool, str):
@@ -270,19 +285,49 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
         variant: whether departures are made ("working"); None = `default_variant`.
 
     Raises:
-        BenchError: unknown option, wrong type, value outside its range.
+        BenchError: unknown option, wrong type, value outside its range, or one that the other options leave unread.
     """
     known = {option.name: option for option in options(cls)}
     tiers = cls.tiers  # type: ignore[attr-defined]
-    values = _changes(departures(cls), tiers, tier, variant or default_variant(cls))
+    usual = {name: option.default for name, option in known.items()}
+    usual |= _changes(departures(cls), tiers, tier, variant or default_variant(cls))
+    values = dict(usual)
     for name, text in given.items():
         if name not in known:
             raise unknown(f"option of --{prefix}", name, known)
         values[name] = parse(known[name], text, f"--{prefix}.{name}")
     try:
-        return cls(**values)
+        instance = cls(**values)
     except ValueError as error:
         raise BenchError(f"--{prefix}: {error}") from None
+    for name in given:
+        if values[name] != usual[name] and (broken := unmet(known[name].only_with, values)):
+            other, sign, wanted = re.split("([=>])", broken, maxsplit=1)
+            raise BenchError(
+                f"--{prefix}.{name} {given[name]}: not read with {other} {_text(values[other])}; give "
+                f"--{prefix}.{other} {'above ' if sign == '>' else ''}{wanted} too, or leave it out"
+            )
+    return instance
+
+
+def unmet(condition: str, values: Mapping[str, Any]) -> str:
+    """The first word of an option's `only_with` that does not hold for the values of a plug-in's options, or "".
+
+    >>> unmet("mode=offline|both tune=false", {"mode": "both", "tune": True}), unmet("k>0", {"k": 3})
+    ('tune=false', '')
+    """
+    for word in condition.split():
+        name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+        value = values[name]
+        holds = value > float(wanted) if sign == ">" else _text(value) in wanted.split("|")
+        if not holds:
+            return word
+    return ""
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def plain(instance: Any) -> dict[str, Any]:

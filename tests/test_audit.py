@@ -253,17 +253,19 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
     assert row(record, recipe)["epsilon_audited"] != ""
 
 
-def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_at_its_default(record: Record) -> None:
+def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually_is(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")
-    newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"], "options": {"k": 0}}
+    usual = described.values("smoke", "working")["questions"]  # of the tier: the class has another default
+    newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"]}
+    newer["options"] = {"questions": usual}
     record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})
     audit, older = made_up(record, 95), replace(record, spec=json.loads(json.dumps(record.spec)))
-    del older.spec["release"]["options"]["k"]
+    del older.spec["release"]["options"]["questions"]
     assert row(older, audit)["epsilon_audited"] != ""
-    audit.spec["release"]["options"]["k"] = 3
+    audit.spec["release"]["options"]["questions"] = usual + 1
     assert row(older, audit)["epsilon_audited"] == "", "the audit is of another value"
-    audit.spec["release"]["options"]["k"] = 0
+    audit.spec["release"]["options"]["questions"] = usual
     for each in (audit.spec["release"], older.spec["release"]):
         each["version"] -= 1
     assert row(older, audit)["epsilon_audited"] == "", "what the defaults of an older version were is not known"

@@ -35,6 +35,29 @@ class Nested:
     sizes: tuple[int, ...] = (1, 2)
 
 
+@dataclass(frozen=True)
+class Base:
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {"quick": {"width": 8}}
+    only_with: ClassVar[dict[str, str]] = {"width": "layers>0"}
+
+    layers: int = 1
+    """Layers."""
+    width: int = 64
+    """Units of each."""
+
+
+@dataclass(frozen=True)
+class Conditional(Base):
+    only_with: ClassVar[dict[str, str]] = {"a": "mode=offline|both tune=false"}
+
+    mode: Literal["online", "offline", "both"] = "offline"
+    """Which models."""
+    tune: bool = True
+    """Whether a is chosen."""
+    a: float = 0.3
+    """Weight."""
+
+
 def test_help_is_the_string_under_the_field() -> None:
     assert field_docs(Plugin)["steps"] == "Iteration number T."
     assert "name" not in field_docs(Plugin)
@@ -101,3 +124,48 @@ def test_what_the_budget_decides_is_marked_and_says_so() -> None:
                 assert option.solved == says, f"{name} {variant}: {option.name}"
                 decided += option.solved
     assert decided > 50
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"a": "0.5"}, ["--attack.a 0.5", "not read with tune true", "give --attack.tune false too"]),
+        (
+            {"a": "0.5", "tune": "false", "mode": "online"},
+            ["not read with mode online", "give --attack.mode offline|both too"],
+        ),
+        (
+            {"width": "3", "layers": "0"},
+            ["--attack.width 3", "not read with layers 0", "give --attack.layers above 0 too"],
+        ),
+    ],
+)
+def test_an_option_that_the_others_leave_unread_is_refused(given: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(BenchError) as error:
+        configure(Conditional, "quick", given, "attack")
+    assert all(word in str(error.value) for word in words), error.value
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a": "0.5", "tune": "false"},
+        {"a": "0.5", "tune": "no", "mode": "both"},
+        {"width": "3", "layers": "2"},
+        {"a": "0.3", "layers": "0"},  # what it is without being given asks for nothing
+    ],
+)
+def test_an_option_that_is_read_is_taken(given: dict[str, str]) -> None:
+    taken = configure(Conditional, "quick", given, "attack")
+    assert taken.width == int(given.get("width", 8)) and taken.a == float(given.get("a", 0.3))
+
+
+def test_conditions_are_told_from_source_as_from_the_class() -> None:
+    """`--help` and `bench show` read a plug-in before it is imported."""
+    from bench.config import describe
+
+    for name in ("rmia", "lira", "gan-leaks", "vmi", "gmi"):
+        told = {option.name: option.only_with for option in registry.describe("attack", name).options}
+        imported = {option.name: option.only_with for option in describe(registry.load("attack", name)).options}
+        assert told == imported and any(told.values())

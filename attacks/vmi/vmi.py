@@ -83,6 +83,7 @@ class Vmi(GanPrior):
             sets={"optimiser": "adam", "lr": 0.05},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"flow_steps": "family=flow", "hidden": "family=flow"}
 
     family: Literal["full", "diagonal", "flow"] = "flow"
     """q: a normal distribution with full or diagonal covariance, or a flow."""

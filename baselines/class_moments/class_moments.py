@@ -67,6 +67,14 @@ class ClassMoments:
         "smoke": {"teacher_nets": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 12,
                   "images": 32, "dimension": 8, "steps": 3, "batch": 8},
     }  # fmt: skip
+    only_with: ClassVar[dict[str, str]] = {
+        "teacher_nets": "teachers>0",
+        "teacher_steps": "teachers>0",
+        "teacher_batch": "teachers>0",
+        "teacher_lr": "teachers>0",
+        "query_count": "teachers>0",
+        "moments_share": "teachers>0",
+    }
 
     teachers: Size[int] = 0
     """n, teachers on disjoint parts of the private records; 0 = moments alone, no votes."""

@@ -121,6 +121,7 @@ class DataLens(PrivateGenerator):
             sets={"rate": 5e-3, "beta": 0.0},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     teachers: Size[int] = 4000
     """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 1000 on larger data sets."""

@@ -138,6 +138,7 @@ class GPate(PrivateGenerator):
             "for the generator 15 %",
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
 
     teachers: Size[int] = 2000
     """N, discriminators on disjoint parts of the private records; 0 = 48 on digits, 1000 on larger data sets."""

@@ -102,6 +102,7 @@ class GsWgan(PrivateGenerator):
             sets={"rate": 1e-3, "average": 0.98},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"clipping": "mode=certified"}
 
     mode: Literal["published", "certified"] = "published"
     """published = the paper's: critics drawn at random, gradients clipped per image; certified = critics in turn."""

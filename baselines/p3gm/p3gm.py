@@ -105,6 +105,7 @@ class P3gm(PrivateGenerator):
             sets={"components": 10, "share": 0.5},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"noise_mean": "mean=paid"}
 
     latent: Size[int] = 30
     """k, length of a code."""

@@ -100,6 +100,7 @@ class Psg:
             sets={"norm": False},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"momentum": "optimiser=sgd"}
 
     passes: Size[int] = 0
     """Passes of the student over the set; 0 = the paper's, 1,000 over moved images or 300 over plain ones."""

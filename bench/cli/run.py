@@ -236,9 +236,13 @@ def _add_option(group: argparse._ArgumentGroup, prefix: str, option: Option, usu
         f"--{prefix}.{option.name}",
         dest=DESTINATION.format(prefix, option.name),
         metavar="|".join(option.choices) if option.choices else option.kind.__name__,
-        help=f"{option.help} {note}".rstrip().replace("%", "%%"),
+        help=f"{option.help} {_when(option)}{note}".rstrip().replace("%", "%%"),
         **extra,
     )
+
+
+def _when(option: Option) -> str:
+    return f"(only with {option.only_with}) " if option.only_with else ""
 
 
 def execute(given: argparse.Namespace) -> int:

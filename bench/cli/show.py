@@ -200,8 +200,9 @@ def _print_options(name: str, variant: str, described: Description) -> None:
         notes = [f"{variant} {changed[option.name]}"] if option.name in changed else []
         notes += [f"{tier} {given[option.name]}" for tier, given in described.tiers.items() if option.name in given]
         tell(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
+        condition = f" (only with {option.only_with})" if option.only_with else ""
         if option.help:
-            tell(textwrap.indent(textwrap.fill(option.help, 100), "      "))
+            tell(textwrap.indent(textwrap.fill(option.help + condition, 100), "      "))
 
 
 def _value(option: Option) -> str:

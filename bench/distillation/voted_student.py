@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +54,11 @@ class StudentImages(NamedTuple):
 @dataclass(frozen=True)
 class VotedStudent(ABC):
     """Options of the teachers and of the student."""
+
+    only_with: ClassVar[dict[str, str]] = {
+        "unlabelled_weight": "unlabelled>0",
+        "sure": "unlabelled>0 unlabelled_weight>0",
+    }
 
     teachers: Size[int] = 250
     """K, teachers on disjoint parts of the private data; 0 = 250, on small data sets fewer (digits 48,

@@ -46,6 +46,14 @@ class FeatureTraining:
         "cifar10": "mirroring, public whitening and its shift rho were chosen",
         "usps": "settings of the head and of the private whitening were chosen",
     }
+    only_with: ClassVar[dict[str, str]] = {
+        "whitened": "whitening=auto|private|public",
+        "share": "whitening=auto|private",
+        "kappa": "whitening=auto|private",
+        "rho": "whitening=auto|public",
+        "drawings": "whitening=auto|public",
+        "logit_noise": "rate=0.0",
+    }
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Rows are whitened by noisy moments of their own, by a prior's drawings, or not; auto = private, colour public."""

@@ -64,6 +64,7 @@ class LabelPrivate:
     unit: ClassVar[str] = str(Unit.LABEL)
     responds: ClassVar[bool] = True
     """Whether labels are answered by a randomised response, whose epsilon has a limit."""
+    only_with: ClassVar[dict[str, str]] = {"momentum": "optimizer=sgd", "drop": "schedule=steps"}
 
     label_epsilon: float = 1.0
     """epsilon of one label's randomisation, where no budget determines it (--epsilon none or --solve none)."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import plugins, registry
+from bench.config import Variant
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
@@ -21,23 +22,24 @@ def audited_release(spec: dict[str, Any]) -> str:
     That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
     teacher counts: a promise of privacy holds for every teacher. Options that the method has got since, without a new
-    version, are there at their defaults, which leave it as it was.
+    version, are there as they are where none is given, which leaves it as it was.
     """
     release = {"variant": "printed"} | spec["release"]
-    version, defaults = _present(release["method"], release["variant"])
+    version, usual = _present(release["method"], release["variant"], spec["tier"])
     if release["version"] == version:
-        release["options"] = defaults | release["options"]
+        release["options"] = usual | release["options"]
     release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
     return canonical({"tier": spec["tier"], "release": release})
 
 
 @cache
-def _present(method: str, variant: str) -> tuple[int | None, dict[str, Any]]:
-    """The version of a method's variant as it is today, and its options' defaults; (None, {}) if it is not here."""
+def _present(method: str, variant: Variant, tier: str) -> tuple[int | None, dict[str, Any]]:
+    """The version of a method's variant as it is today, and its options where none is given; (None, {}) if it is not
+    here."""
     if method not in plugins.entries("method") or variant not in registry.variants("method", method):
         return None, {}
     described = registry.describe("method", method, variant)
-    return described.facts["version"], {option.name: option.default for option in described.options}
+    return described.facts["version"], described.values(tier, variant)
 
 
 def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:

@@ -46,6 +46,7 @@ class Federation:
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)
+    only_with: ClassVar[dict[str, str]] = {"alpha": "partition=dirichlet-balanced|dirichlet", "weighting": "clients>1"}
 
     clients: Size[int] = 5
     """K, clients; all take part in every round."""
@@ -211,6 +212,8 @@ class ClientEnsemble(nn.Module):
 @dataclass(frozen=True)
 class ServerDistillation(Federation, ABC):
     """A federation whose server makes its own images and distils the clients' ensemble into one model on them."""
+
+    only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 
     start: Literal["fresh", "average"] = "fresh"
     """The student starts as a fresh network, or as the average of the clients' models."""

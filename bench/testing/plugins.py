@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Any, ClassVar
 
-from bench.config import TIERS, Variant, configure, departures, options
+from bench.config import TIERS, Variant, configure, departures, options, parse
 
 
 class PluginContract:
@@ -39,6 +40,16 @@ class PluginContract:
         sizes = {option.name for option in options(self.plugin) if option.size}
         for tier, changed in self.plugin.tiers.items():
             assert set(changed) <= sizes, f"{tier}: mark as Size, or make a departure of {set(changed) - sizes}"
+
+    def test_conditions_of_options_name_options_and_their_values(self) -> None:
+        known = {option.name: option for option in options(self.plugin)}
+        conditions = getattr(self.plugin, "only_with", {})
+        assert set(conditions) <= set(known)
+        for word in (word for condition in conditions.values() for word in condition.split()):
+            name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+            values = [wanted] if sign == ">" else wanted.split("|")
+            for value in values:
+                parse(known[name], value, word)
 
     def test_departures_say_why_and_set_what_no_tier_sets(self) -> None:
         known = {option.name: option for option in options(self.plugin)}

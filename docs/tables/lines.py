@@ -93,6 +93,11 @@ FINDINGS = {
         Line("beta = 0.005", "dpsd"),
         Line("beta = 0.001", "dpsd", given(beta=1e-3)),
     ),
+    "norm": tuple(
+        Line(f"C = {c:g}" + (", clipped" if clip else ""), "dpdfd", given(epsilon=0.6, norm_bound=c, **clip))
+        for c in (1e-2, 1e-3, 1e-4, 1e-5)
+        for clip in ({}, {"bound": "clip"})
+    ),
     "nothing": (
         Line("DGD, generator from the baseline classifier", "dgd", {}, "printed"),
         Line("DP-DFD, soft answers", "dp-dfd", given(answers="soft"), "printed"),

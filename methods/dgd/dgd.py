@@ -107,6 +107,11 @@ class Dgd:
         "quick": {"teachers": 48, "teacher_net": "shard-cnn", "teacher_steps": 120, "synthetic": 3000,
                   "generator_steps": 100, "batch": 64, "width": 8},
     }  # fmt: skip
+    only_with: ClassVar[dict[str, str]] = {
+        "alpha": "images=synthetic generator_steps>0",
+        "beta": "images=synthetic generator_steps>0",
+        "generator_steps": "images=synthetic",
+    }
 
     teachers: Size[int] = 250
     """n, teachers on disjoint parts of the private data."""

@@ -83,6 +83,16 @@ class Dpdfd:
         "smoke": {"iterations": 3, "batch": 16, "direct_iterations": 3, "teacher_steps": 3},
         "quick": {"direct_iterations": 600, "teacher_steps": 600},
     }
+    only_with: ClassVar[dict[str, str]] = {
+        "iterations": "data=synthetic",
+        "gamma_g": "data=synthetic",
+        "generator_terms": "data=synthetic",
+        "ce_weight": "data=synthetic",
+        "ie_weight": "data=synthetic",
+        "norm_weight": "data=synthetic",
+        "direct_iterations": "data=private",
+        "teacher_steps": "teachers>0",
+    }
 
     iterations: Size[int] = 200
     """T."""

@@ -97,6 +97,25 @@ class WorkingDpdfd(TranscriptionOptions):
             without={"shared": 16},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "rounds": "data=synthetic",
+        "prior": "data=synthetic",
+        "evolve": "data=synthetic",
+        "choose": "data=synthetic",
+        "reading": "data=synthetic",
+        "jitter": "data=synthetic",
+        "replay": "data=synthetic",
+        "copies": "data=synthetic",
+        "committee": "data=synthetic",
+        "student_steps": "data=synthetic",
+        "questions": "data=synthetic",
+        "most_noise": "data=synthetic",
+        "asked_at": "data=synthetic",
+        "direct_iterations": "data=private",
+        "batch": "data=private",
+        "teacher_nets": "teachers>0",
+        "teacher_steps": "teachers>0",
+    }
 
     questions: Size[int] = 51_200
     """B T, answers, one an image or one a copy; at most so many as the budget allows at `most_noise`."""

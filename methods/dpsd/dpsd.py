@@ -89,6 +89,12 @@ class Dpsd:
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"iterations": 3, "batch": 16}}
+    only_with: ClassVar[dict[str, str]] = {
+        "beta": "mode=data",
+        "loss": "mode=data",
+        "bound": "mode=data",
+        "response": "mode=label",
+    }
 
     mode: Literal["data", "label"] = "data"
     """The switch s of Eq. 6: noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""

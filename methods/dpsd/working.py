@@ -112,6 +112,13 @@ class WorkingDpsd(TranscriptionOptions):
         JITTER,
         COMMITTEE,
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "beta": "mode=data",
+        "most_noise": "mode=data",
+        "loss": "mode=data",
+        "bound": "mode=data",
+        "asked_at": "mode=data",
+    }
 
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""

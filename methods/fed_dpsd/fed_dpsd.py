@@ -79,6 +79,7 @@ class FedDpsd:
         "smoke": {"iterations": 3, "batch": 16, "clients": 2, "client_nets": "shard-cnn", "client_steps": 4},
         "quick": {"client_nets": "shard-cnn", "client_steps": 600},
     }
+    only_with: ClassVar[dict[str, str]] = {"noise_by": "mode=data", "k": "mode=label", "beta": "mode=data"}
 
     mode: Literal["data", "label"] = "data"
     """The switch s: noisy gradients (data), or randomised responses (label)."""

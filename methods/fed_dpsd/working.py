@@ -116,6 +116,12 @@ class WorkingFedDpsd(TranscriptionOptions):
         JITTER,
         COMMITTEE,
     )
+    only_with: ClassVar[dict[str, str]] = {
+        "noise_by": "mode=data",
+        "k": "mode=label",
+        "beta": "mode=data",
+        "most_noise": "mode=data",
+    }
 
     mode: Literal["data", "label"] = "data"
     """The switch s: noisy gradients (data), or randomised responses (label)."""

@@ -1,0 +1,116 @@
+"""Options of methods that are said to be unread (`only_with`) change nothing that is released, accounted or claimed.
+
+A thorough test: it makes two releases of the toy teacher for every way in which a condition can be broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from bench import registry
+from bench.api import Release, Teacher
+from bench.config import Option, options, parse, sizes, unmet
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.testing import MethodContract, context
+from bench.testing.toys import weights
+
+Values = dict[str, Any]
+BUDGETS = (Budget(10.0), Budget(10.0, unit=Unit.LABEL), Budget(None, solve="none"))
+"""The first of them that a method takes is asked for."""
+WORDS = {"prior": "noise", "teacher_nets": "datalens"}
+"""Another value of options that are words without being choices."""
+
+
+def conditional() -> list[tuple[str, str, str]]:
+    """Method, variant, and one condition of its options in a breakable form: "option=value" words."""
+    found: dict[type, tuple[str, str]] = {}
+    for name in registry.entries("method"):
+        for variant in registry.variants("method", name):
+            found.setdefault(registry.load("method", name, variant), (name, variant))
+    return [(*named, how) for cls, named in found.items() for how in sorted({h for h, _ in broken(cls)})]
+
+
+def usual(cls: Any) -> Values:
+    return {option.name: option.default for option in options(cls)} | dict(sizes(cls.tiers, "smoke"))
+
+
+def broken(cls: Any) -> Iterator[tuple[str, str]]:
+    """Every way to break a condition, the other words of it holding, and an option that is unread then."""
+    known, values = {option.name: option for option in options(cls)}, usual(cls)
+    for option in known.values():
+        words = option.only_with.split()
+        for word in words:
+            held = [w for each in words if each != word for w in holding(known, each, values)]
+            for breaking in violations(known, word):
+                yield " ".join(sorted({*held, breaking})), option.name
+
+
+def violations(known: dict[str, Option], word: str) -> list[str]:
+    name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    if sign == ">":
+        return [f"{name}={wanted}"]
+    if known[name].choices:
+        return [f"{name}={choice}" for choice in known[name].choices if choice not in wanted.split("|")]
+    return [f"{name}={'false' if wanted == 'true' else 'true' if wanted == 'false' else 0.5}"]
+
+
+def holding(known: dict[str, Option], word: str, values: Values) -> list[str]:
+    if not unmet(word, values):
+        return []
+    name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    return [f"{name}={known[name].kind(wanted) + 2}" if sign == ">" else f"{name}={wanted.partition('|')[0]}"]
+
+
+def another(option: Option, value: Any) -> Any:
+    if option.choices:
+        return next(choice for choice in option.choices if choice != value)
+    if option.kind is str:
+        return WORDS[option.name]
+    return not value if option.kind is bool else value + 2 if option.kind is int else value * 0.5 or 0.25
+
+
+def released(cls: Any, values: Values, budget: Budget) -> tuple[list[torch.Tensor], str]:
+    class Contract(MethodContract):
+        plugin = cls
+
+        def smoke(self) -> Any:
+            return cls(**values)
+
+    taught: Teacher = Contract().teacher()
+    torch.manual_seed(0)
+    made: Release = cls(**values).convert(taught, "datalens", budget, context(0))
+    parts = [
+        tensor for net in (made.student, made.generator, made.control) if net is not None for tensor in weights(net)
+    ]
+    return parts + [image for image in [made.synthetic] if image is not None], f"{made.ledger.entries()} {made.claim}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "variant", "how"), conditional())
+def test_an_option_that_is_said_to_be_unread_changes_nothing(name: str, variant: str, how: str) -> None:
+    cls = registry.load("method", name, variant)
+    known = {option.name: option for option in options(cls)}
+    given = dict(word.split("=") for word in how.split())
+    values = usual(cls) | {key: parse(known[key], value, key) for key, value in given.items()}
+    unread = {option for each, option in broken(cls) if each == how} - set(given)
+    unread -= {"reading"} if "copies" in unread else set()  # no other reading goes with another number of copies
+    changed = values | {option: another(known[option], values[option]) for option in unread}
+    budget = next(each for each in BUDGETS if takes(cls, values, each))
+    (before, told), (after, told_again) = released(cls, values, budget), released(cls, changed, budget)
+    assert told == told_again
+    assert len(before) == len(after)
+    assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(before, after, strict=True))
+
+
+def takes(cls: Any, values: Values, budget: Budget) -> bool:
+    try:
+        cls(**values).check(budget, "digits", 10)
+    except BenchError:
+        return False
+    return True
