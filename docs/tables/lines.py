@@ -98,6 +98,10 @@ FINDINGS = {
         for c in (1e-2, 1e-3, 1e-4, 1e-5)
         for clip in ({}, {"bound": "clip"})
     ),
+    "beta": tuple(
+        Line(f"claimed {e:g}, beta = {'0.001' if e <= 1 else '0.005'}", "dpsd", {} if e == 10 else given(epsilon=e))
+        for e in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    ),
     "nothing": (
         Line("DGD, generator from the baseline classifier", "dgd", {}, "printed"),
         Line("DP-DFD, soft answers", "dp-dfd", given(answers="soft"), "printed"),
