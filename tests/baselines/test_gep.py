@@ -140,7 +140,8 @@ def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, 
 
     monkeypatch.setattr(Embedding, "begin", kept)
     empty_batches(monkeypatch)
-    fixed = {"batch": 8, "rate": 1.0, "momentum": 0, "weight_decay": 0, "clip": 0.6, "residual_clip": 0.3}
+    fixed = {"batch": 8, "rate": 1.0, "momentum": 0, "weight_decay": 0, "clip": 0.6}
+    fixed |= {"residual_clip": 0.3} if given.get("residual") != "false" else {}
     release = convert(Gep, steps=1, multiplier=2.0, bases=300, anchors=128, **fixed, **given)
     parts = moved(release).split(made[0].sizes)
     inside = [basis.T @ part for basis, part in zip(made[0].bases, parts, strict=True)]

@@ -119,7 +119,7 @@ def test_the_scale_that_laplace_votes_need(queries: int, target: float, scale: f
 )
 def test_the_sigma_that_gaussian_votes_need(account: Any, target: float, sigma: float) -> None:
     """100 queries of plain GNMax: by the paper's conversion, and exactly (sigma = sqrt(200) / mu)."""
-    method = paper(PateGnmax, threshold="0", query_count="100", answers="0")
+    method = paper(PateGnmax, threshold="0", query_count="100")
     plan = method.plan(Budget(target, account=account), "mnist")
     assert plan.aggregation.scale == pytest.approx(sigma, rel=0.02)
 
@@ -169,7 +169,8 @@ def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
 @pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"answers": "1"}])
 def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> None:
     of = toy()
-    release = convert(PateGnmax, of=of, **({"query_count": "16", "answers": "8"} | given))
+    answers = {} if given.get("threshold") == "0" else {"answers": "8"}  # plain GNMax answers whatever it is asked
+    release = convert(PateGnmax, of=of, **({"query_count": "16"} | answers | given))
     entries = {e.why.split(" of ")[0]: e.count for e in release.ledger.entries(Unit.EXAMPLE)}
     threshold = entries.get("the noisy largest count, against the threshold")
     assert asked(of) == release.solved["queries"] == (threshold or entries["noisy votes"]) == 16
@@ -233,7 +234,7 @@ def test_public_images_are_the_papers_and_the_default(cls: type[Any], monkeypatc
         return learn(self, student, teacher, asked, targets, rest, ctx)
 
     monkeypatch.setattr(NoisyVotes, "_learn", spy)
-    release = convert(cls, FREE, **({"answers": "0", "threshold": "0"} if cls is PateGnmax else {}))
+    release = convert(cls, FREE, **({"threshold": "0"} if cls is PateGnmax else {}))
     answered, rest = map(rows, learnt)
     queries = smoke(cls).query_count
     assert (len(answered), len(rest)) == (queries, 16) and not answered & rest
@@ -273,7 +274,7 @@ def test_without_noise_the_student_gets_the_teachers_pluralities(
 
     monkeypatch.setattr(NoisyVotes, "_learn", spy)
     of = toy()
-    release = convert(cls, FREE, of, **({"answers": "0", "threshold": "0"} if cls is PateGnmax else {}))
+    release = convert(cls, FREE, of, **({"threshold": "0"} if cls is PateGnmax else {}))
     (votes,) = of.members().seen  # type: ignore[misc]
     assert torch.equal(got[0].argmax(1), votes.argmax(1)) and (got[0].sum(1) == 1).all()  # type: ignore[attr-defined]
     assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["scale"] == 0

@@ -484,7 +484,7 @@ def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) ->
     "method",
     [
         printed(aggregation="gaussian", follow="equations", code_epsilon="0.01"),
-        printed(beta="0", generator_steps="0"),
+        printed(generator_steps="0"),
         printed(synthetic="257", step_size="0.1"),
         learning(reading="argmax", jitter="no"),
         learning(prior="generator", rounds="1"),

@@ -228,8 +228,7 @@ def test_every_other_option_changes_the_student(
 
 
 def test_nothing_else_changes_the_student(usual: Release) -> None:
-    """Options of direct training among them."""
-    assert same_students(usual, convert(budget=FREE, jitter="on", batch="8", direct_iterations="9", **ALONE))
+    assert same_students(usual, convert(budget=FREE, jitter="on", **ALONE))
 
 
 def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
