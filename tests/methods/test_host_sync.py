@@ -139,9 +139,10 @@ def convert(name: str, variant: Variant, given: dict[str, str]) -> None:
 
 TERMS = {"ce_weight": "0", "ie_weight": "0", "norm_weight": "0"}
 PRINTED: list[tuple[str, dict[str, str]]] = [
-    *[("dpsd", {"mode": mode, **given}) for mode in ("data", "label") for given in ({}, {"bound": "clip"}, TERMS)],
+    *[("dpsd", {"mode": mode, **given}) for mode in ("data", "label") for given in ({}, TERMS)],
+    ("dpsd", {"bound": "clip"}),
     *[("dpdfd", given) for given in ({}, {"bound": "clip"}, TERMS, {"teachers": "2"})],
-    *[("fed-dpsd", {"mode": mode, "noise_by": by}) for mode in ("data", "label") for by in ("server", "client")],
+    *[("fed-dpsd", given) for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
 ]
 GENERATOR, STUDENT, PAPER = {"prior": "generator"}, {"asked_at": "student"}, {"reading": "printed"}
 COMMITTEE: list[tuple[str, dict[str, str]]] = [("dpsd", {"committee": "2"} | each) for each in ({}, PAPER, GENERATOR)]
@@ -150,7 +151,7 @@ ALONE: list[tuple[str, dict[str, str]]] = [
     *[("dpsd", {"mode": mode} | given) for mode in ("data", "label") for given in ({}, PAPER)],
     *[("dpsd", given) for given in (GENERATOR, STUDENT, {"bound": "clip"}, {"jitter": "off"})],
     *[("dpdfd", given) for given in ({}, {"bound": "clip"}, PAPER, STUDENT, {"teachers": "2"})],
-    *[("fed-dpsd", {"mode": mode, "noise_by": by}) for mode in ("data", "label") for by in ("server", "client")],
+    *[("fed-dpsd", given) for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
     *[("fed-dpsd", {"mode": mode} | PAPER) for mode in ("data", "label")],
     *[("dp-dfd", given) for given in ({}, PAPER, GENERATOR)],
 ]
