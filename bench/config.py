@@ -162,7 +162,7 @@ def _options(cls: type) -> tuple[Option, ...]:
 
 def _joined(conditions: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The `only_with` of a class: its bases' and its own, which goes before theirs."""
-    return {name: condition for one in conditions for name, condition in one.items()}
+    return {name: told for one in conditions for name, told in one.items()}
 
 
 def _option(name: str, hint: Any, default: Any, doc: str, conditions: Mapping[str, str]) -> Option:
@@ -302,7 +302,7 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
         raise BenchError(f"--{prefix}: {error}") from None
     for name in given:
         if values[name] != usual[name] and (broken := unmet(known[name].only_with, values)):
-            other, sign, wanted = re.split("([=>])", broken, maxsplit=1)
+            other, sign, wanted = condition(broken)
             raise BenchError(
                 f"--{prefix}.{name} {given[name]}: not read with {other} {_text(values[other])}; give "
                 f"--{prefix}.{other} {'above ' if sign == '>' else ''}{wanted} too, or leave it out"
@@ -310,19 +310,29 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
     return instance
 
 
-def unmet(condition: str, values: Mapping[str, Any]) -> str:
+def unmet(only_with: str, values: Mapping[str, Any]) -> str:
     """The first word of an option's `only_with` that does not hold for the values of a plug-in's options, or "".
 
     >>> unmet("mode=offline|both tune=false", {"mode": "both", "tune": True}), unmet("k>0", {"k": 3})
     ('tune=false', '')
     """
-    for word in condition.split():
-        name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    for word in only_with.split():
+        name, sign, wanted = condition(word)
         value = values[name]
         holds = value > float(wanted) if sign == ">" else _text(value) in wanted.split("|")
         if not holds:
             return word
     return ""
+
+
+def condition(word: str) -> tuple[str, str, str]:
+    """A word of an `only_with`: the option, "=" or ">", and what it must be or be above.
+
+    >>> condition("mode=offline|both"), condition("k>0")
+    (('mode', '=', 'offline|both'), ('k', '>', '0'))
+    """
+    name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    return name, sign, wanted
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,6 @@ A thorough test: it makes two releases of the toy teacher for every way in which
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from bench import registry
 from bench.api import Release, Teacher
-from bench.config import Option, options, parse, sizes, unmet
+from bench.config import Option, condition, options, parse, sizes, unmet
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.testing import MethodContract, context
@@ -52,7 +51,7 @@ def broken(cls: Any) -> Iterator[tuple[str, str]]:
 
 
 def violations(known: dict[str, Option], word: str) -> list[str]:
-    name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    name, sign, wanted = condition(word)
     if sign == ">":
         return [f"{name}={wanted}"]
     if known[name].choices:
@@ -63,7 +62,7 @@ def violations(known: dict[str, Option], word: str) -> list[str]:
 def holding(known: dict[str, Option], word: str, values: Values) -> list[str]:
     if not unmet(word, values):
         return []
-    name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+    name, sign, wanted = condition(word)
     return [f"{name}={known[name].kind(wanted) + 2}" if sign == ">" else f"{name}={wanted.partition('|')[0]}"]
 
 

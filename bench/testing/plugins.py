@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from typing import Any, ClassVar
 
-from bench.config import TIERS, Variant, configure, departures, options, parse
+from bench.config import TIERS, Variant, condition, configure, departures, options, parse
 
 
 class PluginContract:
@@ -45,8 +44,8 @@ class PluginContract:
         known = {option.name: option for option in options(self.plugin)}
         conditions = getattr(self.plugin, "only_with", {})
         assert set(conditions) <= set(known)
-        for word in (word for condition in conditions.values() for word in condition.split()):
-            name, sign, wanted = re.split("([=>])", word, maxsplit=1)
+        for word in (word for each in conditions.values() for word in each.split()):
+            name, sign, wanted = condition(word)
             values = [wanted] if sign == ">" else wanted.split("|")
             for value in values:
                 parse(known[name], value, word)
