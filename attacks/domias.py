@@ -38,6 +38,7 @@ class Domias:
     reference: ClassVar[str] = "van Breugel et al., AISTATS 2023, arXiv 2302.12580, Eq. 2"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "samples"
+    labelled: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"samples": 60}, "quick": {"samples": 5000}}
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(

@@ -49,6 +49,7 @@ class GanLeaks:
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., CCS 2020, arXiv 1909.03935, sections 4.3, 4.5, 4.6"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
+    labelled: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"samples": 60, "steps": 3},
         "quick": {"samples": 5000, "steps": 150},

@@ -41,6 +41,7 @@ class LabelOnly:
     reference: ClassVar[str] = "Choquette-Choo et al., ICML 2021, arXiv 2007.14321, sections 4.1, 4.3"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "label"
+    labelled: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     d: int = 3

@@ -35,6 +35,7 @@ class LossThreshold:
     reference: ClassVar[str] = "Yeom et al., CSF 2018, arXiv 1709.01604, Adversary 2"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
+    labelled: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     batch: Size[int] = 512

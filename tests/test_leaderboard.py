@@ -233,11 +233,25 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
     assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
 
 
-def test_a_student_at_chance_knows_nothing_and_older_records_do_not_say() -> None:
-    for times, flags in ((1.4, ["knows-nothing"]), (1.6, []), (None, [])):
+def test_a_student_at_chance_knows_nothing() -> None:
+    for times, flags in ((1.4, ["knows-nothing"]), (1.6, [])):
         found = member_record(9.0, accounted=10.0)
-        found.metrics |= {} if times is None else {"times_chance": times}
+        found.metrics |= {"times_chance": times}
         assert leaderboard.flags(found) == flags
+
+
+def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_these_are_known() -> None:
+    for name, split, accuracy, flags in (
+        ("mnist", "iid", 0.149, ["knows-nothing"]),
+        ("mnist", "iid", 0.151, []),
+        ("mnist", "disjoint-low", 0.29, ["knows-nothing"]),
+        ("mnist", "disjoint-low", 0.31, []),
+        ("npz-own", "iid", 0.1, []),
+    ):
+        found = member_record(9.0, accounted=10.0)
+        found.metrics["accuracy"] = accuracy
+        found.spec["release"]["teacher"]["data"] |= {"dataset": name, "split": split}
+        assert leaderboard.flags(found) == flags, (name, split, accuracy)
 
 
 def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:

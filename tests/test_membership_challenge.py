@@ -63,6 +63,30 @@ def test_the_class_of_a_suspect_does_not_tell_where_it_is_from(toy: Path) -> Non
     assert rows_of(found.images[~found.members]) <= rows_of(data.test_images)
 
 
+def test_canaries_are_asked_about_beside_test_images_as_wrongly_labelled(toy: Path) -> None:
+    clean, given = job(toy).material, job(toy, split="canaries").material
+    found, rows = make_challenge(given), given.mislabelled
+    assert rows is not None and 0 < len(rows) <= len(given.private[1]) // 20
+    assert rows_of(found.images[found.members]) <= rows_of(given.private[0][rows])
+    inside, outside = int(found.members.sum()), int((~found.members).sum())
+    assert 0 < inside == outside <= len(rows)
+    counts = [found.labels[side].bincount(minlength=10) for side in (found.members, ~found.members)]
+    assert torch.equal(*counts)
+    true = {image.numpy().tobytes(): int(label) for image, label in zip(*clean.private, strict=True)}
+    test = zip(clean.data.test_images, clean.data.test_labels, strict=True)
+    true |= {image.numpy().tobytes(): int(label) for image, label in test}
+    shown = [(true[i.numpy().tobytes()], int(y)) for i, y in zip(found.images, found.labels, strict=True)]
+    assert all(right != label for right, label in shown), "every suspect has a wrong label"
+
+
+def test_a_canary_is_taught_with_its_wrong_label_and_nobody_else_is(toy: Path) -> None:
+    clean, given = job(toy).material, job(toy, split="canaries").material
+    moved = (given.private[1] != clean.private[1]).nonzero().flatten()
+    assert given.mislabelled is not None and torch.equal(moved, given.mislabelled)
+    assert torch.equal(given.private[0], clean.private[0]) and torch.equal(given.data.test_labels, clean.data.test_labels)
+    assert clean.mislabelled is None
+
+
 def test_the_attackers_halves_have_all_classes_of_images_that_lie_class_by_class(toy: Path) -> None:
     m = job(toy).material
     assert m.aux_labels is not None
@@ -187,6 +211,9 @@ def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None
             assert 0 <= low <= value <= high <= 1  # type: ignore[operator]
         assert record.metrics[f"{prefix}membership_epsilon_lower"] >= 0  # type: ignore[operator]
     assert record.metrics["auc"] == record.metrics["teacher_auc"], "no-defence releases the teacher"
+    labels = given.material.data.test_labels
+    commonest = float(labels.bincount().max()) / len(labels)
+    assert record.metrics["times_chance"] == pytest.approx(record.metrics["accuracy"] / commonest)
     assert "too few for 0.1 %" in record.missing["tpr_at_01pct"]
     assert "too few for 1 %" in record.missing["tpr_at_1pct"]
     assert (outcome.path / record.artifacts["roc"]).stat().st_size > 1000
@@ -203,9 +230,28 @@ def test_a_student_attacked_with_converted_references_is_not_held_against_a_netw
     assert by_students.metrics["teacher_auc_gain"] == by_teachers.metrics["teacher_auc_gain"]
 
 
-def test_a_split_without_labelled_attacker_images_is_skipped_with_the_reason(toy: Path) -> None:
-    outcome = run.run(job(toy, split="disjoint-low", out=toy / "disjoint"), 0)
+def test_an_attack_that_learns_from_labels_is_skipped_where_the_attacker_has_none(toy: Path) -> None:
+    for attack in ("rmia", "lira", "shadow", "quantile"):
+        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").unplayable), attack
+    outcome = run.run(job(toy, attack="rmia", split="disjoint-low", out=toy / "disjoint"), 0)
     assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
+
+
+@pytest.mark.parametrize("attack", ["loss-threshold", "label-only"])
+def test_an_attack_that_needs_no_labels_is_played_where_the_attacker_has_none(toy: Path, attack: str) -> None:
+    record = run.run(job(toy, attack=attack, split="disjoint-low", out=toy / f"bare-{attack}"), 0).record
+    assert record.status in ("ok", "inconclusive") and record.metrics["auc"] is not None
+    assert record.metrics["teacher_auc_gain"] is None and "no records" in record.missing["teacher_auc_gain"]
+
+
+@pytest.mark.parametrize("attack", ["gan-leaks", "domias"])
+def test_a_released_generator_is_attacked_where_the_attackers_images_have_no_labels(toy: Path, attack: str) -> None:
+    given = job(toy, method="dp-merf", attack=attack, split="disjoint-low", out=toy / f"drawn-{attack}")
+    found = make_challenge(given.material)
+    assert found.population[1].eq(-1).all() and len(found.population[0]) == len(given.material.aux)
+    assert not len(found.reserve[0])
+    record = run.run(given, 0).record
+    assert record.status in ("ok", "inconclusive") and record.metrics["auc"] is not None
 
 
 def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

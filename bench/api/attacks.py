@@ -65,7 +65,8 @@ class AttackerKnowledge:
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
-        labels: (n,) int64, their true classes.
+        labels: (n,) int64, their classes, as they are in the training data if they are there: under split canaries wrong
+            ones.
         load_population: makes `population`, which may be large, for those who look at it.
         references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
             "teacher": networks trained like the undefended teacher; "student": those converted as the target was.
@@ -78,7 +79,10 @@ class AttackerKnowledge:
 
     @cached_property
     def population(self) -> tuple[Tensor, Tensor]:
-        """(images, labels) of the same distribution, in no training records, those of the references included."""
+        """(images, labels) of the same distribution, in no training records, those of the references included.
+
+        Labels are -1 where the images are of no private class; only attacks that are not `labelled` see such.
+        """
         return self.load_population()
 
 
@@ -144,6 +148,8 @@ class MembershipAttack(Protocol):
         version, reference, tiers: as for a method.
         goal: "membership".
         access: the least access the attack needs; what it is given.
+        labelled: optional, False where it needs no labels of the attacker's images, neither to learn from nor for
+            reference models, so that it can be played where they are of other people (split identity).
     """
 
     version: ClassVar[int]
@@ -169,6 +175,7 @@ class ReleaseAttack(Protocol):
         version, reference, tiers: as for a method.
         goal: "membership".
         access: "samples" or "generator"; may depend on the settings (a property).
+        labelled: as of a `MembershipAttack`.
     """
 
     version: ClassVar[int]

@@ -144,7 +144,7 @@ def _print_dataset(name: str) -> None:
     facts |= {"images": counts, "shape": f"{shape}; another size is {name}@SIZE", "classes": classes}
     facts |= {"layout": known.layout, "licence": known.licence or "not known"}
     facts |= {"here": f"missing: no {missing[0]}" if missing else f"found in {data.root_folder(None)}"}
-    splits = ["iid", "few", "disjoint-low", "disjoint-high"]
+    splits = ["iid", "canaries", "few", "disjoint-low", "disjoint-high"]
     splits += [f"full (with {known.other})"] if known.other else []
     splits += [f"cross (with {known.cross})"] if known.cross else []
     splits += ["identity"] if known.of_people else []

@@ -4,6 +4,7 @@ Importing this package loads neither torch nor any data library, so that `bench 
 readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 
+from bench.data.canaries import wrong_labels
 from bench.data.catalog import base_name, check, dataset, facts, load, names, root_folder, slug, typed
 from bench.data.dataset import Dataset, DatasetFacts, FileDataset
 from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
@@ -12,6 +13,7 @@ from bench.data.splits import (
     Split,
     aux_labels,
     aux_part,
+    mislabelled,
     private_domain,
     private_part,
     public_part,
@@ -37,6 +39,7 @@ __all__ = [
     "facts",
     "images_fingerprint",
     "load",
+    "mislabelled",
     "names",
     "private_domain",
     "private_part",
@@ -47,4 +50,5 @@ __all__ = [
     "split_names",
     "to_float",
     "typed",
+    "wrong_labels",
 ]

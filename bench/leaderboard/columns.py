@@ -69,6 +69,16 @@ def _of(metrics: Collection[Metric], classifier: bool) -> list[Column]:
 
 _USUAL = [metric for metric in BUILT_IN if not metric.newer]
 _OTHERS = [metric for metric in metrics().values() if metric not in _USUAL]
+_CONTROLS = [
+    Column(
+        "random_auc", "AUC, random weights", "number", within=ATTACK, metric="random_auc",
+        tip="The same attack on what knows nothing: a network, or of what is released a generator, of random weights.",
+    ),
+    Column(
+        "memorising_auc", "AUC, memorising generator", "number", within=ATTACK, metric="memorising_auc",
+        tip="The same attack on a generator that remembers some of the records, drawn from as the release is.",
+    ),
+]  # fmt: skip
 ALL = (
     Column("tier", "tier", beside=True),
     Column("split", "split", beside=True),
@@ -98,6 +108,7 @@ ALL = (
     Column("power", "power", core=True, tip="Whether the attack works where nothing defends."),
     *_of(_USUAL, classifier=False),
     *_of(_OTHERS, classifier=False),
+    *_CONTROLS,
     Column("seeds", "seeds", beside=True),
     Column("failed", "failed", "number"),
     Column("seconds", "time", "seconds", tip="Mean of the runs, all steps."),
@@ -108,7 +119,7 @@ ALL = (
     Column("flags", "flags", "flags", True, tip="What must be known before a row is used."),
     Column("runs", "seeds", "runs", True, tip="A run each; follow the number."),
 )
-PLUGGED = frozenset(column.key for column in _of(_OTHERS, classifier=False))
+PLUGGED = frozenset(column.key for column in [*_of(_OTHERS, classifier=False), *_CONTROLS])
 """Columns that a board has only where one of its rows fills them."""
 COLUMNS = [column.key for column in ALL if column.key not in PLUGGED]
 """The columns that every board has."""

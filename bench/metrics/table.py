@@ -335,7 +335,8 @@ BUILT_IN = (
     ),
     Metric(
         "times_chance", "accuracy over chance",
-        "Accuracy times the number of classes: a student below 1.5 knows nothing that could be attacked.", of="run",
+        "Accuracy over the share of the commonest class: a student below 1.5 knows nothing that could be attacked.",
+        of="run",
         averaged=False,
     ),
     Metric("queries", "queries", "Images that the attack asked the released student about.", "count", of="run"),

@@ -78,7 +78,7 @@ class Job:
         if self.attack is None:
             return None
         m = self.material
-        if self.goal == "membership" and m.aux_labels is None:
+        if self.goal == "membership" and m.aux_labels is None and getattr(self.attack, "labelled", True):
             return UNLABELLED
         if self.goal == "inversion" and (lacking := _classes_without(m.private[1], m.data.classes)):
             return (

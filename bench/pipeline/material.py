@@ -47,7 +47,8 @@ class Material:
     labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one.
 
     `counts` says how many images each part has, how many copies were removed of it, and what was left out; the last
-    `canaries` private images are an audit's.
+    `canaries` private images are an audit's; `mislabelled` are the rows of the private part whose label is wrong, under
+    split canaries.
     """
 
     data: ImageData
@@ -57,6 +58,7 @@ class Material:
     public: Tensor | None = None
     counts: dict[str, Any] = field(default_factory=dict)
     canaries: int = 0
+    mislabelled: Tensor | None = None
 
     @cached_property
     def aux_fingerprint(self) -> str:
@@ -83,7 +85,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     made = Material(domain, private, aux, data.aux_labels(images, shared), data.public_part(images, shared))
     counts = _counts(made, images, shared, parted.removed | removed)
     _tell(images, counts)
-    return replace(made, counts=counts)
+    return replace(made, counts=counts, mislabelled=data.mislabelled(images, shared))
 
 
 def kept_in(out: Path, scratch: Path | None = None) -> Keep:

@@ -35,7 +35,9 @@ def measure(job: Job, networks: Networks) -> StageResult:
         results["control_accuracy"] = control
     for name, result in results.items():
         metrics |= with_interval(name, result["correct"], result["tested"])
-    metrics["times_chance"] = networks.student.result["accuracy"] * job.material.data.classes
+    # Whoever names the commonest class always is right as often as it is there: more than 1 / classes where some have more
+    commonest = float(torch.bincount(job.material.data.test_labels).max()) / len(job.material.data.test_labels)
+    metrics["times_chance"] = networks.student.result["accuracy"] / commonest
     return StageResult(metrics, plots=_plots(job, networks), seconds=_seconds(networks))
 
 

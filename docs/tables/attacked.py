@@ -71,7 +71,8 @@ def faces(name: str, split: str = "identity") -> str:
     """Who is given away of a data set whose classes are people, by the judge that this project did not train."""
     lines = []
     for row in sorted(
-        board(name, split), key=lambda row: (row["method"] != "no-defence", row["method"], row["attack"])
+        board(name, split),
+        key=lambda row: (row["method"] != "no-defence", row["method"], row["attack"], -float(row["teacher_accuracy"])),
     ):
         if not row["judge_accuracy"] or older(row):
             continue
@@ -80,12 +81,12 @@ def faces(name: str, split: str = "identity") -> str:
         shares = [interval(known, f"{key}judge_accuracy") for key in ("", "retrieval_", "retrieval_mean_")]
         others = typed(filled(own(row) | {"teacher": {}, "budget": {}}))
         lines.append([
-            f"`{row['method']}`", row["variant"], others, accuracy(row), claimed(row), accounted(row),
-            f"`{row['attack']}`", *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", interval(known, "judge_near"),
+            f"`{row['method']}`", row["variant"], others, accuracy(row), percent(float(row["teacher_accuracy"])),
+            claimed(row), accounted(row), f"`{row['attack']}`", *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", interval(known, "judge_near"),
             percent(known["attack_accuracy"]),
         ])  # fmt: skip
-    heads = ["name", "variant", "options", "accuracy", "claimed", "accounted", "attack", "right person, by the judge"]
-    heads += ["retrieval", "its mean", "above retrieval", "nearer than 0.6", "right person, by the evaluator"]
+    heads = ["name", "variant", "options", "accuracy", "teacher's", "claimed", "accounted", "attack"]
+    heads += ["right person, by the judge", "retrieval", "its mean", "above retrieval", "nearer than 0.6", "right person, by the evaluator"]
     return table(heads, lines)
 
 

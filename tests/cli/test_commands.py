@@ -110,7 +110,12 @@ def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.C
         "gmi",
         "example",
     )
-    assert row["flags"] == "claim!=accounted disputed:noise-taken-without-its-bound other-unit seeded-noise"
+    (path,) = (finished[0] / "runs" / "records").glob("*/record.json")
+    expected = {"claim!=accounted", "disputed:noise-taken-without-its-bound", "other-unit", "seeded-noise"}
+    # Three steps of training may teach a student something or nothing
+    if json.loads(path.read_text())["metrics"]["times_chance"] < 1.5:
+        expected.add("knows-nothing")
+    assert set(row["flags"].split()) == expected
 
 
 def test_the_second_run_is_a_cache_hit(

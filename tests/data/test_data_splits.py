@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import data
-from bench.data import splits
+from bench.data import canaries, splits
 from bench.errors import BenchError
 
 
@@ -35,7 +35,9 @@ def never(name: str) -> data.ImageData:
 
 
 def test_split_names() -> None:
-    assert set(data.split_names()) == {"iid", "few", "full", "disjoint-low", "disjoint-high", "identity", "cross"}
+    assert set(data.split_names()) == {
+        *("iid", "canaries", "few", "full", "disjoint-low", "disjoint-high", "identity", "cross"),
+    }
     assert "Did you mean 'iid'" in refusal(make(), "idd")
 
 
@@ -78,6 +80,38 @@ def test_few_has_a_public_part_and_needs_600_images() -> None:
     assert len(found.public) == len(found.aux) == 200
     assert not set(found.public.tolist()) & (set(found.aux.tolist()) | set(found.private.tolist()))
     assert refusal(make("toy", 599), "few").startswith("split 'few' needs 600 or more training images")
+
+
+def test_canaries_are_private_records_of_iid_with_another_label() -> None:
+    of = make("toy", 700)
+    found, iid = data.split(of, "canaries"), data.split(of, "iid")
+    assert torch.equal(found.private, iid.private) and torch.equal(found.aux, iid.aux)
+    rows = data.mislabelled(of, found)
+    assert rows is not None and data.mislabelled(of, iid) is None
+    keys = {row: hashlib.sha256(f"toy:canary {index}".encode()).digest() for row, index in enumerate(iid.private)}
+    assert rows.tolist() == sorted(sorted(keys, key=keys.__getitem__)[: len(iid.private) // 20])
+    images, labels = data.private_part(of, found)
+    clean_images, clean = data.private_part(of, iid)
+    assert torch.equal(images, clean_images) and (labels != clean).nonzero().flatten().tolist() == rows.tolist()
+    assert labels.min() >= 0 and labels.max() < of.classes
+    # The label of a canary is a matter of its index alone
+    moved = (labels - clean)[rows] % of.classes
+    relabelled = dataclasses.replace(of, train_labels=of.train_labels.flip(0))
+    others = data.private_part(relabelled, found)[1] - data.private_part(relabelled, iid)[1]
+    assert torch.equal(others[rows] % of.classes, moved)
+    few = data.split(make("toy", 23), "canaries")
+    with pytest.raises(BenchError, match="split 'canaries' needs 20 or more private images; data set 'toy' has 19") as no:
+        data.mislabelled(make("toy", 23), dataclasses.replace(few, private=few.private[:19]))
+    assert "\n" not in str(no.value)
+
+
+def test_at_most_a_thousand_records_are_canaries_and_every_wrong_class_is_as_likely() -> None:
+    rows = canaries.canaries("toy", torch.arange(50_000))
+    assert len(rows) == 1000 and bool((rows.diff() > 0).all())
+    labels = torch.zeros(20_000, dtype=torch.int64)
+    counts = data.wrong_labels("toy:test", range(20_000), labels, 5).bincount(minlength=5)
+    assert int(counts[0]) == 0 and bool(((counts[1:] - 5000).abs() < 5 * (20_000 * 3 / 16) ** 0.5).all())
+    assert not torch.equal(data.wrong_labels("toy:train", range(9), labels[:9], 5), labels[:9])
 
 
 def test_iid_does_not_look_at_labels_images_or_test() -> None:
