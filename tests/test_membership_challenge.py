@@ -83,7 +83,9 @@ def test_a_canary_is_taught_with_its_wrong_label_and_nobody_else_is(toy: Path) -
     clean, given = job(toy).material, job(toy, split="canaries").material
     moved = (given.private[1] != clean.private[1]).nonzero().flatten()
     assert given.mislabelled is not None and torch.equal(moved, given.mislabelled)
-    assert torch.equal(given.private[0], clean.private[0]) and torch.equal(given.data.test_labels, clean.data.test_labels)
+    assert torch.equal(given.private[0], clean.private[0]) and torch.equal(
+        given.data.test_labels, clean.data.test_labels
+    )
     assert clean.mislabelled is None
 
 

@@ -31,9 +31,11 @@ OURS = {
     "devices",
     "dgd-ablations",
     "faces",
+    "generators",
     "gpu",
     "ingredients",
     "membership",
+    "membership-canaries",
     "membership-few",
     "teachers",
 }

@@ -137,6 +137,8 @@ def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: f
         row("dpsd", "", {"teachers": 50, "epsilon": 1.0, "account": "accounted"}),
         row("dpsd", 10.0, dataset="digits"),
         row("dpsd", 10.0, split="disjoint-low"),
+        row("dpsd", 10.0, split="canaries"),
+        row("dpsd", 10.0, split="few"),
         row("dpsd", 0.1, {"mode": "label", "epsilon": 0.1}),
         row("fed-dpsd", 10.0, {"mode": "label"}),
         row("dpdfd", 77.0, {"sigma": 51.0, "epsilon": None, "solve": "none"}),

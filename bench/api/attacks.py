@@ -65,8 +65,8 @@ class AttackerKnowledge:
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
-        labels: (n,) int64, their classes, as they are in the training data if they are there: under split canaries wrong
-            ones.
+        labels: (n,) int64, their classes, as the training data have them if they are there: wrong ones under split
+            canaries.
         load_population: makes `population`, which may be large, for those who look at it.
         references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
             "teacher": networks trained like the undefended teacher; "student": those converted as the target was.

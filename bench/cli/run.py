@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--split",
         default="iid",
-        help="how the training set is shared out: iid, canaries, few, full, disjoint-low, disjoint-high, identity, cross "
-        "(default iid)",
+        help="how the training set is shared out: iid, canaries, few, full, disjoint-low, disjoint-high, identity, "
+        "cross (default iid)",
     )
     what.add_argument(
         "--tier",

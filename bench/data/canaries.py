@@ -16,6 +16,7 @@ from bench.errors import BenchError
 if TYPE_CHECKING:
     from torch import LongTensor, Tensor
 
+SPLIT = "canaries"
 MOST = 1000
 _SHARE = 20
 """Of the private records at most one in so many has a wrong label."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from bench.data.canaries import SPLIT as CANARIES
 from bench.data.canaries import canaries, wrong_labels
 from bench.data.catalog import facts
 from bench.data.images import ImageData
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _SPLITS = {
     "iid": "a sixth of the training set, chosen by hash, is the attacker's; the rest is private",
     "few": "300 training images, chosen by hash, are private, which teachers remember; the attacker has the others",
-    "canaries": "as iid, but 1,000 private images, or one in twenty, have a wrong label; membership attacks ask about those",
+    CANARIES: "as iid, but one private image in twenty (at most 1,000) has a wrong label, and attacks ask about those",
     "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
@@ -71,7 +72,7 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
     """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
-    canaries: as iid; some private records have another label in `private_part` (`bench.data.canaries`).
+    canaries: as iid, and some private records have another label in `private_part` (`bench.data.canaries`).
     few: in the same order, the last 300 are private, the others aux: whoever is private here is so under iid.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
     disjoint-high: the other way round. identity: where the data set has images of people of no class (its outsiders),
@@ -80,9 +81,9 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
 
     Args:
         public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
-            the aux records of iid, canaries, few and identity, in the order of the same hash of their indices, the first half is
-            then the attacker's, the other one public; private records are the same as without. No other split has such
-            images.
+            the aux records of iid, canaries, few and identity, in the order of the same hash of their indices, the
+            first half is then the attacker's, the other one public; private records are the same as without. No other
+            split has such images.
 
     Raises:
         BenchError: unknown split, one that this data set cannot have, or one without public images.
@@ -96,7 +97,7 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
         return _outside(data, len(data.outsiders), public)
     total = len(data.train_labels)
     other: str | None = None
-    if name in ("iid", "canaries"):
+    if name in ("iid", CANARIES):
         is_aux = _hashed(data.name, total)
     elif name == "few":
         is_aux = _all_but_few(data.name, total)
@@ -142,7 +143,7 @@ def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tup
 
 def mislabelled(data: ImageData, split: Split) -> LongTensor | None:
     """(m,) ascending rows of `private_part` whose label is wrong; None under every split but canaries."""
-    return canaries(data.name, split.private) if split.name == "canaries" else None
+    return canaries(data.name, split.private) if split.name == CANARIES else None
 
 
 def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> ImageData:
@@ -284,7 +285,7 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
     """(p,) ascending: the half of the aux records whose hashes are largest."""
     import torch
 
-    if of not in ("iid", "canaries", "few", "identity"):
+    if of not in ("iid", CANARIES, "few", "identity"):
         raise BenchError(
             f"split '{of}' has no public images of the private records' distribution; use iid, or a setting of the "
             "method that needs none"

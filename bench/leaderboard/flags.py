@@ -28,7 +28,8 @@ def flags(record: Record) -> list[str]:
     `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
     another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
-    `knows-nothing`: the student attacked is less than 1.5 times as accurate as the commonest class is common: there is nothing to find in it;
+    `knows-nothing`: the student attacked is right less than 1.5 times as often as whoever names the commonest class:
+    there is nothing to find in it;
     `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
     `no-judge`: an attack on people whose images the evaluator alone has judged, a network of this project;
     `weak-judge`: an inversion that the evaluator alone has judged, which knows the classes less well than the teacher;
@@ -118,10 +119,11 @@ def _flags_of_knowledge(record: Record) -> list[str]:
 
 def _times_chance(record: Record) -> float | None:
     """Accuracy over chance; of records that are older than the number that of equal classes, where they are known."""
-    held, where = record.metrics.get("times_chance"), record.spec["release"]["teacher"]["data"]
-    if held is not None or record.metrics.get("accuracy") is None:
+    held, accuracy = (record.metrics.get(key) for key in ("times_chance", "accuracy"))
+    if held is not None or accuracy is None:
         return held
-    return record.metrics["accuracy"] * len(data.facts(where["dataset"]).classes_of(where["split"])) or None
+    where = record.spec["release"]["teacher"]["data"]
+    return accuracy * len(data.facts(where["dataset"]).classes_of(where["split"])) or None
 
 
 def _flags_of_inversion(record: Record) -> list[str]:

@@ -18,6 +18,7 @@ from bench.errors import BenchError
 from bench.leaderboard import reported
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
+from bench.storage.options import BUDGET
 
 Row = Mapping[str, Any]
 
@@ -42,10 +43,12 @@ class Reason:
 CODES = {
     "information": "The settings that the paper prints let through less information than its printed number needs, "
     "whatever the algorithm. This is proved.",
-    "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
     "noise": "The same run of ours without noise, at its size or a smaller one, is as good as the printed number: the "
     "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim "
     "(docs/baselines.md).",
+    "teacher": "The undefended teacher that ours was made of is itself more than two points behind the printed number "
+    "of a student: better teachers of the same data are in recipes/teachers.toml, where there are any.",
+    "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
     "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
     "learns from protected answers alone. At tier quick the unprotected one did not help either.",
     "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "
@@ -77,22 +80,38 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
     entry, row = line.entry, line.row
     if ISSUE in entry.issues:
         return Reason("information", "docs/information.md")
-    if _is_other_data(str(row["dataset"]), entry.dataset):
-        return Reason("data-subset", "docs/data.md")
     is_noisy = not _is_without_noise(row) and not _is_older(row)  # what has no noise is no control of itself
     control = (controls or {}).get(_but_noise(row)) if is_noisy else None
     smaller = _of_smaller_size(row, controls or {}) if is_noisy else []
     for found in ([] if control is None else [control]) + smaller:
         if float(found["accuracy_mean"]) >= entry.value - CLOSE:
-            return Reason("noise", _run(found, entry.dataset))
+            return Reason("noise", _reached(found, entry.dataset))
+    if _asks_teacher(str(row["method"]), str(row["variant"])) and _is_behind(row.get("teacher_accuracy"), entry.value):
+        return Reason("teacher", "docs/data.md")
+    if _is_other_data(str(row["dataset"]), entry.dataset):
+        return Reason("data-subset", "docs/data.md")
     if entry.method in UNPROTECTED and row["variant"] == "working":
         return Reason("unprotected-generator", "bench sweep recipes/ingredients.toml")
     if control is not None:
-        return Reason("learns-less", _run(control, entry.dataset))
-    at_paper_size = (
-        f"bench run --method {row['method']} --variant {row['variant']} --dataset {entry.dataset} --tier paper"
-    )
-    return Reason("unknown" if row["tier"] == "paper" else "size", at_paper_size)
+        return Reason("learns-less", _reached(control, entry.dataset))
+    if row["tier"] == "paper":
+        return Reason("unknown", command(row, entry.dataset, {"epsilon": "inf"}))
+    return Reason("size", command({**row, "tier": "paper"}, entry.dataset, _options(row)["budget"]))
+
+
+def _is_behind(accuracy: Any, printed: float) -> bool:
+    """Whether an accuracy, empty or NaN where there is none, is more than `CLOSE` below a printed number."""
+    return str(accuracy or "") not in ("", "nan") and float(accuracy) < printed - CLOSE
+
+
+@cache
+def _asks_teacher(method: str, variant: str) -> bool:
+    """Whether all that a method's student learns of the data comes through a teacher; of one that is not known, no."""
+    try:
+        needs = registry.load("method", method, variant).needs
+    except BenchError:
+        return False
+    return isinstance(needs, frozenset) and "teacher" in needs
 
 
 def _of_smaller_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:
@@ -145,17 +164,34 @@ def _noises(method: str, variant: str) -> frozenset[str]:
         return frozenset()
 
 
-def _run(control: Row, dataset: str) -> str:
+def _reached(control: Row, dataset: str) -> str:
     """The command of a control, and what it reaches."""
-    own = _options(control)
-    named = {"teacher": ("resnet18", control["teacher"]), "tier": ("quick", control["tier"])}
-    named["unit"] = ("example", own["budget"].get("unit", "example"))
-    given = [f"--{name} {value}" for name, (usual, value) in named.items() if str(value) not in ("", "nan", usual)]
-    given += [f"--{group}.{name} {value}" for group in ("method", "teacher") for name, value in own[group].items()]
-    return " ".join(
-        [
-            f"bench run --method {control['method']} --variant {control['variant']} --dataset {dataset} --epsilon inf",
-            *given,
-            f" # {100 * float(control['accuracy_mean']):.1f} %",
-        ]
-    )
+    return f"{command(control, dataset, {'epsilon': 'inf'})} # {100 * float(control['accuracy_mean']):.1f} %"
+
+
+def command(row: Row, dataset: str, budget: Mapping[str, Any]) -> str:
+    """What makes the release of a row again, on the data set of a paper, with these options of the budget and its unit.
+
+    >>> options = '{"budget": {"epsilon": 1.0}, "method": {"mode": "label"}}'
+    >>> row = {"method": "dpsd", "variant": "working", "tier": "paper", "teacher": "resnet34", "options": options}
+    >>> command(row, "mnist", {"epsilon": "inf"}).removeprefix("bench run --method dpsd --variant working ")
+    '--dataset mnist --teacher resnet34 --tier paper --epsilon inf --method.mode label'
+    """
+    own = _options(row)
+    limits = {"unit": own["budget"].get("unit", "example"), **budget}
+    usual = {"teacher": "resnet18", "tier": "quick", "unit": "example", "solve": "none"}
+    named = {"teacher": row.get("teacher", ""), "tier": row["tier"]} | {
+        name: limits[name] for name in BUDGET if name in limits
+    }
+    words = [f"bench run --method {row['method']} --variant {row['variant']} --dataset {dataset}"]
+    given = {name: _typed(value) for name, value in named.items()}
+    words += [f"--{name} {value}" for name, value in given.items() if value not in ("", "nan", usual.get(name))]
+    for group in ("method", "teacher"):
+        words += [f"--{group}.{name} {_typed(value)}" for name, value in own[group].items()]
+    return " ".join(words)
+
+
+def _typed(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

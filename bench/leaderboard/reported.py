@@ -13,6 +13,7 @@ from typing import Any
 
 from bench import data, registry
 from bench.config import TIERS
+from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.board_csv import read_board
 from bench.storage.options import GROUPS, Changed
@@ -218,10 +219,10 @@ def find(
         epsilon: claimed; None where nothing is.
         given: what differs from the defaults, group to option to value.
         teacher: network, which matters where a table compares teachers.
-        split: only rows of all classes have a printed counterpart.
+        split: only rows of all classes, of their own labels and of as many records have a printed counterpart.
         unsure: also those that may be for this epsilon, or for another one of their table.
     """
-    if split.startswith("disjoint"):
+    if split.startswith("disjoint") or split in ("few", CANARIES):
         return ()
     given = given or {}
     label = method in MODES and given.get("method", {}).get("mode") == "label"

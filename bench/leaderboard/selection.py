@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
+from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.flags import installed_version
 from bench.leaderboard.reported import options
@@ -186,12 +187,14 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
     """One for each release; rows that differ in the attack or its judge alone are one release. The boards' order.
 
+    Nobody would release a student of split canaries, which was taught wrong labels so that it could be attacked.
+
     Args:
         rows: as for `choose`; None and NaN, which a table has in empty cells, are read as empty.
     """
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in map(_plain, rows):
-        if row["kind"] not in NOT_RELEASES:
+        if row["kind"] not in NOT_RELEASES and row["split"] != CANARIES:
             keys = ("dataset", "tier", "split", "method", "variant", "version", "teacher", "student", "delta", "unit")
             # Run again with today's noise, it is another release
             coarse = "float32-noise" in str(row["flags"]).split()

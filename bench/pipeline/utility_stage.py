@@ -35,9 +35,9 @@ def measure(job: Job, networks: Networks) -> StageResult:
         results["control_accuracy"] = control
     for name, result in results.items():
         metrics |= with_interval(name, result["correct"], result["tested"])
-    # Whoever names the commonest class always is right as often as it is there: more than 1 / classes where some have more
-    commonest = float(torch.bincount(job.material.data.test_labels).max()) / len(job.material.data.test_labels)
-    metrics["times_chance"] = networks.student.result["accuracy"] / commonest
+    # Whoever always names the commonest class is right as often as it is there, which may be more than 1 / classes
+    labels = job.material.data.test_labels
+    metrics["times_chance"] = networks.student.result["accuracy"] * len(labels) / int(torch.bincount(labels).max())
     return StageResult(metrics, plots=_plots(job, networks), seconds=_seconds(networks))
 
 

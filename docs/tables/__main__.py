@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "headlines": partial(headlines, "mnist"),
     "larger": larger,
     **{f"found_{name}": partial(found, name) for name in FINDINGS},
+    **{f"canaries_{name}": partial(few, name, "canaries") for name in ("digits", "mnist")},
     "found_members": partial(few, "fmnist"),
     "shown": shown,
     "examples": examples,

@@ -82,11 +82,18 @@ def faces(name: str, split: str = "identity") -> str:
         others = typed(filled(own(row) | {"teacher": {}, "budget": {}}))
         lines.append([
             f"`{row['method']}`", row["variant"], others, accuracy(row), percent(float(row["teacher_accuracy"])),
-            claimed(row), accounted(row), f"`{row['attack']}`", *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]", interval(known, "judge_near"),
-            percent(known["attack_accuracy"]),
+            claimed(row), accounted(row), f"`{row['attack']}`", *shares, f"{gain:.1f} [{low:.1f}, {high:.1f}]",
+            interval(known, "judge_near"), percent(known["attack_accuracy"]),
         ])  # fmt: skip
     heads = ["name", "variant", "options", "accuracy", "teacher's", "claimed", "accounted", "attack"]
-    heads += ["right person, by the judge", "retrieval", "its mean", "above retrieval", "nearer than 0.6", "right person, by the evaluator"]
+    heads += [
+        "right person, by the judge",
+        "retrieval",
+        "its mean",
+        "above retrieval",
+        "nearer than 0.6",
+        "right person, by the evaluator",
+    ]
     return table(heads, lines)
 
 
@@ -132,9 +139,11 @@ def released(name: str) -> str:
             continue
         cells = [interval(known.metrics, f"{of}auc") for of in ("", "memorising_", "random_")]
         lines.append([
-            f"`{row['attack']}`", f"`{row['method']}`", typed(filled(own(row))), accuracy(row), *cells, power([known]),
+            _how(row), f"`{row['method']}`", row["variant"], typed(filled(own(row))), accuracy(row), *cells,
+            power([known]),
         ])  # fmt: skip
-    heads = ["attack", "release", "options", "accuracy", "AUC", "memorising generator", "generator of random weights"]
+    heads = ["attack", "release", "variant", "options", "accuracy", "AUC", "memorising generator"]
+    heads.append("generator of random weights")
     return table([*heads, "power"], lines)
 
 
@@ -156,12 +165,12 @@ def remembered(name: str) -> str:
     return table([*heads, "power"], rows)
 
 
-def few(name: str) -> str:
-    """Membership among 300 private records, by every attack of which the bench has today's version."""
+def few(name: str, split: str = "few") -> str:
+    """Membership of a split whose teachers remember, by every attack of which the bench has today's version."""
     found: dict[tuple[str, str, str], dict[str, Row]] = {}
-    for row in board(name, "few"):
+    for row in board(name, split):
         if row["auc"] and not older(row):
-            found.setdefault((row["method"], row["variant"], _others(row)), {})[row["attack"]] = row
+            found.setdefault((row["method"], row["variant"], _others(row)), {})[_how(row)] = row
     played = sorted({attack for rows in found.values() for attack in rows})
     lines = []
     for (method, variant, options), rows in sorted(
@@ -171,7 +180,15 @@ def few(name: str) -> str:
         cells = [_area(records()[rows[a]["runs"].split()[0]].metrics) if a in rows else "" for a in played]
         lines.append([f"`{method}`", variant, options, accuracy(first), claimed(first), accounted(first), *cells])
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
-    return table([*heads, *(f"AUC `{attack}`" for attack in played)], lines)
+    return table([*heads, *(f"AUC {attack}" for attack in played)], lines)
+
+
+def _how(row: Row) -> str:
+    """The attack of a row, and what of its options makes it another one."""
+    given = reported.options(row["options"]).get("attack", {})
+    more = [", white box"] * (given.get("box") == "white")
+    more += [", converted references"] * (given.get("reference_kind") == "student")
+    return "".join([f"`{row['attack']}`", *more])
 
 
 def _area(metrics: dict[str, float | None]) -> str:

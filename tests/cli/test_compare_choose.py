@@ -49,6 +49,11 @@ def execute(module: ModuleType, *arguments: object) -> int:
     return int(module.execute(parser.parse_args([str(a) for a in arguments])))
 
 
+def test_a_student_that_was_taught_wrong_labels_is_no_candidate() -> None:
+    rows = [proved("pate", 2.0, 0.93, dataset="mnist", split=split) for split in ("iid", "canaries", "few")]
+    assert [found.place[2] for found in selection.candidates(rows)] == ["iid", "few"]
+
+
 @pytest.fixture
 def boards(tmp_path: Path) -> Path:
     """Claims that look good, proofs that are, and what an audit refuted."""

@@ -100,7 +100,9 @@ def test_canaries_are_private_records_of_iid_with_another_label() -> None:
     others = data.private_part(relabelled, found)[1] - data.private_part(relabelled, iid)[1]
     assert torch.equal(others[rows] % of.classes, moved)
     few = data.split(make("toy", 23), "canaries")
-    with pytest.raises(BenchError, match="split 'canaries' needs 20 or more private images; data set 'toy' has 19") as no:
+    with pytest.raises(
+        BenchError, match="split 'canaries' needs 20 or more private images; data set 'toy' has 19"
+    ) as no:
         data.mislabelled(make("toy", 23), dataclasses.replace(few, private=few.private[:19]))
     assert "\n" not in str(no.value)
 

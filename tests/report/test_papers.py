@@ -65,7 +65,35 @@ def test_the_surest_reason_comes_first() -> None:
     assert [found and found.code for found in codes] == [
         *("information", "information", "data-subset", "unprotected-generator", "size", "unknown")
     ]
-    assert {found.code for found in codes if found} | {"noise", "learns-less"} == set(CODES)
+    assert {found.code for found in codes if found} | {"noise", "teacher", "learns-less"} == set(CODES)
+
+
+def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_nothing_else() -> None:
+    jpeg = {"dataset": "cifar10-jpeg", "teacher_accuracy": 0.3}
+    entry = printed("dpdfd", "Table 2", "dpdfd", 2.0, "cifar10")
+    rows = [line(entry, 0.1, method="dpdfd", **jpeg | {"teacher_accuracy": teacher}) for teacher in (0.3, 0.9, "")]
+    codes = [reason(row) for row in rows]
+    assert [found and found.code for found in codes] == ["teacher", "data-subset", "data-subset"]
+    # DP-SGD trains its own network on the records: the undefended teacher is nothing to it
+    sgd = printed("dpsd", "Table III", "dp-sgd", 2.0, "cifar10")
+    found = reason(line(sgd, 0.1, method="dp-sgd", **jpeg))
+    assert found is not None and found.code == "data-subset"
+
+
+def test_the_command_of_a_reason_is_that_of_the_row() -> None:
+    entry = printed("dpsd", "Table I", "dpdfd", 10.0)
+    options = options_json(
+        {"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}}
+    )
+    told = [
+        reason(line(entry, 0.1, method="dpdfd", options=options, teacher="resnet34", tier=t))
+        for t in ("quick", "paper")
+    ]
+    command = "bench run --method dpdfd --variant working --dataset mnist --teacher resnet34 --tier paper"
+    assert [found and (found.code, found.experiment) for found in told] == [
+        ("size", f"{command} --epsilon 10 --unit label --method.teachers 50"),
+        ("unknown", f"{command} --epsilon inf --unit label --method.teachers 50"),
+    ]
 
 
 def test_the_same_run_without_noise_says_what_noise_costs() -> None:
@@ -83,7 +111,7 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
         assert told is not None
         return f"{told.code}: {told.experiment}"
 
-    command = "bench run --method {} --variant working --dataset mnist --epsilon inf  # {} %"
+    command = "bench run --method {} --variant working --dataset mnist --epsilon inf # {} %"
     assert found("pate-gan", 0.66) == f"noise: {command.format('pate-gan', '66.0')}"
     assert found("pate-gan", 0.60) == f"learns-less: {command.format('pate-gan', '60.0')}"
     assert found("pate-gan", 0.66, tier="standard").startswith("size: ")
@@ -126,13 +154,13 @@ def test_the_command_of_a_control_names_what_is_not_usual() -> None:
     row = same | {"options": options_json({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
     told = reason(Line(entry, row, "", ""), without_noise([control, row]))
     command = (
-        "bench run --method lp-2st --variant working --dataset mnist --epsilon inf --teacher resnet34 --unit label"
+        "bench run --method lp-2st --variant working --dataset mnist --teacher resnet34 --epsilon inf --unit label"
     )
-    assert told is not None and told.experiment == f"{command} --method.batch 9  # 99.9 %"
+    assert told is not None and told.experiment == f"{command} --method.batch 9 # 99.9 %"
     # of a smaller tier and with another teacher it is a control of the same kind, whose command says so
     larger = row | {"tier": "paper", "teacher": "resnet18"}
     told = reason(Line(entry, larger, "", ""), without_noise([control | {"tier": "standard"}, larger]))
-    assert told is not None and " --teacher resnet34 --tier standard --unit label " in told.experiment
+    assert told is not None and " --teacher resnet34 --tier standard --epsilon inf --unit label " in told.experiment
 
 
 def some_rows() -> list[dict[str, Any]]:
