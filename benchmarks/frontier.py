@@ -26,12 +26,16 @@ SMALL = 100.0
 """Epsilon up to which a promise says something."""
 LOWEST = 55.0
 """Accuracy below which nothing is drawn."""
+NOT_TAKEN = {"older-version", "float32-noise", "account-mended", "refuted"}
+"""Flags of rows that are not drawn."""
 Setting = tuple[str, float, float]
 """Method, epsilon, accuracy in percent."""
 
 
 def measured(board: pd.DataFrame) -> list[Setting]:
-    """One entry for every setting but the printed variants with a finite accounted epsilon for one record."""
+    """One entry for every setting but the printed variants with a finite accounted epsilon for one record, of those
+    that `bench choose` would take: of present versions, whose account is true."""
+    board = board[~board["flags"].fillna("").map(lambda flags: bool(NOT_TAKEN & set(flags.split())))]
     rows = board[(board["variant"] != "printed") & (board["unit"] == "example") & (board["split"] == "iid")]
     rows = rows[rows["epsilon_accounted"].map(math.isfinite)]
     rows = rows.iloc[rows["seeds"].astype(str).str.len().argsort()[::-1]].drop_duplicates(["method", "options"])

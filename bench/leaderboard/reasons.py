@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
-from bench.config import TIERS
+from bench.config import TIERS, configure
 from bench.errors import BenchError
 from bench.leaderboard import reported
 from bench.leaderboard.printed_information import ISSUE
@@ -46,8 +46,9 @@ CODES = {
     "noise": "The same run of ours without noise, at its size or a smaller one, is as good as the printed number: the "
     "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim "
     "(docs/baselines.md).",
-    "teacher": "The undefended teacher that ours was made of is itself more than two points behind the printed number "
-    "of a student: better teachers of the same data are in recipes/teachers.toml, where there are any.",
+    "teacher": "The undefended teacher that ours was made of is itself behind the printed number of a student, by more "
+    "than two points and by half of the difference at least: better teachers of the same data are in "
+    "recipes/teachers.toml, where there are any.",
     "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
     "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
     "learns from protected answers alone. At tier quick the unprotected one did not help either.",
@@ -86,7 +87,7 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
     for found in ([] if control is None else [control]) + smaller:
         if float(found["accuracy_mean"]) >= entry.value - CLOSE:
             return Reason("noise", _reached(found, entry.dataset))
-    if _asks_teacher(str(row["method"]), str(row["variant"])) and _is_behind(row.get("teacher_accuracy"), entry.value):
+    if _is_behind(row.get("teacher_accuracy"), entry.value, -line.difference / 2) and _asks_teacher(row):
         return Reason("teacher", "docs/data.md")
     if _is_other_data(str(row["dataset"]), entry.dataset):
         return Reason("data-subset", "docs/data.md")
@@ -99,19 +100,20 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
     return Reason("size", command({**row, "tier": "paper"}, entry.dataset, _options(row)["budget"]))
 
 
-def _is_behind(accuracy: Any, printed: float) -> bool:
-    """Whether an accuracy, empty or NaN where there is none, is more than `CLOSE` below a printed number."""
-    return str(accuracy or "") not in ("", "nan") and float(accuracy) < printed - CLOSE
+def _is_behind(accuracy: Any, printed: float, least: float) -> bool:
+    """Whether an accuracy, empty or NaN where there is none, is more than `CLOSE` and `least` below what is printed."""
+    return str(accuracy or "") not in ("", "nan") and float(accuracy) < printed - max(CLOSE, least)
 
 
-@cache
-def _asks_teacher(method: str, variant: str) -> bool:
-    """Whether all that a method's student learns of the data comes through a teacher; of one that is not known, no."""
+def _asks_teacher(row: Row) -> bool:
+    """Whether the method of a row asks the undefended teacher, at its options; of one that is not installed, no."""
+    method, variant = str(row["method"]), str(row["variant"])
+    given = {name: _typed(value) for name, value in _options(row)["method"].items()}
     try:
-        needs = registry.load("method", method, variant).needs
+        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
+        return "teacher" in configure(plugin, str(row["tier"]), given, "method", settled).needs
     except BenchError:
         return False
-    return isinstance(needs, frozenset) and "teacher" in needs
 
 
 def _of_smaller_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:

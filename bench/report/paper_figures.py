@@ -121,6 +121,14 @@ FIGURES = (
         ),
         note="At epsilon 10. The level is Table I's.",
     ),
+    Figure("dp-dfd", "Fig. 4", pictures="synthetic", methods=("dp-dfd",), note="Images that the generator drew."),
+    Figure(
+        "dp-dfd",
+        "Fig. 5",
+        pictures="reconstructions",
+        methods=("datalens", "alibi", "dp-dfd"),
+        note="What generative inversion brings back of three students on MNIST.",
+    ),
     Figure(
         "dpdfd",
         "Fig. 2",
@@ -163,6 +171,7 @@ FIGURES = (
                 "queries",
                 "queries",
                 "log",
+                datasets=("mnist", "fmnist"),
                 printed=(
                     Printed("text IV-A", "dgd", at="queries"),
                     Printed("text IV-B label query", "dgd", at="queries"),
@@ -194,6 +203,13 @@ FIGURES = (
             ),
         ),
         note="No number of this figure is printed in the text.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 5",
+        pictures="synthetic",
+        methods=("dgd", "acgan", "wgan", "infogan"),
+        note="Images of different generators.",
     ),
     Figure(
         "dgd",
@@ -263,6 +279,13 @@ FIGURES = (
             ),
         ),
         note="The points at epsilon 1 and 10 are Table I's; the totals are those of section IV-C.",
+    ),
+    Figure(
+        "dgd",
+        "Fig. 9",
+        pictures="reconstructions",
+        methods=("dgd", "datalens", "gs-wgan"),
+        note="What attacks bring back of DGD's student on MNIST; its students of two digits alone are not here.",
     ),
     Figure(
         "dpsd",

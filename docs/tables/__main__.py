@@ -19,7 +19,7 @@ from docs.tables.attacked import examples, faces, few, floors, inversion, member
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
 from docs.tables.lines import FINDINGS
-from docs.tables.proved import audited, excluded, found, issues
+from docs.tables.proved import audited, compared, excluded, found, issues
 from docs.tables.results import ablations, classifiers, headlines, larger, measured, noiseless, results, students, votes
 from docs.tables.seen import seen
 from docs.tables.teachers import teachers
@@ -48,6 +48,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "shown": shown,
     "examples": examples,
     "votes": votes,
+    "compared": compared,
     "issues": issues,
     "demo": demo,
     "floors_digits": partial(floors, "digits"),
@@ -64,7 +65,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablations_dpdfd": partial(ablations, "dpdfd"),
     "ablations_fed_dpsd": partial(ablations, "fed-dpsd"),
 }
-DATA_PAGES = ("results", "methods", "baselines", "attacks", "audits", "information", "findings", "true-epsilon", "data")
+DATA_PAGES = (
+    "results",
+    "methods",
+    "baselines",
+    "attacks",
+    "audits",
+    "information",
+    "findings",
+    "true-epsilon",
+    "data",
+    "reported",
+)
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 
 

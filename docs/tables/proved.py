@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bench.leaderboard import printed_information, reported
-from docs.tables.boards import board, older, own, read_rows, release
+from bench.report.paper_tables import tables
+from docs.tables.boards import ROOT, board, older, own, read_rows, release
 from docs.tables.cells import accounted, claimed, printed, table, typed, with_seeds
 from docs.tables.lines import FINDINGS
 
@@ -51,6 +54,25 @@ def found(finding: str) -> str:
     if not any(row[1] for row in rows):  # a figure whose points are not printed
         heads, rows = [heads[0], *heads[2:]], [[row[0], *row[2:]] for row in rows]
     return table(heads, rows)
+
+
+def compared() -> str:
+    """Of each table of the papers, and of their sentences: how many numbers have one of ours beside them."""
+    rows = reported.boards(ROOT / "leaderboards")
+    lines: dict[str, list[int]] = {}
+    codes: dict[str, Counter[str]] = {}
+    for each in tables(rows, {}):
+        name = each["table"] if each["table"].startswith("Table") else "sentences"
+        key = f"`{each['paper']}` {name}"
+        counts = [each["cells"], each["ours"], each["within"]]
+        lines[key] = [sum(pair) for pair in zip(lines.get(key, [0, 0, 0]), counts, strict=True)]
+        usual = [line["ours"] for line in each["lines"] if line["ours"] and line["ours"]["usual"]]
+        codes.setdefault(key, Counter()).update(ours["reason"][0] for ours in usual if ours["reason"])
+    lines["all"] = [sum(counts) for counts in zip(*lines.values(), strict=True)]
+    codes["all"] = sum(codes.values(), Counter())
+    heads = ["", "prints accuracies", "ours beside", "within two points or better", "reasons of the others"]
+    said = {key: ", ".join(f"`{code}` {n}" for code, n in each.most_common()) for key, each in codes.items()}
+    return table(heads, [[key, *map(str, counts), said[key]] for key, counts in lines.items()])
 
 
 def issues() -> str:
