@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from bench import nets
+from bench.api import Teacher
 from bench.config import configure, departures, options, plain
 from bench.privacy import Budget
 from bench.registry import load
-from bench.testing import SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 QUICK: dict[str, dict[str, Any]] = {
     "alibi": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
@@ -58,6 +60,47 @@ QUICK: dict[str, dict[str, Any]] = {
     "ts-adp": {"network": "tanh-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
     "zcdp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "clip": 0.1, "rate": 8.0, "momentum": 0.9,
              "decay": True, "k": 0.0905, "epochs": 10},
+    "acgan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr": 0.003,
+              "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch": 64,
+              "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 2000, "width": 16},
+    "cluster-rr": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001, "weight_decay":
+                   0.0, "schedule": "cosine", "warmup": 0.0, "augment": False, "clusters": 300, "members": 40,
+                   "features": "wavelets", "share": 0.8, "loss": "posterior"},
+    "datalens": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 0,
+                 "steps": 150, "batch": 8, "beta": 0.0, "gamma": 0.1, "loss": "entropy", "rate": 0.005, "generator":
+                 "mlp", "teacher": "perceptron", "teacher_width": 8},
+    "dense": {"local_epochs": 40, "local_limit": 300, "start": "average", "optimizer": "adam", "lr": 0.001, "epochs":
+              10, "synthesis": 64, "width": 16, "shift": 2, "flip": False, "batch": 64, "passes": 3},
+    "dp-blsgd": {"network": "relu-cnn", "batch": 256, "steps": 200},
+    "dpgen": {"samples": 8000, "passes": 12, "student_batch": 128, "student_optimiser": "adam", "buffer": 30000,
+              "network": "dense", "width": 512, "levels": 10, "most": 3.0, "least": 0.2, "steps": 2500, "rate": 0.001,
+              "mirrored": False, "step": 0.012},
+    "fedadi": {"local_epochs": 40, "local_limit": 300, "start": "average", "optimizer": "adam", "lr": 0.001, "searches":
+               6, "iterations": 60, "synthesis": 64, "tv": 0.01, "student_steps": 60, "batch": 64},
+    "feddafl": {"local_epochs": 40, "local_limit": 300, "start": "average", "steps": 200, "student_steps": 3, "batch":
+                64, "generator": "auto", "width": 16, "augment": True},
+    "geddp": {"network": "relu-cnn", "batch": 128, "steps": 150, "denoise": "off"},
+    "gep": {"network": "relu-cnn", "batch": 256, "steps": 200, "anchors": 256, "bases": 99, "every": 10},
+    "infogan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr":
+                0.003, "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch":
+                64, "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 1500, "width": 16},
+    "label-protocol": {"epochs": 20, "batch": 0, "rate": 0.3, "network": "scatter-linear"},
+    "pate": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64, "augment":
+             True},
+    "pate-gnmax": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64,
+                   "augment": True, "query_count": 100, "answers": 50, "threshold": 0.6},
+    "private-features": {},
+    "raw-images": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr":
+                   0.003, "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600,
+                   "batch": 64, "augment": True, "aggregation": "gaussian", "query_count": 1000},
+    "rgp": {"network": "relu-cnn", "batch": 256, "steps": 200, "rank": 8},
+    "scatter-cnn": {"steps": 500},
+    "spectral-dp": {"network": "relu-cnn", "batch": 256, "steps": 200, "rate": 1.0, "decay": True},
+    "topagg": {"network": "relu-cnn", "batch": 128, "steps": 200, "rate": 0.002, "momentum": 0.9},
+    "wgan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr": 0.003,
+             "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch": 64,
+             "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 500, "rate": 0.0005, "width":
+             16},
 }  # fmt: skip
 """Options of (working, quick) that are not the class' own; the rows of the boards have these values."""
 ALGORITHM = {"optimiser", "optimizer", "rate", "loss", "votes", "generator", "mode", "clip", "decay"}
@@ -94,6 +137,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "ts-adp": PRIVATE,
     "zcdp": PRIVATE,
 }
+SECOND_WAVE = ("acgan", "datalens", "dense", "dp-blsgd", "dpgen", "fedadi", "feddafl", "geddp", "gep", "infogan")
+SECOND_WAVE += ("pate", "pate-gnmax", "private-features", "raw-images", "rgp", "scatter-cnn", "spectral-dp", "topagg")
+SECOND_WAVE += ("wgan",)
+SMALL |= {name: load("method", name).tiers["smoke"] for name in SECOND_WAVE}
 GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
     "alibi": (2, (-0.077639, 0.069781, -0.086565, -0.041107), 1.0),
     "dp-gan": (1, (-0.000945, 0.17717, 0.08137, 0.074201), 4.205808),
@@ -116,6 +163,25 @@ GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
     "rr-debiased": (1, (-0.032342, -0.121479, 0.13624, -0.202949), 1.0),
     "ts-adp": (3, (0.107099, -0.08519, 0.105218, 0.136033), 4.981870),
     "zcdp": (3, (0.080478, -0.078279, 0.069102, 0.09754), 1.437856),
+    "acgan": (1, (-0.048677, -0.140945, -0.177919, 0.215057), None),
+    "datalens": (2, (-0.035207, -0.093632, -0.036234, -0.089553), 0.415063),
+    "dense": (1, (-0.020659, -0.000821, 0.019398, -0.023563), None),
+    "dp-blsgd": (1, (0.132561, -0.134578, 0.235455, 0.073771), 13.689231),
+    "dpgen": (1, (0.098988, -0.158304, 0.322851, -0.157297), 10.0),
+    "fedadi": (2, (-0.04158, -0.019029, -0.005314, -0.055042), None),
+    "feddafl": (1, (-0.006868, 0.021094, 0.011144, -0.02348), None),
+    "geddp": (1, (0.056941, -0.100207, 0.032167, 0.114862), 7.205806),
+    "gep": (1, (0.049574, -0.057384, 0.030208, 0.127687), 5.705232),
+    "infogan": (1, (-0.049779, 0.007997, 0.065105, 0.20199), None),
+    "pate": (2, (0.056712, -0.034795, -0.090687, 0.210658), 0.401151),
+    "pate-gnmax": (2, (0.051175, 0.240854, 0.248998, -0.113688), 0.353842),
+    "private-features": (2, (0.464159, -0.286961, 0.376221, 0.938868), 0.211458),
+    "raw-images": (1, (0.013031, -0.073899, 0.007847, 0.227537), None),
+    "rgp": (1, (0.070636, -0.036466, 0.051625, 0.098145), 3.840613),
+    "scatter-cnn": (1, (-0.173875, 0.173811, -0.099292, 0.080345), 5.856737),
+    "spectral-dp": (1, (0.492402, -0.390469, 0.439007, 0.257968), 6.123877),
+    "topagg": (1, (0.081432, -0.121877, 0.070082, 0.103414), 7.726786),
+    "wgan": (1, (-0.095517, 0.038356, -0.066162, 0.301404), None),
 }
 """The version, the student's logits of one image, and the claim, with the noise of the options."""
 
@@ -157,12 +223,25 @@ def test_the_algorithm_has_not_moved(name: str) -> None:
         given["depth"] = "1"
     method = configure(load("method", name), "quick", given, "method")
     torch.manual_seed(3)
+    teacher = _teacher(method)
     _, expected, claimed = GOLDEN[name]
     budget = Budget(10.0) if claimed is None else Budget(None, solve="none")
-    release = method.convert(replace(toy_teacher(), private=toy_private()), "datalens", budget, context(5))
+    release = method.convert(teacher, "datalens", budget, context(5))
     with torch.no_grad():
         logits = release.student(torch.linspace(0, 1, 256).view(1, *SHAPE))[0]
     torch.testing.assert_close(logits, torch.tensor(expected), rtol=1e-5, atol=1e-5)
     assert (release.claim is None) == (claimed is None)
     if release.claim is not None:
         assert release.claim.epsilon == pytest.approx(claimed, rel=1e-4)
+
+
+def _teacher(method: Any) -> Teacher:
+    """The toy teacher with what the method needs besides."""
+    toy = replace(toy_teacher(), private=toy_private())
+    if "public_data" in method.needs:
+        toy = replace(toy, public=toy_private(seed=1)[0])
+    if "teacher_ensemble" in method.needs:
+        shards = method.shards(toy.arch, toy.dataset)
+        members = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))
+        toy = replace(toy, ensemble=members.eval().requires_grad_(False))
+    return toy
