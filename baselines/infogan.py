@@ -35,7 +35,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.api import Context, Sampler
+from bench.api import Context, Sampler, uniform_latents
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
@@ -95,9 +95,10 @@ class InfoGan(UnprotectedGenerator):
 
     def _latents(self, count: int, rng: torch.Generator) -> Tensor:
         """(count, latent + categories + numbers): z, the category one-hot, the numbers."""
-        z = even(count, self.latent, rng)
+        z = uniform_latents(self.latent)(count, rng)
         category = torch.randint(self.categories, (count,), generator=rng, device=rng.device)
-        return torch.cat([z, F.one_hot(category, self.categories).to(z.dtype), even(count, self.numbers, rng)], 1)
+        numbers = uniform_latents(self.numbers)(count, rng)
+        return torch.cat([z, F.one_hot(category, self.categories).to(z.dtype), numbers], 1)
 
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
         """Steps 1 and 2; of the labels nothing is used."""
@@ -133,8 +134,3 @@ class InfoGan(UnprotectedGenerator):
         log_q = (logits.log_softmax(1) * category).sum(1)
         log_q = log_q - 0.5 * ((numbers - means).square() + math.log(2 * math.pi)).sum(1)
         return log_q.mean() + math.log(self.categories) + self.numbers * math.log(2)
-
-
-def even(count: int, length: int, rng: torch.Generator) -> Tensor:
-    """(count, length), even in [-1, 1]."""
-    return 2 * torch.rand(count, length, generator=rng, device=rng.device) - 1

@@ -61,7 +61,7 @@ from torch import Tensor, nn
 from baselines.datalens.accounting import DataLensParameters, calibrate
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench import data, validate
-from bench.api import Context, Sampler, Teacher
+from bench.api import Context, Sampler, Teacher, uniform_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -231,17 +231,12 @@ class DataLens(PrivateGenerator):
         """G, of even latents and labels."""
         kind = DcganGenerator if self.generator == "dcgan" else MlpGenerator
         made = kind(shape, classes, self.latent, self.width)
-        return Sampler(made, lambda count, rng: even(count, self.latent, rng), classes)
+        return Sampler(made, uniform_latents(self.latent), classes)
 
 
 def _pixels(dataset: str) -> int:
     """d, as far as it is known before images are read; else MNIST's."""
     return math.prod(data.facts(dataset).shape or (1, 28, 28))
-
-
-def even(count: int, latent: int, rng: torch.Generator) -> Tensor:
-    """(count, latent) draws from [-1, 1)."""
-    return 2 * torch.rand(count, latent, generator=rng, device=rng.device) - 1
 
 
 def sum_of_votes(gradients: Tensor, k: int, cap: float, of_teachers: Tensor, of_pixels: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ from torch import Tensor, nn
 from baselines.g_pate.aggregation import ORDERS, Aggregator, Reading, projections
 from baselines.g_pate.discriminators import Discriminators
 from bench import validate
-from bench.api import Context, Latents, Sampler, Teacher
+from bench.api import Context, Latents, Sampler, Teacher, uniform_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
@@ -282,7 +282,7 @@ class GPate(PrivateGenerator):
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
         """G, of uniform latents and labels."""
         kind = DcganGenerator if self.network == "dcgan" else MlpGenerator
-        return Sampler(kind(shape, classes, self.latent, self.width), partial(uniform, self.latent), classes)
+        return Sampler(kind(shape, classes, self.latent, self.width), uniform_latents(self.latent), classes)
 
     def critic(self, shape: tuple[int, int, int], classes: int) -> nn.Module:
         """One fresh teacher."""
@@ -357,8 +357,3 @@ class Training:
 
     def _told(self, labels: Tensor) -> Tensor:
         return F.one_hot(labels, self.batches.classes).float()
-
-
-def uniform(length: int, count: int, rng: torch.Generator) -> Tensor:
-    """z: (count, length), even in [-1, 1]."""
-    return 2 * torch.rand(count, length, generator=rng, device=rng.device) - 1

@@ -63,6 +63,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
+from bench.gan.gradient_step import descend
 from bench.nets.conditional_gan import DcganGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget
@@ -215,7 +216,7 @@ class Critic:
         of_real = self.network(real, labels)
         loss = self.network(fake, labels).mean() - of_real.mean() + SCORE_PENALTY * of_real.square().mean()
         loss = loss + self.by.penalty * self._gradient_penalty(real, fake, labels)
-        step(self.optimiser, list(self.network.parameters()), loss)
+        descend(self.optimiser, loss)
 
     def _gradient_penalty(self, real: Tensor, fake: Tensor, labels: Tensor) -> Tensor:
         mix = torch.rand(len(real), 1, 1, 1, generator=self.rng, device=self.rng.device)
@@ -231,14 +232,13 @@ class Critic:
 
     def warm(self, generator: nn.Module, classes: int) -> None:
         """Train against a generator of its own, in place, without noise: neither it nor the critic is released."""
-        weights = list(generator.parameters())
-        optimiser = torch.optim.Adam(weights, lr=self.by.rate, betas=(0.5, 0.9))
+        optimiser = torch.optim.Adam(generator.parameters(), lr=self.by.rate, betas=(0.5, 0.9))
         for _ in range(self.by.warm if len(self.images) else 0):
             for _ in range(self.by.critic_steps):
                 self.learn(generator)
             labels = torch.randint(classes, (self.by.batch,), generator=self.rng, device=self.rng.device)
             made = generator(bits(self.by.batch, self.by.latent, self.rng), labels)
-            step(optimiser, weights, -self.network(made, labels).mean())
+            descend(optimiser, -self.network(made, labels).mean())
 
 
 class Training:
@@ -262,8 +262,8 @@ class Training:
 
     def run(self) -> None:
         """Steps 1 to 5, T times; leaves the generator with its averaged weights, in eval mode."""
-        weights, batch = list(self.generator.parameters()), self.parameters.batch
-        optimiser = torch.optim.Adam(weights, lr=self.by.rate, betas=(0.5, 0.9))
+        batch = self.parameters.batch
+        optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.by.rate, betas=(0.5, 0.9))
         average = WeightAverage(dict(self.generator.named_parameters()), self.by.average)
         with self.ctx.track("GS-WGAN", self.parameters.steps) as advance:
             # 1: which critic
@@ -281,7 +281,7 @@ class Training:
                 # 4: sanitised
                 clean = sanitise(found, self.by.clip, self.parameters.sigma, self.parameters.clipping, self.noise)
                 # 5: the generator
-                step(optimiser, weights, (made * clean).sum() / batch)
+                descend(optimiser, (made * clean).sum() / batch)
                 average.update()
                 advance(1)
         average.apply()
@@ -311,10 +311,3 @@ class Training:
 def bits(count: int, length: int, rng: torch.Generator) -> Tensor:
     """(count, length) of independent Bernoulli(1/2), float32."""
     return torch.randint(2, (count, length), generator=rng, device=rng.device).float()
-
-
-def step(optimiser: torch.optim.Optimizer, weights: list[nn.Parameter], loss: Tensor) -> None:
-    """One step down `loss` with respect to `weights` and nothing else."""
-    for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-        weight.grad = gradient
-    optimiser.step()

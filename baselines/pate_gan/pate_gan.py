@@ -73,6 +73,7 @@ from bench.dp_training.synthetic_data import (
     conditional,
 )
 from bench.errors import BenchError
+from bench.gan.gradient_step import descend
 from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account
@@ -278,7 +279,7 @@ class Training:
         # 4: the generator
         logits = self.student(self._generated())
         loss = F.softplus(-logits) if self.by.loss == "non-saturating" else -F.softplus(logits)
-        _step(self.of_generator, loss.mean())
+        descend(self.of_generator, loss.mean())
 
     def teach(self) -> None:
         """Step 2: one update of every teacher, on a batch of its own part and one of generated images."""
@@ -286,13 +287,13 @@ class Training:
         real = F.softplus(-self.teachers(x)).mean(1) * (self.batches.sizes > 0)
         with torch.no_grad():
             u = self._generated()
-        _step(self.of_teachers, (real + F.softplus(self.teachers(u)).mean(1)).sum())
+        descend(self.of_teachers, (real + F.softplus(self.teachers(u)).mean(1)).sum())
 
     def study(self, u: Tensor) -> None:
         """Step 3: m queries and one update of the student."""
         counts = self.noise.counts(self.teachers.votes(u), self.private)
         self.queries += len(u)
-        _step(self.of_student, F.binary_cross_entropy_with_logits(self.student(u)[0], self.targets(counts)))
+        descend(self.of_student, F.binary_cross_entropy_with_logits(self.student(u)[0], self.targets(counts)))
 
     def targets(self, counts: Tensor) -> Tensor:
         """(m,) float32 r_j from (m, 2) noisy counts; the share is unbiased and may leave [0, 1]."""
@@ -318,9 +319,3 @@ class Training:
         z = torch.randn(self.by.batch, self.by.latent, generator=self.rng, device=self.rng.device)
         y = torch.randint(self.batches.classes, (self.by.batch,), generator=self.rng, device=self.rng.device)
         return torch.cat([self.generator(z, y).flatten(1), F.one_hot(y, self.batches.classes).float()], 1)
-
-
-def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()

@@ -33,7 +33,7 @@ from bench.api.methods import (
     Teacher,
     trains_student,
 )
-from bench.api.sampler import Latents, Sampler, Shape, gaussian_latents
+from bench.api.sampler import Latents, Sampler, Shape, gaussian_latents, uniform_latents
 
 __all__ = [
     "ACCESS_LEVELS",
@@ -69,4 +69,5 @@ __all__ = [
     "Tensors",
     "gaussian_latents",
     "trains_student",
+    "uniform_latents",
 ]

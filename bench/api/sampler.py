@@ -19,6 +19,11 @@ def gaussian_latents(length: int) -> Latents:
     return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
 
 
+def uniform_latents(length: int) -> Latents:
+    """z even in [-1, 1), (n, length)."""
+    return lambda count, rng: 2 * torch.rand(count, length, generator=rng, device=rng.device) - 1
+
+
 @dataclass(frozen=True)
 class Sampler(Generic[Drawing]):
     """A generator, and how images are drawn from it.

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from baselines.g_pate import aggregation
 from baselines.g_pate.aggregation import Aggregator, binned, midpoints, projections, read, votes
 from baselines.g_pate.discriminators import Discriminators
-from baselines.g_pate.g_pate import GPate, Training, uniform
+from baselines.g_pate.g_pate import GPate, Training
+from bench.api import uniform_latents
 from bench.config import configure
 from bench.distillation.noisy_votes import Aggregation, VotePlan
 from bench.distillation.pate import DIAGNOSTIC
@@ -49,7 +50,7 @@ def training(by: GPate, parts: list[np.ndarray], images: Tensor, labels: Tensor,
     critics = by.critics(SHAPE, CLASSES, len(parts))
     plan = by.once(Aggregation("gaussian", noise), len(parts))
     batches = TeacherBatches(images, labels, CLASSES, parts)
-    return Training(by, plan, batches, generator, lambda n, rng: uniform(by.latent, n, rng), critics, context())
+    return Training(by, plan, batches, generator, uniform_latents(by.latent), critics, context())
 
 
 def of_each(teachers: Discriminators) -> list[Tensor]:

@@ -196,7 +196,7 @@ def deterministic(self: Critic, generator: nn.Module) -> None:
     """A critic's step that leaves the random numbers of other critics as they are."""
     if len(self.images):
         loss = -self.network(self.images, self.labels).mean()
-        gs_wgan.step(self.optimiser, list(self.network.parameters()), loss)
+        gs_wgan.descend(self.optimiser, loss)
 
 
 def test_a_record_is_in_the_gradients_of_one_critic_alone(monkeypatch: pytest.MonkeyPatch) -> None:
