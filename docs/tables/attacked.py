@@ -131,20 +131,28 @@ def membership(name: str) -> str:
 
 
 def released(name: str) -> str:
-    """Membership by released images and generators, beside the memorising generator and one of random weights."""
-    lines = []
-    for row in sorted(board(name), key=lambda row: (row["attack"], row["method"], row["setting"])):
+    """Membership by released images and generators, beside generators that remember and that know nothing."""
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    controls: dict[str, Record] = {}
+    accuracies: dict[tuple[str, str, str], str] = {}
+    for row in board(name):
         known = records()[row["runs"].split()[0]] if row["runs"] else None
         if known is None or "memorising_auc" not in known.metrics or older(row):
             continue
-        cells = [interval(known.metrics, f"{of}auc") for of in ("", "memorising_", "random_")]
-        lines.append([
-            _how(row), f"`{row['method']}`", row["variant"], typed(filled(own(row))), accuracy(row), *cells,
-            power([known]),
-        ])  # fmt: skip
-    heads = ["attack", "release", "variant", "options", "accuracy", "AUC", "memorising generator"]
-    heads.append("generator of random weights")
-    return table([*heads, "power"], lines)
+        key, how = (row["method"], row["variant"], typed(filled(own(row)))), _how(row)
+        unsure = "" if power([known]) == "pass" else ", inconclusive"
+        found.setdefault(key, {})[how] = interval(known.metrics, "auc") + unsure
+        accuracies[key] = accuracy(row)
+        if how not in controls or known.metrics["memorising_auc"] > controls[how].metrics["memorising_auc"]:
+            controls[how] = known
+    attacks = sorted(controls)
+    lines = [
+        [said, "", "", "", *(interval(controls[how].metrics, f"{of}auc") for how in attacks)]
+        for said, of in (("*a generator that remembers*", "memorising_"), ("*one of random weights*", "random_"))
+    ]
+    for key, cells in sorted(found.items()):
+        lines.append([f"`{key[0]}`", *key[1:], accuracies[key], *(cells.get(how, "") for how in attacks)])
+    return table(["release", "variant", "options", "accuracy", *(f"AUC {how}" for how in attacks)], lines)
 
 
 def remembered(name: str) -> str:
@@ -187,6 +195,7 @@ def _how(row: Row) -> str:
     """The attack of a row, and what of its options makes it another one."""
     given = reported.options(row["options"]).get("attack", {})
     more = [", white box"] * (given.get("box") == "white")
+    more += [", not calibrated"] * (given.get("calibration") == "none")
     more += [", converted references"] * (given.get("reference_kind") == "student")
     return "".join([f"`{row['attack']}`", *more])
 
