@@ -23,7 +23,7 @@ def frontier(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def board(*rows: tuple[str, str, str, float, float, str]) -> pd.DataFrame:
     names = ("method", "variant", "options", "epsilon_accounted", "accuracy_mean", "seeds")
-    return pd.DataFrame([dict(zip(names, row, strict=True), unit="example", split="iid") for row in rows])
+    return pd.DataFrame([dict(zip(names, row, strict=True), unit="example", split="iid", flags="") for row in rows])
 
 
 def test_what_is_proved_is_drawn_once_for_each_setting(frontier: ModuleType) -> None:
@@ -36,6 +36,13 @@ def test_what_is_proved_is_drawn_once_for_each_setting(frontier: ModuleType) -> 
         )
     )
     assert found == [("dp-sgd", 1.0, 80.0)], "the row of most seeds; nothing printed, nothing without a proof"
+
+
+@pytest.mark.parametrize("flag", ["older-version", "float32-noise", "account-mended", "refuted"])
+def test_what_choose_would_not_take_is_not_drawn(frontier: ModuleType, flag: str) -> None:
+    rows = board(("dp-sgd", "working", "{}", 1.0, 0.9, "0"), ("pate", "working", "{}", 2.0, 0.8, "0"))
+    rows["flags"] = ["seeded-noise " + flag, "public-data seeded-noise"]
+    assert frontier.measured(rows) == [("pate", 2.0, 80.0)]
 
 
 def test_the_frontier_is_what_no_smaller_epsilon_beats(frontier: ModuleType) -> None:
