@@ -244,6 +244,7 @@ def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_the
     for name, split, accuracy, flags in (
         ("mnist", "iid", 0.149, ["knows-nothing"]),
         ("mnist", "iid", 0.151, []),
+        ("mnist", "iid", 0.0, ["knows-nothing"]),
         ("mnist", "disjoint-low", 0.29, ["knows-nothing"]),
         ("mnist", "disjoint-low", 0.31, []),
         ("npz-own", "iid", 0.1, []),

@@ -123,7 +123,8 @@ def _times_chance(record: Record) -> float | None:
     if held is not None or accuracy is None:
         return held
     where = record.spec["release"]["teacher"]["data"]
-    return accuracy * len(data.facts(where["dataset"]).classes_of(where["split"])) or None
+    classes = len(data.facts(where["dataset"]).classes_of(where["split"]))
+    return accuracy * classes if classes else None  # of some data sets only reading tells
 
 
 def _flags_of_inversion(record: Record) -> list[str]:
