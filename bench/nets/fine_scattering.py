@@ -52,7 +52,7 @@ class FineScattering(nn.Module):
         p, q = height + sum(_border(height)), width + sum(_border(width))
         self.at_once = max(CACHED // (p * q), 1)
         for name, value in _filters(p, q).items():
-            self.register_buffer(name, value.clone(), persistent=False)
+            self.register_buffer(name, value.float().clone(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, c, h, w) to (n, 81 c, h // 4, w // 4), the maps of the first channel first."""
@@ -112,8 +112,8 @@ def _averaged(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def _filters(p: int, q: int) -> dict[str, Tensor]:
     """Of padded images (p, q): spectra of the wavelets, which are real, and phi's two matrices at either scale.
 
-    The fine ones are (angles, p, q); the coarse ones quarters, (4, angles, p / 2, q), every number twice: left above,
-    left below, right above, right below.
+    All are float64, whatever precision the first network was built in. The fine ones are (angles, p, q); the coarse
+    ones quarters, (4, angles, p / 2, q), every number twice: left above, left below, right above, right below.
     """
     spectra = [
         torch.stack([torch.fft.fft2(_morlet(p, q, scale, angle)).real for angle in range(ANGLES)])
@@ -124,7 +124,7 @@ def _filters(p: int, q: int) -> dict[str, Tensor]:
     found = {"fine": spectra[0], "quarters": torch.cat(quarters).repeat_interleave(2, -1) / 4}
     for halved, prefix in ((False, ""), (True, "half_")):
         found |= {f"{prefix}rows": _averages(p, halved), f"{prefix}columns": _averages(q, halved)}
-    return {name: value.float() for name, value in found.items()}
+    return found
 
 
 def _morlet(p: int, q: int, scale: int, angle: int) -> Tensor:

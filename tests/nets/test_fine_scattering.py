@@ -95,3 +95,13 @@ def test_a_release_of_it_is_written_as_a_program(tmp_path: Path) -> None:
 def test_sizes_it_cannot_take_are_refused() -> None:
     with pytest.raises(BenchError, match="8 to 64 pixels"):
         nets.build("wavelet-linear", (1, 72, 72), 10)
+
+
+def test_a_network_has_the_precision_it_is_built_in_whatever_was_built_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its filters are kept for the next network of that size."""
+    images = torch.rand(2, 1, 16, 16)
+    single = FineScattering(16, 16)(images)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    double = FineScattering(16, 16)(images)
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
