@@ -61,7 +61,7 @@ SHOWN = 60
 class Dense(ServerDistillation):
     """Distils the clients' ensemble on images of a generator that sees it; promises nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"epochs": 2, "generator_steps": 2, "synthesis": 16, "batch": 8, "width": 4, "latent": 8},

@@ -62,7 +62,7 @@ SHOWN = 60
 class FedAdi(ServerDistillation):
     """Distils the clients' ensemble on images found by Adaptive DeepInversion; promises nothing."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-ADI; Yin et al., CVPR 2020"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"searches": 2, "iterations": 3, "synthesis": 16, "student_steps": 2, "batch": 8},

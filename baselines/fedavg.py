@@ -20,8 +20,8 @@ Differs from the paper:
 - DENSE's and FedDF's code weighs all clients equally: `--method.weighting uniform`.
 - The paper does not speak of BatchNorm: running means and variances are averaged like weights; counters are rounded.
 - The batches of an epoch are of equal length, instead of a short last one.
-- The draw of the Dirichlet shares depends on the run's seed and on the method's name: of one seed, fed-dpsd's clients
-  are others, of the same distribution.
+- The draw of the Dirichlet shares depends on the run's seed and data alone: all federations of one seed, that of
+  `fed-dpsd` too, have the same clients where their number, their partition and alpha are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bench.teachers.federated import QUICK, SMOKE, Clients, Federation
 class FedAvg(Federation):
     """Averages what the clients trained; promises nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "McMahan et al., AISTATS 2017, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
 

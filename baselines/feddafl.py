@@ -54,7 +54,7 @@ SHOWN = 60
 class FedDafl(ServerDistillation):
     """Distils the clients' ensemble on images of a generator trained beside the student; promises nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-DAFL; Chen et al., DAFL, ICCV 2019"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"steps": 3, "batch": 16, "latent": 8, "width": 4},

@@ -31,8 +31,7 @@ Differs from the paper:
 - The paper's code gives all clients equal weights, its algorithm weighs them by size: `--method.weighting`. Logits have
   equal weights.
 - During distillation BatchNorm works in training mode, so that its statistics become those of U.
-- The draw of the Dirichlet shares depends on the run's seed and on the method's name; `--method.steps 0` is fedavg with
-  the very clients of feddf.
+- Clients are those of `fedavg` at the same seed; `--method.steps 0` is `fedavg`.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ SHOWN = 60
 class FedDf(Federation):
     """Averages what the clients trained and distils their ensemble into the average; promises nothing."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Lin et al., FedDF, NeurIPS 2020, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},

@@ -39,6 +39,8 @@ class Context:
         autocast: True where bfloat16 autocast was asked for.
         compile: True where networks are to be compiled.
         ranks: the devices that a training is shared out over, `device` the first; None for one device.
+        clients_seed: of who holds which private record where a federation is simulated; all methods of one run's seed
+            have the same, so that their clients are the same.
     """
 
     device: torch.device
@@ -49,6 +51,7 @@ class Context:
     autocast: bool = False
     compile: bool = False
     ranks: Ranks | None = None
+    clients_seed: int = 0
 
     def prepared(self, module: Network) -> Network:
         """The module on the device; on an accelerator, its convolutions' weights in the channels-last layout."""

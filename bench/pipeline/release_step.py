@@ -18,7 +18,7 @@ from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
 from bench.pipeline.trained import Trained, load_network, save_network, test_accuracy
 from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
-from bench.seeds import derive
+from bench.seeds import clients_seed, derive
 from bench.storage.specs import ReleaseSpec
 
 GENERATOR = "generator.safetensors"
@@ -37,7 +37,9 @@ def release(
     Raises:
         Overspent: the method spent more than its budget.
     """
-    ctx = job.context(derive(spec.seed, "method", spec.method))
+    data = spec.teacher.data
+    own, shared = derive(spec.seed, "method", spec.method), clients_seed(spec.seed, data.dataset, data.split)
+    ctx = replace(job.context(own), clients_seed=shared)
 
     def make(path: Path) -> None:
         torch.manual_seed(ctx.seed)

@@ -15,7 +15,7 @@ from bench.data import ImageData, at_once, to_float
 from bench.data.partition import with_guests
 from bench.pipeline.job import Job
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
-from bench.seeds import derive
+from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec
 
 
@@ -60,15 +60,15 @@ def ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | No
     shards = job.shards()
     if spec is None or shards is None:
         return None
-    ctx = job.context(derive(spec.seed, "ensemble", spec.data.dataset, spec.data.split))
+    ctx = job.context(ensemble_seed(spec.seed, spec.data.dataset, spec.data.split))
     shape, classes = job.material.data.shape, job.material.data.classes
     seeds = [derive(ctx.seed, "member", j) for j in range(shards.count)]
     members = nets.Ensemble.build(shards.archs, shards.count, shape, classes, seeds)
 
     def make(path: Path) -> None:
         images, labels = job.material.private
-        salt = derive(ctx.seed, "partition") % 2**32
         guests = job.material.canaries
+        salt = clients_seed(spec.seed, spec.data.dataset, spec.data.split)
         parts = with_guests(images, labels, guests, shards.count, shards.partition, shards.alpha, salt)
         with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
             teachers.fit_ensemble(

@@ -119,8 +119,8 @@ class Clients:
         if teacher.private is None:
             raise RuntimeError('the clients hold the private images; the method\'s `needs` must name "private_data"')
         (images, labels), s = teacher.private, self.settings
-        seed = derive(self.ctx.seed, "partition") % 2**32
-        parts = [torch.from_numpy(p) for p in partition(images, labels, s.clients, s.partition, s.alpha, seed)]
+        shared = partition(images, labels, s.clients, s.partition, s.alpha, self.ctx.clients_seed)
+        parts = [torch.from_numpy(part) for part in shared]
         fewest = min(len(part) for part in parts)
         if fewest < FEWEST_RECORDS:
             raise BenchError(
