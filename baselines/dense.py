@@ -27,8 +27,8 @@ Differs from the paper:
 - Images are moved by up to 4 pixels, black coming in, and mirrored with probability 1/2 (`flip`), as the official code
   does; mirroring is wrong for digits.
 - Hooks are removed after use and the pool starts empty, which the official code forgets.
-- All clients have the student's architecture; the heterogeneous federation is left out. More than one round (`rounds`)
-  is not the paper's: then the clients go on from the student.
+- More than one round (`rounds`) is not the paper's: then the clients go on from the student. Its heterogeneous
+  federation is `client_nets`, several architectures.
 - Clients and their split are those of `fedavg`: 200 epochs of SGD at 0.01 with momentum 0.9, batches of 128.
 """
 

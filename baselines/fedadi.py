@@ -28,8 +28,7 @@ Differs from the paper:
 - Networks without BatchNorm, such as `datalens`, have no R_BN: what is left are the class, the priors and JS.
 - One unit of x is `pixel_std` of the image's range, around 0.5, and x is cut to that range; a batch is shifted
   cyclically, all images alike, and not mirrored. Pool images have 8 bits.
-- All clients have the student's architecture; more than one round (`rounds`) is not the papers'. Clients and their
-  split are those of `fedavg`.
+- More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ Differs from the paper:
   draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so where the
   data set's prior is the pen (digits, mnist, usps, kmnist, svhn).
 - G and f_S take their steps one after the other, on losses of their own; the last student is released.
-- All clients have the student's architecture; more than one round (`rounds`) is not the papers'. Clients and their
-  split are those of `fedavg`.
+- More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
 """
 
 from __future__ import annotations

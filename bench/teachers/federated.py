@@ -12,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -90,10 +90,14 @@ class Federation:
 
 
 class Clients:
-    """The clients of one federation, and one network that they and the server load their weights into in turn.
+    """The clients of one federation, and the networks that they and the server load their weights into.
+
+    Args:
+        archs: of the clients, taken in turn; none = all have the student's.
 
     Attributes:
-        network: on the context's device; its weights are those of whoever worked last.
+        network: of the student's architecture, on the context's device; its weights are those of whoever worked last.
+        own: for each client, its network; that one for all of them where `archs` says nothing.
         parts: for each client, (n_k, c, h, w) uint8 images and (n_k,) int64 labels on the context's device.
         shares: (K,) float64, p_k.
         steps: for each client, steps in a round.
@@ -102,13 +106,17 @@ class Clients:
         BenchError: an unknown network, or a client with fewer than 2 records.
     """
 
-    def __init__(self, settings: Federation, teacher: Teacher, student: str, ctx: Context) -> None:
+    def __init__(
+        self, settings: Federation, teacher: Teacher, student: str, ctx: Context, archs: Sequence[str] = ()
+    ) -> None:
         self.settings, self.ctx = settings, ctx
         self.student, self.shape, self.classes = student, teacher.shape, teacher.classes
         self.dataset = teacher.dataset
         self.rng = ctx.generator("clients")
-        self.network: Classifier = ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
+        self.network: Classifier = self.fresh()
         self.call = ctx.compiled(self.network)
+        self.own = [self.fresh(name) for name in islice(cycle(archs), settings.clients)]
+        self.own = self.own or [self.network] * settings.clients
         self.parts = self._share_out(teacher)
         sizes = [len(labels) for _, labels in self.parts]
         weights = torch.tensor(sizes if settings.weighting == "size" else [1] * len(sizes), dtype=torch.float64)
@@ -139,35 +147,39 @@ class Clients:
         """Steps of all clients together."""
         return sum(self.steps)
 
-    def with_weights(self, w: State) -> Classifier:
-        """A network of the clients' architecture with these weights."""
-        made = copy.deepcopy(self.network)
+    def with_weights(self, w: State, k: int | None = None) -> Classifier:
+        """A network with these weights: client k's, or one of the student's architecture."""
+        made = copy.deepcopy(self.network if k is None else self.own[k])
         made.load_state_dict(w)
         return made
 
-    def fresh(self) -> Classifier:
-        """A new network of the clients' architecture."""
-        return self.ctx.prepared(nets.build(self.student, self.shape, self.classes))
+    def fresh(self, arch: str = "") -> Classifier:
+        """A new network of that architecture, or of the student's."""
+        return self.ctx.prepared(nets.build(arch or self.student, self.shape, self.classes))
 
-    def initial(self) -> State:
-        """w_0, the fresh network that all clients start from."""
-        return snapshot(self.network)
+    def initial(self, k: int = 0) -> State:
+        """w_0, the fresh network that client k starts from; one for all where they have one architecture."""
+        return snapshot(self.own[k])
 
     def update(self, k: int, w: State, advance: Advance) -> State:
-        """ClientUpdate(k, w): what client k makes of w."""
+        """ClientUpdate(k, w): what client k makes of w. Raises RunFailed if its training diverged."""
         s, (images, labels) = self.settings, self.parts[k]
-        self.network.load_state_dict(w)
-        self.network.train()
-        optimizer = torch.optim.SGD(self.network.parameters(), lr=s.local_lr, momentum=s.local_momentum)
+        network = self.own[k]
+        call = self.call if network is self.network else self.ctx.compiled(network)
+        network.load_state_dict(w)
+        network.train()
+        optimizer = torch.optim.SGD(network.parameters(), lr=s.local_lr, momentum=s.local_momentum)
         for chosen in self._batches(len(labels), self.steps[k]):
             with self.ctx.precision():
-                logits = self.call(to_float(images[chosen]))
+                logits = call(to_float(images[chosen]))
             loss = F.cross_entropy(logits.float(), labels[chosen])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             advance(1)
-        return snapshot(self.network)
+        found = snapshot(network)
+        require_finite(found, "a client's training diverged; lower --method.local_lr")
+        return found
 
     def _batches(self, size: int, steps: int) -> Iterator[Tensor]:
         """Indices of the records of each step; every pass is shuffled again and cut into batches of equal length."""
@@ -179,10 +191,8 @@ class Clients:
         return islice(chain.from_iterable(passes), steps)
 
     def average(self, models: Sequence[State]) -> State:
-        """sum_k p_k w_k. Raises RunFailed if a client's training diverged."""
-        mean = weighted_mean(models, self.shares)
-        require_finite(mean, "the clients' training diverged; lower --method.local_lr")
-        return mean
+        """sum_k p_k w_k, of clients of one architecture."""
+        return weighted_mean(models, self.shares)
 
 
 class ClientEnsemble(nn.Module):
@@ -200,7 +210,7 @@ class ClientEnsemble(nn.Module):
 
     def __init__(self, clients: Clients, models: Sequence[State]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(clients.with_weights(w) for w in models)
+        self.members = nn.ModuleList(clients.with_weights(w, k) for k, w in enumerate(models))
         self.classes, self.dataset = clients.classes, clients.dataset
         self.eval().requires_grad_(False)
 
@@ -215,6 +225,9 @@ class ServerDistillation(Federation, ABC):
 
     only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 
+    client_nets: Size[str] = "same"
+    """Networks of the clients, names as for --teacher, separated by commas and taken in turn: each starts from its own
+    fresh one, in a single round. same = all have the student's, and start from one."""
     start: Literal["fresh", "average"] = "fresh"
     """The student starts as a fresh network, or as the average of the clients' models."""
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -231,6 +244,21 @@ class ServerDistillation(Federation, ABC):
         validate.at_least(self, 0, "momentum")
         validate.below(self, 1, "momentum")
         validate.positive(self, "lr", "temperature")
+        if self.archs() and (self.start != "fresh" or self.rounds > 1):
+            raise BenchError(
+                f"--method.client_nets {self.client_nets}: models of several architectures have no average, and none "
+                "can go on from the student; give --method.start fresh --method.rounds 1"
+            )
+
+    def archs(self) -> tuple[str, ...]:
+        """Of the clients, in turn; none where they are the student's."""
+        return () if self.client_nets == "same" else tuple(name.strip() for name in self.client_nets.split(","))
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """As of every federation; and refuse unknown networks."""
+        super().check(budget, dataset, classes)
+        for name in self.archs():
+            nets.check(name)
 
     def student_optimizer(self, student: Classifier) -> torch.optim.Optimizer:
         """As the options say."""
@@ -265,18 +293,18 @@ class ServerDistillation(Federation, ABC):
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """R rounds of local training and distillation; the undefended teacher and `budget` play no part."""
-        clients = Clients(self, teacher, student, ctx)
-        w = clients.initial()
+        clients = Clients(self, teacher, student, ctx, self.archs())
+        starts = [clients.initial(k) for k in range(self.clients)]
         with ctx.track("federation", self.rounds * (clients.steps_per_round + self.server_steps())) as advance:
             for number in range(self.rounds):
-                models = [clients.update(k, w, advance) for k in range(self.clients)]
-                mean = clients.average(models)
-                network = clients.with_weights(mean) if self.start == "average" else clients.fresh()
+                models = [clients.update(k, w, advance) for k, w in enumerate(starts)]
+                averaged = self.start == "average"
+                network = clients.with_weights(clients.average(models)) if averaged else clients.fresh()
                 # A round's own seed: else every round would draw the images of the first.
                 here = replace(ctx, seed=derive(ctx.seed, "round", number)) if number else ctx
                 images = self.distil(ClientEnsemble(clients, models), network, teacher.shape, here, advance)
-                w = snapshot(network)
-                require_finite(w, "the distillation diverged; lower the student's learning rate")
+                starts = [snapshot(network)] * self.clients
+                require_finite(starts[0], "the distillation diverged; lower the student's learning rate")
         return Release(network.eval(), student, self.ledger(), claim=None, synthetic=images)
 
 

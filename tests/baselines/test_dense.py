@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.generator_training import BatchStatistics
 from bench.errors import BenchError
+from bench.nets import Classifier
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.teachers.federated import ClientEnsemble, Clients, batches, snapshot
@@ -212,3 +213,33 @@ def test_toy_classes_are_learnt_from_clients_that_know_them() -> None:
     images, labels = toy_private(9, 200)
     with torch.no_grad():
         assert float((release.student(images / 255).argmax(1) == labels).double().mean()) >= 0.8
+
+
+def test_clients_may_have_networks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turn, each from its own start; the student keeps the architecture of the release."""
+    seen: list[ClientEnsemble] = []
+    distil = Dense.distil
+
+    def spy(self: Dense, teacher: ClientEnsemble, *rest: Any) -> Tensor:
+        seen.append(teacher)
+        return distil(self, teacher, *rest)
+
+    monkeypatch.setattr(Dense, "distil", spy)
+    given = {"clients": "3", "client_nets": "shard-cnn, dense-cnn", "partition": "hash", "start": "fresh"}
+    torch.manual_seed(0)
+    release = convert(student="datalens", **given)
+    kinds = [type(cast(Classifier, member).body).__name__ for member in seen[0].members]
+    assert kinds == ["ShardNet", "DenseNet", "ShardNet"] and release.arch == "datalens"
+    first, _, third = (torch.cat([w.flatten() for w in member.parameters()]) for member in seen[0].members)
+    assert float((first - third).norm()) > 0.5 * float(first.norm()), "two fresh networks of one kind"
+
+
+@pytest.mark.parametrize("given", [{"start": "average"}, {"rounds": "2"}])
+def test_several_architectures_have_no_average(given: dict[str, str]) -> None:
+    with pytest.raises(BenchError, match=r"client_nets shard-cnn.*--method\.start fresh --method\.rounds 1"):
+        smoke(client_nets="shard-cnn", **{"start": "fresh", **given})
+
+
+def test_an_unknown_network_of_a_client_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(BenchError, match="shard-cnm"):
+        smoke(client_nets="shard-cnm").check(Budget(math.inf), "toy", 4)
