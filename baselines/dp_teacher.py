@@ -42,7 +42,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from bench import data, nets, validate
@@ -71,7 +71,7 @@ DP_SGD = (
     "network", "batch", "multiplier", "clip", "clipping", "rate", "momentum", "decay", "views", "average", "gradients",
     "mean", "std",
 )  # fmt: skip
-"""Options of the training by DP-SGD."""
+"""Options of the training by DP-SGD, which private features, with options of their own when run alone, do not have."""
 DISTILLATION = (
     "rounds", "images_per_round", "generator_steps", "student_steps", "rate_generator", "rate_student", "generator",
 )  # fmt: skip
@@ -119,7 +119,14 @@ class DpTeacher:
             sets={"rate_generator": 1e-3},
         ),
     )
-    only_with: ClassVar[dict[str, str]] = {"rate_generator": "generator_steps>0"}
+    only_with: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(DP_SGD, "teacher=dp-sgd|ts-adp"),
+        **dict.fromkeys(DISTILLATION, "conversion=distil"),
+        "rate_generator": "conversion=distil generator_steps>0",
+        **dict.fromkeys(TRANSCRIPTION, "conversion=transcribe"),
+        "moments_share": "teacher=private-features conversion=transcribe",
+        "typical": "teacher=private-features conversion=transcribe",
+    }
 
     teacher: Literal["dp-sgd", "ts-adp", "private-features"] = "dp-sgd"
     """The private teacher: `network` trained by DP-SGD, one of tempered sigmoids, or a linear layer on fixed features,
@@ -188,31 +195,11 @@ class DpTeacher:
         validate.positive(self, "std")
         validate.at_least(self, 0, "moments_share")
         validate.below(self, 1, "moments_share")
-        if (self.teacher, self.conversion) != ("private-features", "transcribe"):
-            self._refuse(("moments_share", "typical"), "teacher private-features and conversion transcribe")
         if self.teacher == "ts-adp" and self.network not in TEMPERED:
             raise ValueError(f"network is {self.network}, teacher ts-adp; expected {' or '.join(TEMPERED)}")
-        if self.teacher == "private-features":
-            self._refuse(DP_SGD, "teacher dp-sgd or ts-adp; private-features, run alone, has options of its own")
-        if self.conversion != "distil":
-            self._refuse(DISTILLATION, "conversion distil")
-        if self.conversion != "transcribe":
-            self._refuse(TRANSCRIPTION, "conversion transcribe")
         self._training()
         self._distillation()
         self._transcription()
-
-    def _refuse(self, unused: tuple[str, ...], expected: str) -> None:
-        """Options would be given for nothing: another value than the default and those of the tiers and departures."""
-        changes = [*self.tiers.values(), *(departure.sets for departure in self.departures)]
-        for field in fields(self):
-            given = getattr(self, field.name)
-            usual = [field.default, *(sets[field.name] for sets in changes if field.name in sets)]
-            if field.name in unused and given not in usual:
-                raise ValueError(
-                    f"{field.name} is {given}, teacher {self.teacher}, conversion {self.conversion}; expected "
-                    f"{field.name} with {expected}: leave it out"
-                )
 
     @property
     def trains_student(self) -> bool:
@@ -245,7 +232,7 @@ class DpTeacher:
         if self.teacher == "private-features":
             typical, spending = self._asks_typical(teacher.shape), self._spending(budget, teacher.shape)
             release, white = self._features().train_and_whiten(teacher, spending, budget.delta, ctx)
-            if self.moments_share:
+            if self._share():
                 noise = ctx.privacy_noise("moments")
                 besides = ClassImageSource(class_images(teacher, spending.images_noise, noise, ctx))
             if typical:
@@ -273,7 +260,10 @@ class DpTeacher:
     def _spending(self, budget: Budget, shape: tuple[int, int, int]) -> Spending:
         """Of private features and, where there is a share for them, class moments."""
         features = self._features()
-        return features.spending(features.kind(shape), budget, self.moments_share)
+        return features.spending(features.kind(shape), budget, self._share())
+
+    def _share(self) -> float:
+        return self.moments_share if self.conversion == "transcribe" else 0.0
 
     def _by_dp_sgd(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
         private, network = private_records(teacher), self._network(teacher)

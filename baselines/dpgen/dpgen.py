@@ -109,6 +109,7 @@ class Dpgen(PrivateGenerator):
             sets={"mirrored": False},
         ),
     )
+    only_with: ClassVar[dict[str, str]] = {"most": "levels>1"}
 
     response: float = 10.0
     """epsilon of a response; the budget's, unless --epsilon none or --solve none."""

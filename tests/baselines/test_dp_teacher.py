@@ -100,7 +100,7 @@ def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical": "off"}], ids=str)
 @pytest.mark.parametrize("beside", [{"conversion": "transcribe"}, {"teacher": "private-features"}], ids=str)
 def test_an_option_without_what_it_is_for_is_refused(given: dict[str, str], beside: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=r"expected \w+ with teacher private-features and conversion tr"):
+    with pytest.raises(BenchError, match=r"not read with (teacher dp-sgd|conversion distil); give .* too"):
         convert(**given, **beside)
 
 
@@ -296,9 +296,11 @@ def _taught(kind: str, conversion: str, **given: str) -> Release:
     return method.convert(toy(), "datalens", Budget(3.0), context(0))
 
 
-@pytest.mark.parametrize("given", [{"clip": "1"}, {"multiplier": "0.5"}, {"views": "4"}, {"average": "0.9"}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{"clip": "1"}, {"multiplier": "0.5"}, {"views": "4"}, {"average": "0.9"}, {"rate": "0.5"}], ids=str
+)
 def test_options_of_dp_sgd_are_refused_where_they_say_nothing(given: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=rf"{next(iter(given))} is .*expected .* with teacher dp-sgd or ts-adp"):
+    with pytest.raises(BenchError, match=rf"{next(iter(given))} .*: not read with teacher private-features"):
         configure(DpTeacher, "smoke", {"teacher": "private-features", **given}, "method")
 
 
@@ -307,9 +309,7 @@ def test_options_of_the_other_conversion_are_refused(name: str) -> None:
     given = {name: {"generator": "strokes", "prior": "noise", "balanced": "false"}.get(name, "7")}
     needed, other = ("distil", "transcribe") if name in dp_teacher.DISTILLATION else ("transcribe", "distil")
     for conversion in (other, "none"):
-        with pytest.raises(
-            BenchError, match=rf"{name} is .*, conversion {conversion}; expected {name} with conversion"
-        ):
+        with pytest.raises(BenchError, match=rf"{name} .*: not read with conversion {conversion}; give .*{needed} too"):
             configure(DpTeacher, "quick", {"conversion": conversion, **given}, "method")
     configure(DpTeacher, "quick", {"conversion": needed, **given}, "method")
 
