@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import compress
 from statistics import mean, stdev
 from typing import Any
 
@@ -110,3 +111,9 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
     """Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines)
+
+
+def without_empty(heads: list[str], rows: list[list[str]]) -> str:
+    """The same, without the columns of which no row says anything."""
+    said = [any(cells) for cells in zip(*rows, strict=True)] or [True] * len(heads)
+    return table(list(compress(heads, said)), [list(compress(row, said)) for row in rows])

@@ -161,3 +161,18 @@ HEADLINES = (
     Headline("DP-DFD, Table I", "dp-dfd", {}, "the teacher's own vectors as answers", given(answers="soft")),
     Headline("DGD, Table I", "dgd", {}, "the teachers' votes without noise", NONE),
 )  # fmt: skip
+
+ELSEWHERE: dict[tuple[str, str, float], tuple[float, str]] = {
+    ("dp-sgd", "mnist", 1.0): (0.9511, "Fu et al. 2024"),
+    ("dp-sgd", "mnist", 2.0): (0.9610, "Fu et al. 2024"),
+    ("dp-sgd", "fmnist", 1.0): (0.8025, "Fu et al. 2024"),
+    ("ts-adp", "mnist", 1.0): (0.9706, "Fu et al. 2024"),
+    ("ts-adp", "fmnist", 1.0): (0.8363, "Fu et al. 2024"),
+    ("dp-merf", "mnist", 10.0): (0.821, "Cao et al. 2021"),
+    ("dp-merf", "fmnist", 10.0): (0.754, "Cao et al. 2021"),
+    ("g-pate", "mnist", 10.0): (0.51, "Cao et al. 2021"),
+    ("g-pate", "fmnist", 10.0): (0.50, "Cao et al. 2021"),
+}
+"""Accuracy by method, data and claimed epsilon that neither the method's authors nor the four papers measured: Fu et
+al., "DPSUR", VLDB 2024, Table 2; Cao et al., "Don't Generate Me", NeurIPS 2021, Table 1 (of g-pate, by Chen et al.
+2020)."""

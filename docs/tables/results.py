@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from statistics import mean, median
 
 from bench.leaderboard import reported
@@ -11,8 +12,19 @@ from bench.leaderboard.selection import released
 from bench.storage.options import Changed
 from bench.worth import read
 from docs.tables.boards import Row, board, marked, names, of, older, own, records, release
-from docs.tables.cells import accounted, accuracy, claimed, control, printed, spread, table, typed, with_seeds
-from docs.tables.lines import HEADLINES, LINES, SOUND, filled, given
+from docs.tables.cells import (
+    accounted,
+    accuracy,
+    claimed,
+    control,
+    printed,
+    spread,
+    table,
+    typed,
+    with_seeds,
+    without_empty,
+)
+from docs.tables.lines import ELSEWHERE, HEADLINES, LINES, SOUND, filled, given
 
 ATTACKS = ("gmi", "mi-face", "ami")
 FAR = 0.05
@@ -89,10 +101,20 @@ def measured(folder: str, name: str) -> str:
                 minutes = median(r.provenance["seconds"]["release"] for r in runs) / 60
                 rows.append([
                     f"`{method}`", kind[0], sized(row), accuracy(row) + control(runs) + marked(row), str(len(runs)),
-                    claimed(row), accounted(row), printed(row), verdict(row), f"{minutes:.1f}",
+                    claimed(row), accounted(row), printed(row), verdict(row), elsewhere(row), f"{minutes:.1f}",
                 ])  # fmt: skip
-    heads = "name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it", "minutes"
-    return table(list(heads), rows)
+    heads = ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it"]
+    return without_empty([*heads, "elsewhere", "minutes"], rows)
+
+
+def elsewhere(row: Row) -> str:
+    """What others measured of a method at the same claim, whose, and how far ours is from it, in points."""
+    asked = reported.options(row["options"]).get("budget", {}).get("epsilon", 10.0)
+    found = ELSEWHERE.get((row["method"], row["dataset"], asked if isinstance(asked, float) else math.nan))
+    if found is None:
+        return ""
+    value, whose = found
+    return f"{100 * value:.1f} ({whose}), {100 * (float(row['accuracy_mean']) - value):+.1f}"
 
 
 def noiseless(folder: str, name: str) -> str:
