@@ -49,7 +49,7 @@ from bench.data import to_float
 from bench.distillation.generator_training import make_generator
 from bench.distillation.losses import kd_loss
 from bench.privacy import Budget
-from bench.teachers.federated import QUICK, SMOKE, Clients, Federation, State, require_finite, snapshot
+from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, Clients, Federation, State, require_finite, snapshot
 
 LATENT, WIDTH = 100, 32
 """Of the untrained upsampling generator."""
@@ -99,7 +99,7 @@ class FedDf(Federation):
                 models = [clients.update(k, w, advance) for k in range(self.clients)]
                 w = clients.average(models)
                 if self.steps:
-                    answers = mean_logits(clients, models, u)
+                    answers = ClientEnsemble(clients, models).answers(u, ctx)
                     w = self._distil(clients, w, u, answers, rng, advance)
         clients.network.load_state_dict(w)
         return Release(clients.network.eval(), student, self.ledger(), claim=None, synthetic=to_float(u[:SHOWN]))
@@ -146,15 +146,3 @@ class FedDf(Federation):
         found = snapshot(network)
         require_finite(found, "the distillation diverged; lower --method.lr")
         return found
-
-
-@torch.no_grad()
-def mean_logits(clients: Clients, models: list[State], u: Tensor) -> Tensor:
-    """(len(u), classes) float32: 1/K sum_k f(w^k, x) for every image of U, the clients' models in evaluation mode."""
-    total = torch.zeros((), device=u.device)
-    for model in models:
-        clients.network.load_state_dict(model)
-        clients.network.eval()
-        with clients.ctx.precision():
-            total = total + torch.cat([clients.network(to_float(part)).float() for part in u.split(AT_ONCE)])
-    return total / len(models)

@@ -64,6 +64,7 @@ from bench.dp_training.synthetic_data import (
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.gan.gradient_step import descend
+from bench.gan.wasserstein import gradient_penalty
 from bench.nets.conditional_gan import DcganGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget
@@ -215,14 +216,9 @@ class Critic:
             fake = generator(bits(count, self.by.latent, self.rng), labels)
         of_real = self.network(real, labels)
         loss = self.network(fake, labels).mean() - of_real.mean() + SCORE_PENALTY * of_real.square().mean()
-        loss = loss + self.by.penalty * self._gradient_penalty(real, fake, labels)
-        descend(self.optimiser, loss)
-
-    def _gradient_penalty(self, real: Tensor, fake: Tensor, labels: Tensor) -> Tensor:
-        mix = torch.rand(len(real), 1, 1, 1, generator=self.rng, device=self.rng.device)
-        between = (mix * real + (1 - mix) * fake).requires_grad_()
-        (gradient,) = torch.autograd.grad(self.network(between, labels).sum(), between, create_graph=True)
-        return (gradient.flatten(1).norm(dim=1) - 1).square().mean()
+        mix = torch.rand(count, generator=self.rng, device=self.rng.device)
+        steepness = gradient_penalty(lambda images: self.network(images, labels), real, fake, mix)
+        descend(self.optimiser, loss + self.by.penalty * steepness)
 
     def gradients(self, made: Tensor, labels: Tensor) -> Tensor:
         """Step 3: (B, c, h, w), of minus each image's own score."""

@@ -32,7 +32,7 @@ def generator_loss(fake: Tensor) -> Tensor:
     return -fake.mean()
 
 
-def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, alpha: Tensor) -> Tensor:
+def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, alpha: Tensor) -> Tensor:
     """mean over images of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
 
     Args:

@@ -33,6 +33,8 @@ from bench.seeds import derive
 
 UNITS = (Unit.EXAMPLE, Unit.CLIENT)
 FEWEST_RECORDS = 2
+AT_ONCE = 500
+"""Images that an ensemble answers together."""
 SMOKE: dict[str, Any] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
 QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
 """For two CPU cores."""
@@ -217,6 +219,12 @@ class ClientEnsemble(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, classes): 1/K sum_k f_k(x)."""
         return torch.stack([member(x).float() for member in self.members]).mean(0)
+
+    @torch.no_grad()
+    def answers(self, images: Tensor, ctx: Context) -> Tensor:
+        """(n, classes) float32 for (n, c, h, w) uint8 images on the context's device."""
+        with ctx.precision():
+            return torch.cat([self(to_float(part)) for part in images.split(AT_ONCE)])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from baselines.dense import Dense
 from baselines.fedadi import FedAdi
 from baselines.fedavg import FedAvg
 from baselines.feddafl import FedDafl
-from baselines.feddf import FedDf, mean_logits
+from baselines.feddf import FedDf
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
@@ -25,7 +25,7 @@ from bench.data.partition import partition
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.teachers.federated import Clients, Federation, State, batches, snapshot, weighted_mean
+from bench.teachers.federated import ClientEnsemble, Clients, Federation, State, batches, snapshot, weighted_mean
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 BOTH = pytest.mark.parametrize("cls", [FedAvg, FedDf])
@@ -227,7 +227,7 @@ def test_the_ensembles_answer_is_the_mean_of_the_clients_logits() -> None:
         net = fresh("datalens").eval()
         net.load_state_dict(model)
         each.append(net(u / 255))
-    found = mean_logits(clients, models, u)
+    found = ClientEnsemble(clients, models).answers(u, context())
     assert torch.allclose(found, (each[0] + each[1]) / 2, atol=1e-5) and not found.requires_grad
     assert not torch.allclose(each[0], each[1], atol=1e-3)
 
@@ -239,7 +239,7 @@ def distilled(**given: str) -> tuple[Clients, State, State, Tensor, Tensor]:
     assert isinstance(settings, FedDf)
     models = [clients.update(k, clients.initial(), nothing) for k in range(settings.clients)]
     w, u = clients.average(models), settings.unlabelled_images(toy(), context())
-    answers = mean_logits(clients, models, u)
+    answers = ClientEnsemble(clients, models).answers(u, context())
     after = settings._distil(clients, w, u, answers, context().generator("distillation"), nothing)
     return clients, w, after, u, answers
 
