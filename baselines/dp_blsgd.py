@@ -53,7 +53,7 @@ from bench.dp_training.clipping import ROOM, poisson_sample
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.exact_products import exact_products
-from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger
@@ -161,9 +161,20 @@ class DpBlsgd(PrivateTraining):
     source: ClassVar[str] = "DP-BLSGD (Chen and Lee 2020, reconstructed)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE,
-        "quick": {"batch": 256, "steps": 200, "network": "relu-cnn"},
+        "quick": {**LIGHT, "network": "relu-cnn"},
     }
-    departures: ClassVar[tuple[Departure, ...]] = ()
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="gradients are clipped to 0.1 instead of 1, a search begins at 16 instead of 2, and at most 2 noisy "
+            "gradients are averaged for a step instead of 8",
+            why="the relatives clip so; a tenth of a gradient wants longer steps; consecutive noisy gradients hardly "
+            "ever agree, so that k grows to its bound and few steps come of the T gradients; chosen on the attacker's "
+            "part of MNIST, which is neither private (split iid) nor the test set",
+            sets={"clip": 0.1, "rate": 16.0, "most_gradients": 2},
+            worth="83.5 instead of 80.5 % there at epsilon 1 with 200 steps of 256, one seed (76.9 % from 8); 87.1 % "
+            "with 300 of 1,024",
+        ),
+    )
     only_with: ClassVar[dict[str, str]] = {
         "shrink": "trials>1",
         "slope": "trials>1",

@@ -46,11 +46,15 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 
 FALLS = ((0.3, 0.2), (0.6, 0.2), (0.8, 0.2))
 """The rate falls to a fifth after 30, 60 and 80 % of the steps."""
 LEFT, RIGHT = "/left", "/right"
+CHOSEN = (
+    "chosen on the attacker's part of MNIST, which is neither private (split iid) nor the test set, at epsilon 1 with "
+    "200 steps of 256, one seed (300 of 1,024, with both: 92.9 %)"
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,22 @@ class Rgp(PrivateTraining):
     source: ClassVar[str] = "RGP (Yu et al. 2021, Algorithm 1)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {**SMOKE, "rank": 2},
-        "quick": {"batch": 256, "steps": 200, "rank": 8, "network": "relu-cnn"},
+        "quick": {**LIGHT, "rank": 8, "network": "relu-cnn"},
     }
-    departures: ClassVar[tuple[Departure, ...]] = ()
+    departures: ClassVar[tuple[Departure, ...]] = (
+        Departure(
+            what="the classifier's gradient is clipped as it is (head scale 1), instead of a hundredth of it",
+            why=f"in few steps of a small network the classifier is to learn as fast as the carriers; {CHOSEN}",
+            sets={"head_scale": 1.0},
+            worth="86.7 instead of 84.7 %",
+        ),
+        Departure(
+            what="a learning rate that begins at 2 instead of 0.5",
+            why=f"tier quick has 300 steps instead of 20,000; {CHOSEN}",
+            sets={"rate": 2.0},
+            worth="with the above 87.8 instead of 86.7 % (8 alone: 9.8 %)",
+        ),
+    )
     only_with: ClassVar[dict[str, str]] = {"warm_up": "carriers=both"}
 
     batch: Size[int] = 1000

@@ -24,6 +24,8 @@ from bench.privacy import Budget, Claim, Unit
 SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
 QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
 """For two CPU cores, with `FALLING_RATE`."""
+LIGHT: dict[str, Any] = {"batch": 1024, "steps": 300}
+"""The same for relatives whose steps cost more."""
 STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600}
 """Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon, with `FALLING_RATE`."""
 QUIET = 0.02
