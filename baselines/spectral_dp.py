@@ -54,7 +54,7 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup, clipping_groups
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class SpectralDp(PrivateTraining):
     source: ClassVar[str] = "Spectral-DP (Feng et al. 2023, mended)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE,
-        "quick": {"batch": 256, "steps": 200, "network": "relu-cnn"},
+        "quick": {**LIGHT, "network": "relu-cnn"},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="a learning rate of 1 that falls linearly to 0, instead of 0.001",
-            why="gradients that are clipped to C / sqrt(L) move nothing at the published rate in the 200 steps of tier "
-            "quick; tried on the attacker's part of digits, which is neither private (split iid) nor the test set, "
-            "with no other",
-            sets={"rate": 1.0, "decay": True},
+            what="a learning rate of 2 that falls linearly to 0, instead of 0.001",
+            why="gradients that are clipped to C / sqrt(L) move nothing at the published rate in the 300 steps of tier "
+            "quick; chosen on the attacker's part of MNIST, which is neither private (split iid) nor the test set, at "
+            "epsilon 1, one seed: 92.3 % (with 200 steps of 256, 89.5 % from 1 and 9.6 % from 4)",
+            sets={"rate": 2.0, "decay": True},
         ),
     )
 
