@@ -156,7 +156,7 @@ def dominating_mu(epsilon: float) -> float:
 class DpBlsgd(PrivateTraining):
     """Noisy gradient descent with a private line search; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen and Lee, IEEE Big Data 2020, arXiv 2008.07978; reconstructed from its abstract"
     source: ClassVar[str] = "DP-BLSGD (Chen and Lee 2020, reconstructed)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

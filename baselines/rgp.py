@@ -61,7 +61,7 @@ CHOSEN = (
 class Rgp(PrivateTraining):
     """DP-SGD on low-rank gradient carriers; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yu et al., ICML 2021, Algorithms 1 and 2"
     source: ClassVar[str] = "RGP (Yu et al. 2021, Algorithm 1)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

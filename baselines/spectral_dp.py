@@ -61,7 +61,7 @@ from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 class SpectralDp(PrivateTraining):
     """DP-SGD on low frequencies of the gradients; the trained network is released."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     reference: ClassVar[str] = "Feng et al., IEEE S&P 2023, mended"
     source: ClassVar[str] = "Spectral-DP (Feng et al. 2023, mended)"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
