@@ -45,6 +45,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"found_{name}": partial(found, name) for name in FINDINGS},
     **{f"canaries_{name}": partial(few, name, "canaries") for name in ("digits", "mnist")},
     "found_members": partial(few, "fmnist"),
+    "members_lfw": partial(few, "lfw-crop", "identity"),
     "shown": shown,
     "examples": examples,
     "votes": votes,
