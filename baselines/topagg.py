@@ -71,8 +71,8 @@ class TopAgg(PrivateTraining):
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="steps along the noisy votes over the batch, at a rate that falls from 0.05 to 0, with momentum of 0.9, "
-            "instead of along their signs at 1e-3 without; k is a twentieth of the parameters",
+            what="steps along the noisy votes over the batch, at a rate that falls from 0.05 to 0, with momentum of "
+            "0.9, instead of along their signs at 1e-3 without; k is a twentieth of the parameters",
             why="where beta is 0 every coordinate steps by gamma, and of a hundred coordinates a record votes for one: "
             "most steps are along the sign of noise alone; chosen on the attacker's part of MNIST, which is neither "
             "private (split iid) nor the test set",

@@ -96,7 +96,8 @@ QUICK: dict[str, dict[str, Any]] = {
     "rgp": {"network": "relu-cnn", "batch": 1024, "steps": 300, "rank": 8, "head_scale": 1.0, "rate": 2.0},
     "scatter-cnn": {"steps": 500},
     "spectral-dp": {"network": "relu-cnn", "batch": 1024, "steps": 300, "rate": 2.0, "decay": True},
-    "topagg": {"network": "relu-cnn", "batch": 128, "steps": 200, "aggregate": "mean", "kept": 0.05, "rate": 0.05, "momentum": 0.9, "decay": True},
+    "topagg": {"network": "relu-cnn", "batch": 128, "steps": 200, "aggregate": "mean", "kept": 0.05, "rate": 0.05,
+               "momentum": 0.9, "decay": True},
     "wgan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr": 0.003,
              "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch": 64,
              "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 500, "rate": 0.0005, "width":
