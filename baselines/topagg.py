@@ -77,9 +77,9 @@ class TopAgg(PrivateTraining):
             "most steps are along the sign of noise alone; chosen on the attacker's part of MNIST, which is neither "
             "private (split iid) nor the test set",
             sets={"aggregate": "mean", "kept": 0.05, "rate": 0.02, "momentum": 0.9, "decay": True},
-            worth="67.2 % there at epsilon 1, 76.6 % at 10, one seed; from 0.05 79.8 %, but another seed's network died, "
-            "as from 0.1 (10.1 %); k of 0.2 from 0.03 68.8 %; at a constant 0.1 62.8 % with k of 0.01, 13.4 % with 0.002. "
-            "Signs at 2e-3, version 1, had 42.1 % of the test set",
+            worth="67.2 % there at epsilon 1, 76.6 % at 10, one seed; from 0.05 79.8 %, but another seed's network "
+            "died, as from 0.1 (10.1 %); k of 0.2 from 0.03 68.8 %; at a constant 0.1 62.8 % with k of 0.01, 13.4 % "
+            "with 0.002. Signs at 2e-3, version 1, had 42.1 % of the test set",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
