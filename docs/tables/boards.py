@@ -13,6 +13,8 @@ from bench.storage.records import Record
 from docs.tables.lines import filled
 
 ROOT = Path(__file__).resolve().parents[2]
+STUDENT = "datalens"
+"""What a run converts into, unless another network is named."""
 Row = dict[str, str]
 
 
@@ -51,20 +53,27 @@ def own(row: Row) -> Changed:
 
 
 def release(
-    name: str, method: str, options: Changed | None, variant: str | None = None, tier: str | None = None
+    name: str,
+    method: str,
+    options: Changed | None,
+    variant: str | None = None,
+    tier: str | None = None,
+    student: str | None = None,
 ) -> Row | None:
     """The row of a release with most seeds, whatever attacked it; None if it was not run.
 
     Of several variants the default one, if it was run; a row of an older version where there is no other; of as many
-    seeds in several tiers that of tier quick, unless another one is asked for.
+    seeds in several tiers that of tier quick, unless another one is asked for, and so with students and the usual one.
     """
     usual = registry.variants("method", method)[-1]
 
-    def preference(row: Row) -> tuple[bool, bool, int, bool, bool]:
+    def preference(row: Row) -> tuple[bool, bool, bool, int, bool, bool]:
         seeds = len(row["seeds"].split())
-        return row["variant"] == usual, not older(row), seeds, row["tier"] == "quick", row["attack"] == "gmi"
+        plain = row["student"] == STUDENT
+        return row["variant"] == usual, not older(row), plain, seeds, row["tier"] == "quick", row["attack"] == "gmi"
 
-    found = [row for row in of(name, method, options, variant) if tier in (None, row["tier"])]
+    rows = [row for row in of(name, method, options, variant) if tier in (None, row["tier"])]
+    found = [row for row in rows if student in (None, row["student"])]
     return max(found, key=preference, default=None)
 
 

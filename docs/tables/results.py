@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from statistics import mean, median
 
+from bench import registry
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
 from bench.storage.options import Changed
 from bench.worth import read
-from docs.tables.boards import Row, board, marked, names, of, older, own, records, release
+from docs.tables.boards import ROOT, STUDENT, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
     accounted,
     accuracy,
@@ -93,14 +95,17 @@ def measured(folder: str, name: str) -> str:
     rows = []
     for method in names("method", folder):
         mine = [row for row in board(name) if row["method"] == method]
-        kinds = {(row["variant"], released(row), row["tier"] != "quick", row["tier"]): own(row) for row in mine}
-        for kind in sorted(kinds):
-            row = release(name, method, kinds[kind], kind[0], kind[3])
+        kinds = {
+            (row["variant"], released(row), row["tier"] != "quick", row["tier"], row["student"]): row for row in mine
+        }
+        for _, one in sorted(kinds.items()):
+            row = release(name, method, own(one), one["variant"], one["tier"], one["student"])
             if row is not None:
                 runs = [records()[each] for each in row["runs"].split()]
                 minutes = median(r.provenance["seconds"]["release"] for r in runs) / 60
                 rows.append([
-                    f"`{method}`", kind[0], sized(row), accuracy(row) + control(runs) + marked(row), str(len(runs)),
+                    f"`{method}`", one["variant"], sized(row), accuracy(row) + control(runs) + marked(row),
+                    str(len(runs)),
                     claimed(row), accounted(row), printed(row), verdict(row), elsewhere(row), f"{minutes:.1f}",
                 ])  # fmt: skip
     heads = ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it"]
@@ -155,7 +160,17 @@ def larger() -> str:
 def sized(row: Row) -> str:
     """The options of a row as the command takes them, with the tier where it is not quick."""
     size = "" if row["tier"] == "quick" else f"`--tier {row['tier']}`"
-    return " ".join(filter(None, (size, typed(own(row)))))
+    other = row["student"] not in (STUDENT, row["teacher"]) and converts(row["method"])
+    named = f"`--student {row['student']}`" if other else ""
+    return " ".join(filter(None, (size, named, typed(own(row)))))
+
+
+@cache
+def converts(method: str) -> bool:
+    """Whether the student of a row is the run's `--student`, and no network of the method's own or the teacher's."""
+    rows = reported.boards(ROOT / "leaderboards")
+    builds = getattr(registry.load("method", method), "trains_student", True) is not False
+    return builds and any((row["method"], row["student"]) == (method, STUDENT) for row in rows)
 
 
 def verdict(row: Row) -> str:
