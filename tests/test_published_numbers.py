@@ -115,6 +115,7 @@ def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) ->
         "options": "{}",
         "power": "",
         "tier": "quick",
+        "student": "datalens",
     }
     old = common | {"seeds": "0 1 2", "flags": "other-unit older-version", "attack": "gmi", "attack_accuracy": "0.9"}
     new = common | {"seeds": "0", "flags": "other-unit", "attack": "", "attack_accuracy": ""}
@@ -126,8 +127,17 @@ def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "", "seeds": "0", "attack": ""}
+    common |= {"student": "datalens"}
     large, small = common | {"tier": "paper"}, common | {"tier": "quick"}
     monkeypatch.setattr(boards, "board", lambda name: [large, small])
     assert boards.release("mnist", "dpsd", {}) is small
     assert boards.release("mnist", "dpsd", {}, tier="paper") is large
+
+
+def test_of_several_students_the_usual_one_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = {"method": "fedavg", "variant": "printed", "options": "{}", "flags": "", "attack": "", "tier": "quick"}
+    usual, other = common | {"student": "datalens", "seeds": "0"}, common | {"student": "dense-cnn", "seeds": "0 1 2"}
+    monkeypatch.setattr(boards, "board", lambda name: [other, usual])
+    assert boards.release("mnist", "fedavg", {}) is usual
+    assert boards.release("mnist", "fedavg", {}, student="dense-cnn") is other
     assert boards.release("mnist", "dpsd", {}, tier="standard") is None
