@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import cache
 from statistics import mean, median
 
@@ -114,8 +113,12 @@ def measured(folder: str, name: str) -> str:
 
 def elsewhere(row: Row) -> str:
     """What others measured of a method at the same claim, whose, and how far ours is from it, in points."""
-    asked = reported.options(row["options"]).get("budget", {}).get("epsilon", 10.0)
-    found = ELSEWHERE.get((row["method"], row["dataset"], asked if isinstance(asked, float) else math.nan))
+    if not row["claim_unit"]:
+        return ""
+    claim, of = float(row["epsilon_claimed"]), (row["method"], row["dataset"])
+    found = next(
+        (told for (*who, at), told in ELSEWHERE.items() if (*who,) == of and abs(claim - at) < 0.02 * at), None
+    )
     if found is None:
         return ""
     value, whose = found
