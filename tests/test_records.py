@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.privacy import Budget
+from bench.storage.provenance import git_state
 from bench.storage.records import Record, _digest_as_written
 from bench.storage.specs import DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest
 
@@ -148,3 +150,27 @@ def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: 
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: wrong}), encoding="utf-8")
     with pytest.raises(ValueError, match="is not a record"):
         Record.read(path)
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
+
+
+def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_path: Path) -> None:
+    for name in ("leaderboards", "docs", "bench"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("1")
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    assert git_state(tmp_path)["clean"]
+    (tmp_path / "leaderboards" / "file").unlink()
+    (tmp_path / "docs" / "file").write_text("2")
+    (tmp_path / "bench" / "untracked").write_text("2")
+    assert git_state(tmp_path)["clean"] and git_state(tmp_path / "bench")["clean"]
+    (tmp_path / "bench" / "file").write_text("2")
+    assert not git_state(tmp_path)["clean"] and not git_state(tmp_path / "docs")["clean"]
+
+
+def test_outside_a_checkout_nothing_is_a_commits_own(tmp_path: Path) -> None:
+    assert git_state(tmp_path) == {"commit": None, "clean": False}

@@ -37,11 +37,20 @@ def _version(name: str) -> str | None:
         return None
 
 
+WRITTEN = ("leaderboards", "docs")
+"""Directories of the checkout that publishing writes to and no run reads."""
+
+
 def git_state(root: Path) -> dict[str, Any]:
-    """The commit of the checkout that holds this package and whether tracked files differ from it; None outside one."""
+    """The commit of the checkout that holds this package, None outside one; and whether what a run reads is that commit's.
+
+    Tracked files outside `WRITTEN` decide, so that boards published meanwhile spoil no record.
+    """
+    others = [f":(top,exclude){name}" for name in WRITTEN]
     try:
         commit = _git(root, "rev-parse", "HEAD")
-        return {"commit": commit, "clean": _git(root, "status", "--porcelain", "--untracked-files=no") == ""}
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ":(top)", *others)
+        return {"commit": commit, "clean": changed == ""}
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "clean": False}
 
