@@ -37,6 +37,7 @@ OURS = {
     "membership",
     "membership-canaries",
     "membership-few",
+    "sizes",
     "teachers",
 }
 OF_PAPERS = [path for path in PATHS if path.stem not in OURS]
