@@ -33,6 +33,8 @@ TIERS = ("smoke", "quick", "standard", "paper")
 """Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
 DATASET = "digits"
 """The data set of a run that names none."""
+STUDENT = "datalens"
+"""The network that a run converts into where none is named."""
 EVALUATOR = "evaluator-cnn"
 """The network that judges reconstructions where none is named."""
 Variant = Literal["printed", "working", "own"]

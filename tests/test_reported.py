@@ -238,6 +238,15 @@ def test_a_row_of_an_older_version_stands_back_however_many_seeds_it_has() -> No
         assert line.row is not None and line.row["runs"] == "today"
 
 
+def test_a_row_of_another_student_stands_back_however_many_seeds_it_has() -> None:
+    other = row("fedavg", None, accuracy_mean="0.70", seeds="0 1 2", student="dense-cnn", runs="a")
+    usual = row("fedavg", None, accuracy_mean="0.60", seeds="0", student="datalens", runs="b")
+    entries = [e for e in reported.table("dpsd", "Table V") if (e.dataset, e.method) == ("mnist", "fedavg")]
+    for rows in ([other, usual], [usual, other]):
+        (line,) = (each for each in reported.compare(entries, rows, lambda *_: True) if each.row is not None)
+        assert line.row is not None and line.row["runs"] == "b"
+
+
 def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:
     at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95)}
     assert at[10.0] and at[9.966] == at[10.0] and not at[9.95]

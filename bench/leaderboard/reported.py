@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import data, registry
-from bench.config import TIERS
+from bench.config import STUDENT, TIERS
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.board_csv import read_board
@@ -404,7 +404,8 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
     Beside a number that belongs to one of two epsilons, not known which, stands a row of each.
 
     Of several rows of a variant one of the largest tier is taken, then the one with the fewest options other than the
-    defaults, then one of today's version, then the one with the most seeds; accuracy has no say.
+    defaults, then one of today's version, then one of the usual student, then the one with the most seeds; accuracy
+    has no say.
 
     Args:
         rows: of boards, with "dataset" in each.
@@ -439,12 +440,13 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
     return Line(entry, row, state, " ".join(sorted(flags)))
 
 
-def _plainness(row: Row) -> tuple[int, int, bool, int, str, str]:
+def _plainness(row: Row) -> tuple[int, int, bool, bool, int, str, str]:
     given = options(str(_blank(row.get("options"))))
     seeds = str(_blank(row.get("seeds"))).split()
     number = sum(len(given[group]) for group in GROUPS if group != "attack")
     older = "older-version" in str(_blank(row.get("flags"))).split()
-    return -TIERS.index(row["tier"]), number, older, -len(seeds), str(row.get("options")), str(row.get("runs"))
+    other = row.get("student") != STUDENT
+    return -TIERS.index(row["tier"]), number, older, other, -len(seeds), str(row.get("options")), str(row.get("runs"))
 
 
 def boards_folder(given: Path | None) -> Path:

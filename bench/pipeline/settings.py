@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bench.config import EVALUATOR
+from bench.config import EVALUATOR, STUDENT
 from bench.privacy import Budget
 from bench.storage.specs import Numbers
 
@@ -25,7 +25,7 @@ class Settings:
     teacher: str = "resnet18"
     teacher_weights: Path | None = None
     teacher_normalise: tuple[Numbers, Numbers] | None = None
-    student: str = "datalens"
+    student: str = STUDENT
     evaluator: str = EVALUATOR
     tier: str = "quick"
     variant: str | None = None

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from bench import data, plugins, registry
-from bench.config import EVALUATOR, Variant, configure, plain
+from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
 from bench.storage.records import Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
@@ -30,7 +30,7 @@ def command(record: Record) -> str:
         parts += _variant("--attack-variant", "attack", attack["attack"], attack["variant"])
     parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
     parts += _unless("--split", teacher["data"]["split"], "iid")
-    parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], "datalens")]
+    parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], STUDENT)]
     parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(release["budget"])]
     parts += _unless("--noise", release["noise"], "seeded")
     parts += _options("method", release["method"], tier, release["options"], release["variant"])

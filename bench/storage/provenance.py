@@ -42,7 +42,7 @@ WRITTEN = ("leaderboards", "docs")
 
 
 def git_state(root: Path) -> dict[str, Any]:
-    """The commit of the checkout that holds this package, None outside one; and whether what a run reads is that commit's.
+    """The commit of the checkout that holds this package, None outside one, and whether what a run reads is that one's.
 
     Tracked files outside `WRITTEN` decide, so that boards published meanwhile spoil no record.
     """

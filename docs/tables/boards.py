@@ -7,14 +7,13 @@ from functools import cache
 from pathlib import Path
 
 from bench import leaderboard, registry
+from bench.config import STUDENT
 from bench.leaderboard import reported
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from docs.tables.lines import filled
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDENT = "datalens"
-"""What a run converts into, unless another network is named."""
 Row = dict[str, str]
 
 

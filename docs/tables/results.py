@@ -7,12 +7,13 @@ from functools import cache
 from statistics import mean, median
 
 from bench import registry
+from bench.config import STUDENT
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
 from bench.storage.options import Changed
 from bench.worth import read
-from docs.tables.boards import ROOT, STUDENT, Row, board, marked, names, of, older, own, records, release
+from docs.tables.boards import ROOT, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
     accounted,
     accuracy,
