@@ -100,6 +100,7 @@ class Clients:
     Attributes:
         network: of the student's architecture, on the context's device; its weights are those of whoever worked last.
         own: for each client, its network; that one for all of them where `archs` says nothing.
+        w0: for each client, the weights that its network began with.
         parts: for each client, (n_k, c, h, w) uint8 images and (n_k,) int64 labels on the context's device.
         shares: (K,) float64, p_k.
         steps: for each client, steps in a round.
@@ -119,6 +120,7 @@ class Clients:
         self.call = ctx.compiled(self.network)
         self.own = [self.fresh(name) for name in islice(cycle(archs), settings.clients)]
         self.own = self.own or [self.network] * settings.clients
+        self.w0 = [snapshot(network) for network in self.own] if archs else [snapshot(self.network)] * settings.clients
         self.parts = self._share_out(teacher)
         sizes = [len(labels) for _, labels in self.parts]
         weights = torch.tensor(sizes if settings.weighting == "size" else [1] * len(sizes), dtype=torch.float64)
@@ -161,7 +163,7 @@ class Clients:
 
     def initial(self, k: int = 0) -> State:
         """w_0, the fresh network that client k starts from; one for all where they have one architecture."""
-        return snapshot(self.own[k])
+        return self.w0[k]
 
     def update(self, k: int, w: State, advance: Advance) -> State:
         """ClientUpdate(k, w): what client k makes of w. Raises RunFailed if its training diverged."""

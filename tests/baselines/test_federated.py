@@ -68,6 +68,16 @@ def fresh(student: str = NET) -> nets.Classifier:
     return nets.build(student, SHAPE, CLASSES)
 
 
+def test_every_client_starts_from_the_fresh_network_whoever_has_trained_before() -> None:
+    clients = federation()
+    first = clients.initial(0)
+    trained = clients.update(0, first, nothing)
+    assert any(not torch.equal(trained[name], first[name]) for name in first)
+    for k in range(clients.settings.clients):
+        assert all(torch.equal(value, clients.initial(k)[name]) for name, value in first.items())
+        assert all(torch.equal(value, fresh().state_dict()[name]) for name, value in first.items())
+
+
 def assert_close(found: State, expected: State, atol: float = 1e-6) -> None:
     assert found.keys() == expected.keys()
     assert all(torch.allclose(found[name], expected[name], atol=atol) for name in found)
