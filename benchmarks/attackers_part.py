@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for dataset in given.dataset:
-        teacher, judged, truth = _material(dataset, given.data)
+        teacher, judged, truth = material(dataset, given.data)
         for name in given.method:
             for epsilon in given.epsilon or [1.0]:
                 for value in given.value or [""]:
@@ -52,7 +52,7 @@ def main() -> None:
                     print(f"{dataset} {name} epsilon {epsilon:g} {of}: {100 * right:.2f} %", flush=True)
 
 
-def _material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:
+def material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:
     """A teacher that holds the private part and answers nothing; images and labels of the attacker's part."""
     images = data.load(name, folder)
     split = data.split(images, "iid")

@@ -277,3 +277,14 @@ def test_the_report_of_some_runs_is_made_and_opened() -> None:
     rows = cells(ran.stdout)
     assert rows[0][:2] == ["front", "page"] and len(rows) == 10
     assert all(float(row[-4]) > 0 and int(row[-1].replace(",", "")) > 100 for row in rows), "seconds, elements"
+
+
+def test_client_ensembles_are_judged_by_everything_that_can_be_made_of_their_answers() -> None:
+    done = benchmark("client_ensembles.py", "--dataset", "digits", "--student", "shard-cnn", "--tier", "smoke")
+    assert not done.returncode, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("digits shard-cnn seed 0: client 0 ")
+    names = [part.rsplit(" ", 2)[0].strip() for part in line.split(": ", 1)[1].split(";")]
+    expected = ["mean of logits", "mean of probabilities", "votes", "averaged weights"]
+    assert names == ["client 0", "client 1", *expected]
+    assert all(0 <= float(part.split()[-2]) <= 100 for part in line.split(": ", 1)[1].split(";"))
