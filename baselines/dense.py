@@ -30,6 +30,7 @@ Differs from the paper:
 - More than one round (`rounds`) is not the paper's: then the clients go on from the student. Its heterogeneous
   federation is `client_nets`, several architectures.
 - Clients and their split are those of `fedavg`: 200 epochs of SGD at 0.01 with momentum 0.9, batches of 128.
+- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
 """
 
 from __future__ import annotations

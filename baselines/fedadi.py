@@ -29,6 +29,7 @@ Differs from the paper:
 - One unit of x is `pixel_std` of the image's range, around 0.5, and x is cut to that range; a batch is shifted
   cyclically, all images alike, and not mirrored. Pool images have 8 bits.
 - More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
+- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ Differs from the paper:
   data set's prior is the pen (digits, mnist, usps, kmnist, svhn).
 - G and f_S take their steps one after the other, on losses of their own; the last student is released.
 - More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
+- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ Differs from the paper:
   equal weights.
 - During distillation BatchNorm works in training mode, so that its statistics become those of U.
 - Clients are those of `fedavg` at the same seed; `--method.steps 0` is `fedavg`.
+- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
 """
 
 from __future__ import annotations
@@ -49,7 +50,17 @@ from bench.data import to_float
 from bench.distillation.generator_training import make_generator
 from bench.distillation.losses import kd_loss
 from bench.privacy import Budget
-from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, Clients, Federation, State, require_finite, snapshot
+from bench.teachers.federated import (
+    QUICK,
+    SMOKE,
+    ClientEnsemble,
+    Clients,
+    Federation,
+    State,
+    Together,
+    require_finite,
+    snapshot,
+)
 
 LATENT, WIDTH = 100, 32
 """Of the untrained upsampling generator."""
@@ -67,7 +78,7 @@ class FedDf(Federation):
         "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},
         "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
     }
-    only_with: ClassVar[dict[str, str]] = {"batch": "steps>0", "lr": "steps>0", "clip": "steps>0"}
+    only_with: ClassVar[dict[str, str]] = {"batch": "steps>0", "lr": "steps>0", "clip": "steps>0", "mean": "steps>0"}
 
     generator: Literal["auto", "strokes", "upsample", "noise"] = "auto"
     """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes where
@@ -82,6 +93,8 @@ class FedDf(Federation):
     """First learning rate of the server's Adam, falling to 0 along a cosine in every round."""
     clip: float = 5.0
     """Largest L2 norm of a distillation step's gradient."""
+    mean: Together = "logits"
+    """Of what the clients say on an image of U the student learns the mean: their logits, or their probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,7 +112,7 @@ class FedDf(Federation):
                 models = [clients.update(k, w, advance) for k in range(self.clients)]
                 w = clients.average(models)
                 if self.steps:
-                    answers = ClientEnsemble(clients, models).answers(u, ctx)
+                    answers = ClientEnsemble(clients, models, self.mean).answers(u, ctx)
                     w = self._distil(clients, w, u, answers, rng, advance)
         clients.network.load_state_dict(w)
         return Release(clients.network.eval(), student, self.ledger(), claim=None, synthetic=to_float(u[:SHOWN]))

@@ -9,6 +9,7 @@ Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; the statistics of BatchNorm are 
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
 """For two CPU cores."""
 
 State = dict[str, Tensor]
+Together = Literal["logits", "probabilities"]
+"""Whose mean an ensemble answers: of the clients' logits, or of their probabilities."""
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,12 @@ class Clients:
 
 
 class ClientEnsemble(nn.Module):
-    """The clients' models side by side, fixed and in evaluation mode; the answer is the mean of their logits.
+    """The clients' models side by side, fixed and in evaluation mode; the answer is the mean of what they say.
 
     Args:
         clients: whose network it is.
         models: what each of them trained.
+        mean: of what; `Together`.
 
     Attributes:
         members: the models.
@@ -212,15 +216,17 @@ class ClientEnsemble(nn.Module):
         dataset: its name; nothing else of it is known here.
     """
 
-    def __init__(self, clients: Clients, models: Sequence[State]) -> None:
+    def __init__(self, clients: Clients, models: Sequence[State], mean: Together = "logits") -> None:
         super().__init__()
+        self.mean = mean
         self.members = nn.ModuleList(clients.with_weights(w, k) for k, w in enumerate(models))
         self.classes, self.dataset = clients.classes, clients.dataset
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, classes): 1/K sum_k f_k(x)."""
-        return torch.stack([member(x).float() for member in self.members]).mean(0)
+        """(n, classes): 1/K sum_k f_k(x), or log 1/K sum_k softmax(f_k(x)), which stands for logits just as well."""
+        f = torch.stack([member(x).float() for member in self.members])
+        return f.mean(0) if self.mean == "logits" else f.log_softmax(2).logsumexp(0) - math.log(len(f))
 
     @torch.no_grad()
     def answers(self, images: Tensor, ctx: Context) -> Tensor:
@@ -248,6 +254,8 @@ class ServerDistillation(Federation, ABC):
     """Momentum of the student's SGD."""
     temperature: float = 20.0
     """T of the distillation."""
+    mean: Together = "logits"
+    """D(x): the mean of the clients' logits, or the logarithm of the mean of their probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -312,7 +320,7 @@ class ServerDistillation(Federation, ABC):
                 network = clients.with_weights(clients.average(models)) if averaged else clients.fresh()
                 # A round's own seed: else every round would draw the images of the first.
                 here = replace(ctx, seed=derive(ctx.seed, "round", number)) if number else ctx
-                images = self.distil(ClientEnsemble(clients, models), network, teacher.shape, here, advance)
+                images = self.distil(ClientEnsemble(clients, models, self.mean), network, teacher.shape, here, advance)
                 starts = [snapshot(network)] * self.clients
                 require_finite(starts[0], "the distillation diverged; lower the student's learning rate")
         return Release(network.eval(), student, self.ledger(), claim=None, synthetic=images)

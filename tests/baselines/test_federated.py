@@ -479,3 +479,48 @@ def test_a_snapshot_is_a_copy() -> None:
         for p in net.parameters():
             p.zero_()
     assert_close(taken, fresh().state_dict(), atol=0.0)
+
+
+def test_an_ensemble_answers_the_mean_of_logits_or_of_probabilities() -> None:
+    clients = federation(clients="2")
+    models = [clients.update(k, clients.initial(k), nothing) for k in range(2)]
+    x = torch.rand(6, *SHAPE)
+    logits, probabilities = (ClientEnsemble(clients, models, mean) for mean in ("logits", "probabilities"))  # type: ignore[arg-type]
+    f = torch.stack([clients.with_weights(w).eval()(x) for w in models])
+    assert not torch.allclose(f[0], f[1])
+    assert torch.allclose(logits(x), (f[0] + f[1]) / 2, atol=1e-6)
+    assert torch.allclose(probabilities(x).exp(), (f[0].softmax(1) + f[1].softmax(1)) / 2, atol=1e-6)
+
+
+def test_a_loud_client_decides_by_logits_and_has_one_voice_of_many_by_probabilities() -> None:
+    """Two clients are sure of class 0, by 4; the third says class 1 by 20, and has never seen class 0."""
+    clients = federation(clients="3")
+    said = torch.tensor([[4.0, 0.0, 0.0], [4.0, 0.0, 0.0], [-20.0, 0.0, -20.0]])
+    answers = {}
+    for mean in ("logits", "probabilities"):
+        ensemble = ClientEnsemble(clients, [clients.initial()] * 3, mean)  # type: ignore[arg-type]
+        ensemble.members = nn.ModuleList(Says(each) for each in said)
+        answers[mean] = ensemble(torch.zeros(1, *SHAPE))
+    assert answers["logits"].argmax().item() == 1 and answers["probabilities"].argmax().item() == 0
+    assert torch.allclose(answers["probabilities"].exp(), said.softmax(1).mean(0, keepdim=True))
+
+
+class Says(nn.Module):
+    """Gives one answer, whatever it is asked."""
+
+    def __init__(self, said: Tensor) -> None:
+        super().__init__()
+        self.said = said
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.said.expand(len(x), -1)
+
+
+@pytest.mark.parametrize("cls", [FedDf, Dense, FedDafl, FedAdi])
+def test_the_student_learns_the_mean_that_was_asked_for(cls: type[Any]) -> None:
+    usual, same, other = (
+        list(convert(cls, **given).student.parameters())
+        for given in ({}, {"mean": "logits"}, {"mean": "probabilities"})
+    )
+    assert all(torch.equal(a, b) for a, b in zip(usual, same, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(usual, other, strict=True))
