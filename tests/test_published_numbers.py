@@ -132,6 +132,7 @@ def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch:
     monkeypatch.setattr(boards, "board", lambda name: [large, small])
     assert boards.release("mnist", "dpsd", {}) is small
     assert boards.release("mnist", "dpsd", {}, tier="paper") is large
+    assert boards.release("mnist", "dpsd", {}, tier="standard") is None
 
 
 def test_of_several_students_the_usual_one_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,4 +141,3 @@ def test_of_several_students_the_usual_one_is_told_unless_another_is_asked_for(m
     monkeypatch.setattr(boards, "board", lambda name: [other, usual])
     assert boards.release("mnist", "fedavg", {}) is usual
     assert boards.release("mnist", "fedavg", {}, student="dense-cnn") is other
-    assert boards.release("mnist", "dpsd", {}, tier="standard") is None
