@@ -30,7 +30,8 @@ Differs from the paper:
 - More than one round (`rounds`) is not the paper's: then the clients go on from the student. Its heterogeneous
   federation is `client_nets`, several architectures.
 - Clients and their split are those of `fedavg`: 200 epochs of SGD at 0.01 with momentum 0.9, batches of 128.
-- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
+- `--method.mean probabilities`, which is no paper's and of variant `working`, makes D(x) the logarithm of the mean of
+  the clients' probabilities.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ SHOWN = 60
 class Dense(ServerDistillation):
     """Distils the clients' ensemble on images of a generator that sees it; promises nothing."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"epochs": 2, "generator_steps": 2, "synthesis": 16, "batch": 8, "width": 4, "latent": 8},
@@ -78,6 +79,11 @@ class Dense(ServerDistillation):
             what="images are moved by 2 pixels at most for 4, and not mirrored",
             why="mirrored digits are other glyphs, and 4 of 16 pixels is more than digits vary by; not tuned",
             sets={"shift": 2, "flip": False},
+        ),
+        Departure(
+            what="the mean of the clients' probabilities is distilled, not that of their logits",
+            why="that of logits is right on 78 % of digits where that of probabilities is on 92 %; not tuned",
+            sets={"mean": "probabilities"},
         ),
     )
 

@@ -29,7 +29,8 @@ Differs from the paper:
 - One unit of x is `pixel_std` of the image's range, around 0.5, and x is cut to that range; a batch is shifted
   cyclically, all images alike, and not mirrored. Pool images have 8 bits.
 - More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
-- `--method.mean probabilities`, which is no paper's, distils the mean of the clients' probabilities.
+- `--method.mean probabilities`, which is no paper's and of variant `working`, makes D(x) the logarithm of the mean of
+  the clients' probabilities.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ SHOWN = 60
 class FedAdi(ServerDistillation):
     """Distils the clients' ensemble on images found by Adaptive DeepInversion; promises nothing."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-ADI; Yin et al., CVPR 2020"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": SMOKE | {"searches": 2, "iterations": 3, "synthesis": 16, "student_steps": 2, "batch": 8},
@@ -78,6 +79,11 @@ class FedAdi(ServerDistillation):
             what="the total variation weighs 0.01 for 1e-5",
             why="in few steps little else makes pixels that networks without BatchNorm know; not tuned",
             sets={"tv": 0.01},
+        ),
+        Departure(
+            what="the mean of the clients' probabilities is distilled, not that of their logits",
+            why="that of logits is right on 78 % of digits where that of probabilities is on 92 %; not tuned",
+            sets={"mean": "probabilities"},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {

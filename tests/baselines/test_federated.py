@@ -518,9 +518,11 @@ class Says(nn.Module):
 
 @pytest.mark.parametrize("cls", [FedDf, Dense, FedDafl, FedAdi])
 def test_the_student_learns_the_mean_that_was_asked_for(cls: type[Any]) -> None:
+    """As published that of logits, by the variant `working` that of probabilities."""
+    assert cls().mean == "logits"
     usual, same, other = (
         list(convert(cls, **given).student.parameters())
-        for given in ({}, {"mean": "logits"}, {"mean": "probabilities"})
+        for given in ({}, {"mean": "probabilities"}, {"mean": "logits"})
     )
     assert all(torch.equal(a, b) for a, b in zip(usual, same, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(usual, other, strict=True))
