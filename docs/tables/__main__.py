@@ -18,6 +18,7 @@ from pathlib import Path
 from docs.tables.attacked import examples, faces, few, floors, inversion, membership, released, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
+from docs.tables.federations import federations
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, compared, excluded, found, issues
 from docs.tables.results import ablations, classifiers, headlines, larger, measured, noiseless, results, students, votes
@@ -27,6 +28,7 @@ from docs.tables.teachers import teachers
 PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
 COLOUR = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset"}
 """Tables of data sets in colour: their names on the pages, and the boards'."""
+FEDERATED = {"mnist": "mnist", "fmnist": "fmnist", "cifar10": "cifar10-jpeg"}
 TABLES: dict[str, Callable[[], str]] = {
     **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
     **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
@@ -60,6 +62,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "students": students,
     "teachers": teachers,
     "seen": seen,
+    **{f"federations_{name}": partial(federations, board) for name, board in FEDERATED.items()},
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),
     "ablations_dgd": partial(ablations, "dgd"),
