@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from bench import plugins
@@ -70,10 +72,15 @@ def _describe(entry: Entry) -> Description:
     """From the source where there is one in this repository; else by importing."""
     if entry.file is not None:
         try:
-            return describe_source(plugins.read(entry.file, entry.module, "version", "tiers"))
+            return _of_source(entry.file, entry.module)
         except Unreadable:
             pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
     return describe_class(_class(entry))
+
+
+@cache  # boards and sweeps ask the same few hundred again and again
+def _of_source(file: Path, module: str) -> Description:
+    return describe_source(plugins.read(file, module, "version", "tiers"))
 
 
 def _class(entry: Entry) -> type[Any]:

@@ -20,8 +20,14 @@ Row = dict[str, str]
 @cache
 def board(name: str, split: str = "iid") -> list[Row]:
     """The releases of a committed board and a split; reference images are none."""
-    rows = reported.boards(ROOT / "leaderboards")
-    return [row for row in rows if (row["dataset"], row["split"]) == (name, split) and row["kind"] != "reference"]
+    rows = [row for row in published() if (row["dataset"], row["split"]) == (name, split)]
+    return [row for row in rows if row["kind"] != "reference"]
+
+
+@cache
+def published() -> list[Row]:
+    """All rows of all committed boards."""
+    return reported.boards(ROOT / "leaderboards")
 
 
 @cache

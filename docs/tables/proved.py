@@ -6,7 +6,7 @@ from collections import Counter
 
 from bench.leaderboard import printed_information, reported
 from bench.report.paper_tables import tables
-from docs.tables.boards import ROOT, board, older, own, read_rows, release
+from docs.tables.boards import board, older, own, published, read_rows, release
 from docs.tables.cells import accounted, claimed, printed, table, typed, with_seeds
 from docs.tables.lines import FINDINGS
 
@@ -58,7 +58,7 @@ def found(finding: str) -> str:
 
 def compared() -> str:
     """Of each table of the papers, and of their sentences: how many numbers have one of ours beside them."""
-    rows = reported.boards(ROOT / "leaderboards")
+    rows = published()
     lines: dict[str, list[int]] = {}
     codes: dict[str, Counter[str]] = {}
     for each in tables(rows, {}):

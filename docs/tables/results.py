@@ -13,7 +13,7 @@ from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
 from bench.storage.options import Changed
 from bench.worth import read
-from docs.tables.boards import ROOT, Row, board, marked, names, of, older, own, records, release
+from docs.tables.boards import Row, board, marked, names, of, older, own, published, records, release
 from docs.tables.cells import (
     accounted,
     accuracy,
@@ -172,7 +172,7 @@ def sized(row: Row) -> str:
 @cache
 def converts(method: str) -> bool:
     """Whether the student of a row is the run's `--student`, and no network of the method's own or the teacher's."""
-    rows = reported.boards(ROOT / "leaderboards")
+    rows = published()
     builds = getattr(registry.load("method", method), "trains_student", True) is not False
     return builds and any((row["method"], row["student"]) == (method, STUDENT) for row in rows)
 
