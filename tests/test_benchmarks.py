@@ -279,6 +279,7 @@ def test_the_report_of_some_runs_is_made_and_opened() -> None:
     assert all(float(row[-4]) > 0 and int(row[-1].replace(",", "")) > 100 for row in rows), "seconds, elements"
 
 
+@pytest.mark.thorough
 def test_client_ensembles_are_judged_by_everything_that_can_be_made_of_their_answers() -> None:
     done = benchmark("client_ensembles.py", "--dataset", "digits", "--student", "shard-cnn", "--tier", "smoke")
     assert not done.returncode, done.stderr

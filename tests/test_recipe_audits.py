@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,11 @@ def known_by(release: dict[str, Any]) -> dict[str, Any]:
 def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The releases that the recipes audit."""
     common = ["--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
-    lookup, found = Lookup(material=lru_cache(maxsize=2)(material)), list[dict[str, Any]]()
+    lookup = replace(Lookup.remembering(), material=lru_cache(maxsize=2)(material))
+    settle, found = Settler(), list[dict[str, Any]]()
     for tier, wanted in [(tier, cell) for tier, recipe in RECIPES.items() for cell in read(recipe).cells]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
-        settings, game = Settler()(["audit", "release", *wanted.arguments, *common, "--tier", tier])
+        settings, game = settle(["audit", "release", *wanted.arguments, *common, "--tier", tier])
         assert game is not None
         job = load_job(settings, lookup)
         check(job, game)

@@ -23,6 +23,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import optimize
 
 from bench.privacy._bounds import DROPPED_MASS, response_losses
+from bench.privacy._sampled_gaussian import sampled_gaussian
 from bench.privacy.composition import Composition
 
 FINEST_GRID = 1e-4
@@ -35,7 +36,8 @@ MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
 """Randomised responses; and of those that share an epsilon, times how many numbers of choices they have."""
 MOST_KINDS = 100
 MOST_POINTS = 2_000_000
-"""Points of all kinds of sampled Gaussians together, each of which takes 4 microseconds; else the grid is coarser."""
+"""Points of all kinds of sampled Gaussians together; else the grid is coarser. Under replacement each takes 4
+microseconds."""
 LONG = 20_000
 """Uses of a kind from which on they are composed in two stages: the window of one stage grows with their number."""
 LARGEST_MULTIPLIER, LEAST_PROBABILITY, LEAST_EPSILON = 1e6, 1e-12, 1e-8
@@ -113,11 +115,8 @@ def _composed_losses(parts: Composition, mu: float, reach: float) -> pld.Privacy
         noise = min(1 / mu, LARGEST_MULTIPLIER)
         total = total.compose(pld.from_gaussian_mechanism(noise, value_discretization_interval=step))
     for (probability, multiplier), count in sorted(parts.sampled.items()):
-        sampled = pld.from_gaussian_mechanism(
-            min(multiplier, LARGEST_MULTIPLIER),
-            value_discretization_interval=step,
-            sampling_prob=max(probability, LEAST_PROBABILITY),
-            neighboring_relation=relation,
+        sampled = _sampled_losses(
+            max(probability, LEAST_PROBABILITY), min(multiplier, LARGEST_MULTIPLIER), step, relation
         )
         total = total.compose(_power(sampled, count))
     for each, count in sorted(parts.laplace.items()):
@@ -126,6 +125,17 @@ def _composed_losses(parts: Composition, mu: float, reach: float) -> pld.Privacy
     for each, counts in sorted(groups.items()):
         total = total.compose(_response_pld(each, counts, step))
     return total
+
+
+def _sampled_losses(
+    probability: float, multiplier: float, step: float, relation: NeighboringRelation
+) -> pld.PrivacyLossDistribution:
+    """One use of a Poisson-sampled Gaussian."""
+    if relation == NeighboringRelation.ADD_OR_REMOVE_ONE and probability < 1:
+        return sampled_gaussian(probability, multiplier, step)
+    return pld.from_gaussian_mechanism(
+        multiplier, value_discretization_interval=step, sampling_prob=probability, neighboring_relation=relation
+    )
 
 
 def _width(probability: float, multiplier: float) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def one_run_epsilon(
     return low
 
 
+@cache  # a sweep asks for that of every audit
 def ceiling(guesses: int, canaries: int, delta: float = 0.0, confidence: float = CONFIDENCE) -> float:
     """The bound if every guess is right: what this audit can show at most, however much leaks."""
     return one_run_epsilon(guesses, guesses, canaries, delta, confidence)

@@ -190,6 +190,7 @@ def test_one_record_moves_an_answer_by_at_most_the_bound(missing: int) -> None:
 # What a search draws in a whole run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("budget", [FREE, Budget(3.0)], ids=["own noise", "solved noise"])
 def test_a_search_has_the_noise_that_the_ledger_says(monkeypatch: pytest.MonkeyPatch, budget: Budget) -> None:
     """eps_s by the ledger's Gaussian: Lap(2 C_f / eps_s) once, and Lap(4 C_f / eps_s) on every answer."""

@@ -106,6 +106,7 @@ def test_a_bundle_holds_what_the_account_covers_and_nothing_else(kind: str) -> N
     assert not [word for word in (str(ROOT), str(place()), str(Path.home())) if word.encode() in found_in]
 
 
+@pytest.mark.thorough
 def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
     assert "teacher_accuracy shown" in laboratory(found("dp-sgd").record)
     run, folder = found("pate-gnmax"), shutil.copytree(bundle_of("pate-gnmax"), tmp_path / "bundle")

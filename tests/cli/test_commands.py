@@ -176,6 +176,7 @@ def test_seeds_share_a_row(here: Path) -> None:
     assert all("evaluator_accuracy" not in found for found in metrics)
 
 
+@pytest.mark.thorough
 def test_a_method_that_asks_no_teacher_has_none_trained_unless_it_is_attacked(here: Path) -> None:
     given = ["--method", "psg", "--tier", "smoke", "--teacher", "datalens", "--student", "datalens", "--epsilon", "10"]
     assert main(["prepare", *given]) == 0 and main(["run", *given]) == 0
@@ -201,6 +202,7 @@ def test_what_a_run_shares_is_made_before_it(here: Path) -> None:
     assert [len(list((made / kind).glob("[!.]*"))) for kind in ("teacher", "evaluator")] == [1, 1]
 
 
+@pytest.mark.thorough
 def test_an_evaluator_is_another_one_with_options_of_its_own_and_is_asked_where_it_judges(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,6 +342,7 @@ def test_the_console_script_is_the_same_program() -> None:
     assert run.stdout.startswith("dp-distill-bench ")
 
 
+@pytest.mark.thorough
 def test_an_attack_that_does_not_apply_is_named_before_anything_is_trained(bench: Bench, tmp_path: Path) -> None:
     given = [
         "run",
@@ -357,6 +360,7 @@ def test_an_attack_that_does_not_apply_is_named_before_anything_is_trained(bench
     assert done.returncode == 0 and done.stderr.index(told) < done.stderr.index("teacher datalens"), done.stderr
 
 
+@pytest.mark.thorough
 def test_a_student_that_nobody_uses_is_named(bench: Bench, tmp_path: Path) -> None:
     given = ["run", "--method", "dp-sgd", "--tier", "smoke", "--teacher", "datalens", "--out", str(tmp_path / "runs")]
     told = "--student datalens was not used: dp-sgd releases its own relu-cnn"

@@ -34,6 +34,7 @@ def asked(word: str, **environment: str) -> tuple[str, int]:
     return told, int(faults)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_a_block_that_was_freed_is_had_again_without_a_page_fault() -> None:
     """64 MiB eight times: 131,072 pages of 4 KiB unless they are kept."""

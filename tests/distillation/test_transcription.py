@@ -140,6 +140,7 @@ def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nothing() -> None:
     assert one_cycle(0, 1) == 1
 
 
+@pytest.mark.thorough
 def test_the_student_learns_what_was_answered() -> None:
     def ask(images: Tensor, ours: Tensor) -> Tensor:
         return F.one_hot((images.flatten(1).mean(1) > 0.5).long(), CLASSES).float().log()

@@ -198,6 +198,7 @@ def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.M
     assert student(torch.stack([torch.zeros(SHAPE), torch.ones(SHAPE)])).argmax(1).tolist() == [2, 1]
 
 
+@pytest.mark.thorough
 def test_the_energy_of_unlabelled_images_is_the_printed_one_times_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same rows of the same triples; and the student goes on in training mode, with its dropout."""
     monkeypatch.setattr(working, "TRIPLES", 64)

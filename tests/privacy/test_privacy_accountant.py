@@ -245,9 +245,10 @@ def test_sampling_at_its_ends():
     assert cost(G(2.0), P(0.0, G(0.1))) == cost(G(2.0))
     assert cost(P(0.3, dp.NoOpDpEvent())) == 0.0
     assert cost(P(0.3, G(2.0))) < cost(G(2.0))
+    assert cost(P(0.9, P(1.0, G(2.0)))) == cost(P(0.9, G(2.0)))
 
 
-@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("unit", {unit.relation: unit for unit in Unit}.values())
 @pytest.mark.parametrize("beside", [[], [randomised_response_event(1e-6, 10)]])
 def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):
     """Replaced, one record moves the sum twice as far whether it was sampled or not."""
@@ -257,7 +258,6 @@ def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):
     twice = unit.relation is Relation.REPLACE_ONE or bool(beside)
     plain = account(ledger_of(G(1.0 if twice else 2.0), *beside, unit=unit), unit, DELTA).epsilon
     assert whole == plain
-    assert cost(P(0.9, P(1.0, G(2.0)))) == cost(P(0.9, G(2.0)))
 
 
 def test_sampled_gaussians_beside_responses_are_read_under_replacement():

@@ -105,6 +105,7 @@ def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.
     assert float(moved.square().sum()) == pytest.approx(len(moved), rel=6 * math.sqrt(2 / len(moved)))
 
 
+@pytest.mark.thorough
 def test_every_sampled_record_is_processed_by_exactly_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed over and what is kept, told apart by the first pixel, is one draw over all records."""
     given, kept, drawn = list[list[int]](), list[list[int]](), list[list[int]]()

@@ -32,6 +32,7 @@ def test_members_are_shared_out_in_order() -> None:
     assert [_members_of(rank, 3, 2) for rank in range(3)] == [range(2), range(2, 2), range(2, 2)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["stacked", "in turn"])
 def test_every_member_is_that_of_one_process(ranks: Ranks, how: How) -> None:
     alone, shared = trained(None, how), trained(ranks, how)

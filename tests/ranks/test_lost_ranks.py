@@ -55,6 +55,7 @@ def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_ne
     assert pids(ranks) and pids(ranks) != killed
 
 
+@pytest.mark.thorough
 def test_ranks_that_leave_while_others_come_break_nothing_off() -> None:
     """A rank touches its group's file once more as it leaves, and its leader has gone on by then."""
     with Ranks((CPU, CPU, CPU)) as three:
