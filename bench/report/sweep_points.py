@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
@@ -130,7 +131,30 @@ def _lines(found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
     places: dict[str, set[Any]] = defaultdict(set)
     for at, point in found:
         places[point.series].add(at)
-    return [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
+    kept = [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
+    return _told_apart(kept)
+
+
+def _told_apart(found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
+    """Lines of one name, by the networks in which they differ: the teacher, the student."""
+    networks = {point.series: _networks(point.series) for _, point in found}
+    lines: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for _, point in found:
+        lines[point.method].append(networks[point.series])
+    keys = {
+        line: [key for key in ("teacher", "student") if len({each[key] for each in alike}) > 1]
+        for line, alike in lines.items()
+    }
+
+    def named(point: Point) -> str:
+        return " ".join([point.method, *(f"{key}={networks[point.series][key]}" for key in keys[point.method])])
+
+    return [(at, replace(point, method=named(point))) for at, point in found]
+
+
+def _networks(series: str) -> dict[str, str]:
+    release = json.loads(series)["release"]
+    return {"teacher": str(release["teacher"].get("arch", "")), "student": str(release["student"])}
 
 
 def _place(sweep: Sweep, group: list[Record]) -> float | str | None:

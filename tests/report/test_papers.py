@@ -230,6 +230,29 @@ def test_a_line_joins_runs_that_differ_in_the_axis_and_the_seed_alone() -> None:
     assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a place alone is drawn where nothing else was chosen"
 
 
+def test_lines_of_one_name_are_told_apart_by_their_networks() -> None:
+    def runs(teacher: str, student: str) -> list[Record]:
+        found = [release_with(own={"beta": beta}) for beta in (0.1, 0.3)]
+        for each in found:
+            each.spec["release"] |= {"student": student, "teacher": each.spec["release"]["teacher"] | {"arch": teacher}}
+        return found
+
+    def named(*records: Record) -> set[str]:
+        (picture,) = drawn(BETA, *records)
+        return {point.method.partition(", ")[2] for point in picture.points}
+
+    tier = release_with(own={}).spec["tier"]
+    assert named(*runs("resnet18", "datalens")) == {tier}
+    assert named(*runs("resnet18", "datalens"), *runs("resnet34", "datalens")) == {
+        f"{tier} teacher=resnet18",
+        f"{tier} teacher=resnet34",
+    }
+    assert named(*runs("resnet18", "datalens"), *runs("resnet34", "resnet18")) == {
+        f"{tier} teacher=resnet18 student=datalens",
+        f"{tier} teacher=resnet34 student=resnet18",
+    }
+
+
 def test_the_noise_that_was_solved_is_where_the_run_stands() -> None:
     run = release_with(own={})
     run.privacy["solved"] = {"sigma": 7.5, "steps": None}
