@@ -400,8 +400,8 @@ FIGURES = (
             ),
         ),
         note=(
-            "Printed: 0.1 in the text, 1 and 10 in Table I, others in Table III. beta is the paper's, 0.001 up to 1 and "
-            "0.005 above, by which a claimed 2 needs more noise than 1: see docs/findings.md."
+            "Printed: 0.1 in the text, 1 and 10 in Table I, others in Table III. beta is the paper's, 0.001 up to 1 "
+            "and 0.005 above, by which a claimed 2 needs more noise than 1: see docs/findings.md."
         ),
     ),
     Figure(
