@@ -82,7 +82,7 @@ class FedDf(Federation):
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="that of logits is right on 78 % of digits where that of probabilities is on 92 %; not tuned",
+            why="on MNIST that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %; not tuned",
             sets={"mean": "probabilities"},
         ),
     )

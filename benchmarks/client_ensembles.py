@@ -2,8 +2,8 @@
 
 The clients of the seed (their draw is that of `bench run --seeds`) train as those of `dense` at tier quick, which are
 those of `fedavg` too. Judged on the attacker's part, which is neither private nor the test set: each client alone, the
-mean of their logits (what `dense`, `feddf`, `feddafl` and `fedadi` distil), the mean of their probabilities, their
-votes, and one network of their averaged weights.
+mean of their logits (what `dense`, `feddf`, `feddafl` and `fedadi` distil as published), the mean of their
+probabilities, their votes, and one network of their averaged weights.
 
     python benchmarks/client_ensembles.py --dataset mnist --student datalens --student dense-cnn
 """

@@ -48,7 +48,8 @@ def _deltas(loss: GaussianPrivacyLoss, q: float, multiplier: float, epsilons: Ar
     sign = 1.0 if kind is AdjacencyType.REMOVE else -1.0
     edge = math.log1p(-q)  # below it, or above its negative, there is no such x
     inner = sign * epsilons > edge
-    deltas = np.where(inner, 0.0, -np.expm1(epsilons) if kind is AdjacencyType.REMOVE else 0.0)
+    # Those outside are negative, where a record is removed, and no e^eps of the others overflows
+    deltas = np.where(inner, 0.0, -np.expm1(np.minimum(epsilons, 0.0)) if kind is AdjacencyType.REMOVE else 0.0)
     eps = sign * epsilons[inner]
     with np.errstate(divide="ignore"):  # at the edge itself the unsampled loss is minus infinity
         unsampled = eps - math.log(q) + np.log1p(-np.exp(edge - eps))

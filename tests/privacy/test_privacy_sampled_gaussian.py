@@ -19,6 +19,7 @@ KINDS = [
     pytest.param(1e-6, 3.0, 1e-4, id="hardly any"),
     pytest.param(1e-12, 1e6, 1e-4, id="nothing"),
     pytest.param(0.1, 0.05, 0.5, id="hardly any noise"),
+    pytest.param(0.01, 0.02, 2.0, id="losses whose exponential is no float"),
 ]
 
 
