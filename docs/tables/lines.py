@@ -72,8 +72,12 @@ LINES = (
         for m in ("alibi", "lp-2st", "rr-debiased", "rr", "cluster-rr", "label-protocol")
     ),
     Line("cluster-rr, `--epsilon 1 --unit label`", "cluster-rr", given(epsilon=1.0, unit="label")),
-    *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing", "fedavg", "feddf")),
-    *(Line(name, name, UNPROMISED) for name in ("dense", "fedadi", "feddafl")),
+    *(Line(name, name, NONE) for name in ("non-private-kd", "label-smoothing")),
+    *(
+        Line(label, name, options)
+        for name in ("fedavg", "feddf", "dense", "fedadi", "feddafl")
+        for label, options in ((name, NONE), (f"{name}, `--epsilon none`", UNPROMISED))
+    ),
     *(Line(name, name, NONE) for name in ("raw-images", "acgan", "wgan", "infogan")),
 )
 FINDINGS = {
