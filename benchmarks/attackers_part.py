@@ -1,10 +1,15 @@
-"""A setting of a method that trains on private records, chosen on what no board tests on.
+r"""A setting of a method that trains on private records, chosen on what no board tests on.
 
 The method converts the private part of a data set (split iid) with each value of an option; its student is judged on
 the attacker's part of the same split, whose images are neither private nor the test set. One seed each. The learning
 rate of DP-SGD and its kind (`FALLING_RATE`):
 
     python benchmarks/attackers_part.py --dataset fmnist --method dp-sgd --option rate --value 2 --value 8
+
+With `--epsilon none` nothing is solved for, and an option can be the noise itself:
+
+    python benchmarks/attackers_part.py --dataset mnist --method gs-wgan --epsilon none --fixed critics=1 \
+        --option sigma --value 0
 """
 
 from __future__ import annotations
@@ -33,23 +38,32 @@ def main() -> None:
     parser.add_argument("--method", action="append", required=True, help="may be repeated")
     parser.add_argument("--option", help="of the methods (default: none, the methods as they are)")
     parser.add_argument("--value", action="append", help="of the option; may be repeated")
-    parser.add_argument("--epsilon", action="append", type=float, help="may be repeated (default 1)")
+    parser.add_argument(
+        "--fixed", action="append", default=[], metavar="NAME=VALUE", help="another option; may be repeated"
+    )
+    parser.add_argument("--epsilon", action="append", type=budget, help="or none; may be repeated (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for dataset in given.dataset:
         teacher, judged, truth = material(dataset, given.data)
         for name in given.method:
-            for epsilon in given.epsilon or [1.0]:
+            for spent in given.epsilon or [Budget(1.0)]:
                 for value in given.value or [""]:
                     torch.manual_seed(given.seed)
-                    options = {given.option: value} if given.option else {}
+                    options = dict(each.split("=", 1) for each in given.fixed)
+                    options.update({given.option: value} if given.option else {})
                     method = configure(registry.load("method", name), "quick", options, "method")
-                    release = method.convert(teacher, "datalens", Budget(epsilon), context(given.seed))
+                    release = method.convert(teacher, "datalens", spent, context(given.seed))
                     with torch.no_grad():
                         answers = [release.student(part.float() / 255).argmax(1) for part in judged.split(500)]
                     right = float((torch.cat(answers) == truth).float().mean())
                     of = f"{given.option} {value}" if given.option else "as it is"
-                    print(f"{dataset} {name} epsilon {epsilon:g} {of}: {100 * right:.2f} %", flush=True)
+                    print(f"{dataset} {name} epsilon {spent.epsilon or 'none'} {of}: {100 * right:.2f} %", flush=True)
+
+
+def budget(typed: str) -> Budget:
+    """An epsilon, or "none": no budget, the method's own noise stands."""
+    return Budget(None, solve="none") if typed == "none" else Budget(float(typed))
 
 
 def material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:

@@ -80,6 +80,8 @@ LINES = (
     ),
     *(Line(name, name, NONE) for name in ("raw-images", "acgan", "wgan", "infogan")),
 )
+LEARNT: dict[str, Any] = {"critics": 500, "steps": 2000, "critic_steps": 25, "critic_width": 8, "width": 16}
+"""Of `gs-wgan`: critics that learn for longer before each use (`recipes/sizes.toml`)."""
 FINDINGS = {
     "answers": (
         Line("`dpsd`, data mode", "dpsd"),
@@ -131,6 +133,11 @@ FINDINGS = {
         Line(
             "`dp-dfd`, 409,600 answers", "dp-dfd", given(amount=409_600, copies=32, epsilon=1.0),
         ),
+    ),
+    "schedule": (
+        Line("no noise", "gs-wgan", given(mode="published", epsilon="inf", solve="none", **LEARNT)),
+        Line("a claimed 10, as published", "gs-wgan", given(mode="published", **LEARNT)),
+        Line("a proved 10", "gs-wgan", given(**LEARNT)),
     ),
 }  # fmt: skip
 """Of docs/findings.md, all on MNIST."""
