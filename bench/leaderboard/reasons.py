@@ -81,7 +81,7 @@ def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason |
     entry, row = line.entry, line.row
     if ISSUE in entry.issues:
         return Reason("information", "docs/information.md")
-    is_noisy = not _is_without_noise(row) and not _is_older(row)  # what has no noise is no control of itself
+    is_noisy = not (_is_without_noise(row) or _never_has_noise(row) or _is_older(row))  # or it is its own control
     control = (controls or {}).get(_but_noise(row)) if is_noisy else None
     smaller = _of_smaller_size(row, controls or {}) if is_noisy else []
     for found in ([] if control is None else [control]) + smaller:
@@ -137,6 +137,13 @@ def _is_older(row: Row) -> bool:
 def _is_without_noise(row: Row) -> bool:
     epsilon = _options(row)["budget"].get("epsilon")
     return epsilon is not None and math.isinf(float(epsilon))
+
+
+def _never_has_noise(row: Row) -> bool:
+    """Of `--epsilon none`, of a method that has no noise for a budget to decide."""
+    budget = _options(row)["budget"]
+    promised_nothing = "epsilon" in budget and budget["epsilon"] is None
+    return promised_nothing and not _noises(str(row.get("method")), str(row.get("variant")))
 
 
 def _options(row: Row) -> reported.Changed:

@@ -128,6 +128,9 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     (mine,) = reported.compare(entries, rows, lambda *_: True)
     told = reason(mine, without_noise(rows))
     assert mine.row is not None and told is not None and told.code == "size"  # nothing is its own control
+    none = {**rows[0], "options": options_json({"budget": {"epsilon": None, "solve": "none"}})}
+    told = reason(Line(entries[0], none, "", ""), without_noise(rows))
+    assert told is not None and told.code == "size"  # no budget decides a noise of it: no more its own control
     assert found("datalens", 0.90, version=0).startswith("size: ")
 
 
