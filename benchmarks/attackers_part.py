@@ -8,7 +8,7 @@ rate of DP-SGD and its kind (`FALLING_RATE`):
 
 With `--epsilon none` nothing is solved for, and an option can be the noise itself:
 
-    python benchmarks/attackers_part.py --dataset mnist --method gs-wgan --epsilon none --fixed critics=1 \
+    python benchmarks/attackers_part.py --dataset mnist --method gs-wgan --epsilon none --set critics=1 \
         --option sigma --value 0
 """
 
@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 import torch
+from convert import setting
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -26,6 +27,7 @@ sys.path[:0] = [str(ROOT)]
 from bench import data, registry  # noqa: E402
 from bench.api import Teacher  # noqa: E402
 from bench.config import configure  # noqa: E402
+from bench.errors import BenchError  # noqa: E402
 from bench.privacy import Budget  # noqa: E402
 from bench.testing import context  # noqa: E402
 
@@ -39,7 +41,7 @@ def main() -> None:
     parser.add_argument("--option", help="of the methods (default: none, the methods as they are)")
     parser.add_argument("--value", action="append", help="of the option; may be repeated")
     parser.add_argument(
-        "--fixed", action="append", default=[], metavar="NAME=VALUE", help="another option; may be repeated"
+        "--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="another one; may be repeated"
     )
     parser.add_argument("--epsilon", action="append", type=budget, help="or none; may be repeated (default 1)")
     parser.add_argument("--seed", type=int, default=0)
@@ -50,20 +52,24 @@ def main() -> None:
             for spent in given.epsilon or [Budget(1.0)]:
                 for value in given.value or [""]:
                     torch.manual_seed(given.seed)
-                    options = dict(each.split("=", 1) for each in given.fixed)
-                    options.update({given.option: value} if given.option else {})
+                    options = dict(given.set) | ({given.option: value} if given.option else {})
                     method = configure(registry.load("method", name), "quick", options, "method")
                     release = method.convert(teacher, "datalens", spent, context(given.seed))
                     with torch.no_grad():
                         answers = [release.student(part.float() / 255).argmax(1) for part in judged.split(500)]
                     right = float((torch.cat(answers) == truth).float().mean())
-                    of = f"{given.option} {value}" if given.option else "as it is"
+                    of = ", ".join(f"{option} {chosen}" for option, chosen in options.items()) or "as it is"
                     print(f"{dataset} {name} epsilon {spent.epsilon or 'none'} {of}: {100 * right:.2f} %", flush=True)
 
 
 def budget(typed: str) -> Budget:
     """An epsilon, or "none": no budget, the method's own noise stands."""
-    return Budget(None, solve="none") if typed == "none" else Budget(float(typed))
+    if typed == "none":
+        return Budget(None, solve="none")
+    try:
+        return Budget(float(typed))
+    except BenchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:
