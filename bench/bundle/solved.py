@@ -19,7 +19,7 @@ PUBLIC = {
     "answer_epsilon": "one randomised response; its event",
     "label_epsilon": "one label's randomised response; its event",
     "k": "candidates of a randomised response; its event",
-    "iterations": "batches, or questions, that were asked about; a count in the ledger",
+    "iterations": "batches, or questions, asked about: in the ledger, or (dp-blsgd) a function of its releases",
     "queries": "questions, fixed before any vote was seen; a count in the ledger",
     "answers": "answers at most, fixed before any vote was seen; a count in the ledger",
     "steps": "noisy steps; a count in the ledger",

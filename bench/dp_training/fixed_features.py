@@ -1,6 +1,8 @@
 """Features that no data went into, of private records: computed once, kept, and made rows of norm 1.
 
-A record's row depends on that record and on public constants alone, whatever the precision.
+A record's row depends on that record and on public constants alone, but for rounding: networks take images in parts,
+and where in its part an image lies moves its row by 1e-7 of itself, or by a unit of float16's last place where that
+turns the rounding. A record that leaves keeps its place in the bench's account (their number is public).
 """
 
 from __future__ import annotations

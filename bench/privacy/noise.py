@@ -9,7 +9,9 @@ draws, and the sensitivity would not be what the ledger says.
 Precision, and where each limit comes from:
 
 - All draws start from 63 random bits. Normals are Box and Muller's in float64 with the radius' uniform at full relative
-  precision, so that tails reach 9.3 deviations (probability 1e-20), where float32 ends at 5.77 (4e-9).
+  precision, so that tails reach 9.3 deviations (probability 1e-20), where float32 ends at 5.77 (4e-9). Laplace tails,
+  whose mechanism has no delta to hide an end in, reach 87 scales: what one world reaches and a neighbour does not has
+  a probability below 1e-33 a number.
 - A real-valued release is summed exactly: value and noise are rounded to a lattice of 2^-30 of the scale, added without
   any rounding error, and the sum is rounded to 2^-10 of the scale. Both are post-processing of the ideal mechanism; the
   second hides the low bits that tell sums of floating-point numbers apart (Mironov, CCS 2012). The first moves the
@@ -41,6 +43,8 @@ VERSION = 2
 """Of the draws, as records have it: 1 drew float32, whose tails end at 5.77 deviations, and has no number there."""
 BITS = 63
 """Of one draw."""
+FEW = 1 << 20
+"""Below it a uniform draw of whole numbers is too coarse for a tail, and gets as many bits again."""
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
 MOST_OVER_SCALE = {torch.float32: 2.0**14, torch.float64: 2.0**22}
 """Largest value, in units of the noise's scale, that a release may hold; by dtype."""
@@ -56,8 +60,8 @@ class Noise:
     Args:
         device: where draws are made.
         seed: any int, for draws that can be repeated; None takes every bit from the system's entropy: on a CPU each
-            draw from the kernel's generator, on an accelerator the exclusive or of two generators whose seeds, 128 bits
-            together, are the system's.
+            draw from the kernel's generator, on an accelerator the exclusive or of two generators whose seeds, of 64
+            bits each, are the system's.
     """
 
     def __init__(self, device: torch.device | str = "cpu", seed: int | None = None) -> None:
@@ -160,7 +164,12 @@ class Noise:
 
     def _two_sided(self, *shape: int) -> Tensor:
         bits = self.bits(math.prod(shape))
-        size = -((bits >> 1).double().add_(0.5).mul_(2.0**-62)).log_()
+        whole = bits >> 1
+        uniform = whole.double() + 0.5
+        # sizes beyond 29 scales lie ever further apart, until a neighbour's lie in other cells of the grid: more bits
+        for coarse in (whole < FEW).nonzero()[:, 0]:
+            uniform[coarse] = whole[coarse] + (self.bits(1)[0].double() + 0.5) * 2.0**-BITS
+        size = -uniform.mul_(2.0**-62).log_()
         return torch.where((bits & 1).bool(), size, -size).view(shape)
 
     def _noised(self, values: Tensor, scale: float, draw: Draw) -> Tensor:

@@ -94,6 +94,31 @@ def test_laplace_is_laplace() -> None:
     assert stats.kstest(drawn, stats.laplace(0, 2.1).cdf).pvalue < LEVEL
 
 
+class Furthest(Noise):
+    """The first draws end in the tail: 0 of 62 bits, on either side; those after them are as ever."""
+
+    def bits(self, count: int) -> torch.Tensor:
+        drawn = super().bits(count)
+        return drawn & 1 if count > 1 else drawn
+
+
+def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
+    """62 log 2 and an exponential: of 62 bits alone it is one number, which no neighbour's grid reaches."""
+    drawn = Furthest("cpu", 5)._two_sided(4000)
+    assert 0.45 < float((drawn > 0).double().mean()) < 0.55
+    beyond = drawn.abs() - 62 * math.log(2)
+    assert stats.kstest(beyond.numpy(), "expon").pvalue > LEVEL
+    released = Furthest("cpu", 5).laplace(torch.zeros(4000, dtype=torch.float64), 1.0)
+    assert len(set(released.abs().tolist())) > 1000
+
+
+def test_usual_laplace_draws_take_no_more_bits() -> None:
+    source, other = Noise("cpu", 5), Noise("cpu", 5)
+    source._two_sided(1000)
+    other.bits(1000)
+    assert torch.equal(source.bits(3), other.bits(3))
+
+
 def test_uniforms_and_integers_are_even() -> None:
     source = Noise("cpu", 6)
     drawn = source.uniform(100_000).numpy()
