@@ -50,6 +50,11 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     print(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)", file=sys.stderr)
 
 
+def head(text: str, after: str = "") -> None:
+    """A heading to stdout and what stands behind it, as they are: names and paths may have brackets."""
+    out.print(Text.assemble((text, "bold"), after), soft_wrap=True)
+
+
 def tell(text: str) -> None:
     """To stdout as it is: no markup is read in it, and no line of it is broken."""
     out.print(text, markup=False, soft_wrap=True)

@@ -347,6 +347,19 @@ def save(item: Record, folder: Path) -> Path:
     return path.parent
 
 
+def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
+    """Two archives of one file name, and two files of weights."""
+    found = []
+    for name, content, weights in (("npz-my", "1", None), ("npz-my", "2", None), ("digits", "1", "3" * 64)):
+        one = record(0, 0.5)
+        one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
+        one.spec["release"]["teacher"]["weights"] = weights
+        one.hash = digest(one.spec)
+        found += rows([one])
+    assert [row["split"] for row in found] == ["iid-11111111", "iid-22222222", "iid"]
+    assert [row["teacher"] for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
+
+
 def test_publish_then_check_then_edit(tmp_path: Path) -> None:
     boards = tmp_path / "leaderboards"
     leaderboard.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
@@ -495,11 +508,12 @@ def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, caps
     old = tmp_path / "records" / "0123456789abcdef" / "record.json"
     old.parent.mkdir()
     old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
+    (tmp_path / "records" / "123456789abcdef0" / "record.json").mkdir(parents=True)
     path = leaderboard.refresh(tmp_path, "digits")
     with path.open(newline="") as stream:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
     said = capsys.readouterr().err
-    assert "1 records or audits" in said and str(old) in said
+    assert "2 records or audits" in said and (str(old) in said or "123456789abcdef0" in said)
 
 
 def leaderboard_hash(item: Record) -> str:

@@ -31,6 +31,8 @@ COMMANDS: dict[str, Any] = {
     "doctor": doctor,
 }
 FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
+RESUMED = ("run", "prepare", "audit", "sweep")
+"""Commands that keep what they have done."""
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
 FAMILIES = tuple(f"--{prefix}" for prefix in run.PREFIXES)
 """What options of plug-ins begin with."""
@@ -87,9 +89,11 @@ def parser() -> Parsers:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
-    arguments = _joined(sys.argv[1:] if argv is None else argv)
+    arguments = joined(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     keep_freed_memory()
+    if sys.stdout is None:  # closed by who called
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     for stream in (sys.stdout, sys.stderr):  # of another encoding than UTF-8: "?" for what it lacks, no traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -108,10 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # libraries have exceptions of their own for it; all others go on
         if not disk_is_full(error):
             raise
-        return _complain("bench: failed", RunFailed(FULL).with_traceback(error.__traceback__), debug, 1)
+        full = FULL if arguments[0] in RESUMED else "what is written to is full; make room"
+        return _complain("bench: failed", RunFailed(full).with_traceback(error.__traceback__), debug, 1)
 
 
-def _joined(words: Sequence[str]) -> list[str]:
+def joined(words: Sequence[str]) -> list[str]:
     """The words, each option with the negative number behind it in one: argparse takes -1e-5 and -inf for options."""
     found: list[str] = []
     for word in words:

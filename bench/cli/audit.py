@@ -162,13 +162,13 @@ def _prepare(given: argparse.Namespace) -> int:
 def _show_release(finished: AuditOutcome) -> None:
     from rich.table import Table
 
-    from bench.progress import out
+    from bench.progress import head, out
     from bench.storage.records import AUDIT
 
     found = finished.audit
     release, game = found.spec["release"], found.spec
     name = f"audit of {release['method']} on {release['teacher']['data']['dataset']}, tier {game['tier']}"
-    out.print(f"\n[bold]{name}, seed {release['seed']}[/bold]" + ("  (cached)" if finished.cached else ""))
+    head(f"\n{name}, seed {release['seed']}", "  (cached)" if finished.cached else "")
     out.print(
         f"{found.canaries['number']} canaries, {found.canaries['inserted']} inserted; {game['guesses']} coins guessed "
         f"from {game['score']}; bounds are per example, delta {found.delta:g}, confidence {game['confidence']:g}",
@@ -219,9 +219,9 @@ def _mechanism(given: argparse.Namespace) -> int:
 def _show_mechanism(given: argparse.Namespace, game: DistinguishingGame, found: MechanismAudit) -> None:
     from rich.table import Table
 
-    from bench.progress import out
+    from bench.progress import head, out
 
-    out.print(f"\n[bold]mechanism of {given.method} on {given.dataset}, tier {given.tier}[/bold]")
+    head(f"\nmechanism of {given.method} on {given.dataset}, tier {given.tier}")
     out.print(f"played: {game.describe}", markup=False, soft_wrap=True)
     table = Table(box=None, header_style="bold")
     for column in ("per play", "epsilon"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
-from bench.errors import BenchError
+from bench.errors import BenchError, disk_is_full
 from bench.progress import out
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def execute(given: argparse.Namespace) -> int:
     if given.publish is not None:
         try:
             paths = leaderboard.publish(given.boards, given.publish)
-        except (ValueError, NotADirectoryError, FileNotFoundError) as error:
+        except (ValueError, OSError) as error:
+            if disk_is_full(error):
+                raise
             raise BenchError(
                 f"--boards {given.boards}: {error}; mend or remove it, or name another directory"
             ) from None
@@ -98,8 +100,8 @@ def _check(boards: Path) -> int:
         raise BenchError(f"--boards {boards}: neither boards nor records there to check")
     try:
         lines = leaderboard.differences(boards)
-    except ValueError as error:
-        raise BenchError(str(error)) from None
+    except (ValueError, OSError) as error:
+        raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
     for line in lines:
         print(line, file=sys.stderr)
     out.print(
@@ -111,19 +113,20 @@ def _check(boards: Path) -> int:
 def _print(path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from bench.leaderboard.board_csv import read_board
     from bench.leaderboard.columns import ALL
 
     rows = read_board(path)
-    table = Table(title=f"{path.stem}  ({path})", title_justify="left", box=None, header_style="bold")
+    table = Table(title=Text(f"{path.stem}  ({path})"), title_justify="left", box=None, header_style="bold")
     core = [column for column in ALL if (column.core or column.key == "tier") and column.kind != "runs"]
     shown = [column for column in core if any(row.get(column.key) for row in rows)]
     for column in shown:
         table.add_column(column.label)
     table.add_column("seeds")
     for row in rows:
-        table.add_row(*[_cell(column, row) for column in shown], str(row["seeds"]) or "-")
+        table.add_row(*[Text(_cell(column, row)) for column in shown], str(row["seeds"]) or "-")
     Console(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.cli import paths
 from bench.errors import BenchError
-from bench.progress import out
+from bench.progress import head, out
 
 HELP = "versions, devices, data found, and what each missing piece blocks"
 DESCRIPTION = HELP
@@ -83,7 +83,7 @@ def _print_data(given: Path | None) -> None:
     from bench import data
 
     root = data.root_folder(given)
-    out.print(f"[bold]data[/bold]  (in {root})")
+    head("data", f"  (in {root})")
     for name, line in data.names().items():
         if ":" in name:
             continue

@@ -17,7 +17,7 @@ from bench.pipeline.run import Outcome
 from bench.pipeline.settings import Settings
 from bench.privacy.budget import INFINITE
 from bench.privacy.information import Information
-from bench.progress import out
+from bench.progress import head, out
 from bench.storage.records import RECORD, Record
 
 WIDE = 90
@@ -30,7 +30,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
     record = outcome.record
     name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
     name += f", {record.setting}" if record.setting else ""
-    out.print(f"\n[bold]{name}[/bold]" + ("  (cached)" if outcome.cached else ""))
+    head(f"\n{name}", "  (cached)" if outcome.cached else "")
     for line in _variants(record.spec):
         out.print(line, markup=False, soft_wrap=True)
     out.print(_utility(record, settings))

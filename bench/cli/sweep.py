@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli import paths
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
-from bench.progress import out, say
+from bench.progress import head, out, say
 
 if TYPE_CHECKING:
     from bench.cli import Parsers
@@ -142,19 +142,22 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
 
     changes: dict[str, str] = {}
     for text in given.set:
-        option, equals, value = text.partition("=")
-        if not equals or not option or option in FORBIDDEN:
+        option, equals, value = text.removeprefix("--").partition("=")
+        if option in FORBIDDEN | {"seeds"}:
+            raise BenchError(
+                f"--set {text}: '{option}' is no option of the cells; give --{option} to `bench sweep` itself"
+            )
+        if not equals or not option:
             raise BenchError(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
-        option = option.removeprefix("--")
         if option in ("method", "attack") and value not in {"none", *(known := registry.entries(option))}:
             raise unknown(f"{option} for --set", value, known)
         changes[option] = value
-    seeds = tuple(read_seeds(given.seeds)) if given.seeds else None
-    cells = dict.fromkeys(
+    seeds = None if given.seeds is None else tuple(read_seeds(given.seeds))
+    cells = (
         replace(cell, options=tuple((dict(cell.options) | changes).items()), seeds=seeds or cell.seeds)
         for cell in recipe.cells
     )
-    return replace(recipe, cells=tuple(cells))
+    return replace(recipe, cells=tuple({cell.key: cell for cell in cells}.values()))
 
 
 def _common(given: argparse.Namespace) -> list[str]:
@@ -219,9 +222,9 @@ class Settler:
         return self._said[key]
 
     def _parsed(self, context: Words, words: Sequence[str]) -> dict[str, Any]:
-        from bench.cli import read_by
+        from bench.cli import joined, read_by
 
-        return vars(read_by(self._parsers[context], list(words)))
+        return vars(read_by(self._parsers[context], joined(words)))
 
 
 def _options(arguments: Sequence[str]) -> list[Words]:
@@ -258,7 +261,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
     from bench.sweeps.run_sweep import duration
 
     shared = _shared_reasons(cells)
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
+    table = Table(box=None, header_style="bold", title=Text(title), title_justify="left")
     for column in ("state", "cell", "about", "why"):
         table.add_column(column, no_wrap=column in ("state", "about"))
     for cell in cells:
@@ -288,7 +291,7 @@ def _shared_reasons(cells: Sequence[Cell]) -> dict[str, int]:
 def _show(title: str, summary: Summary, path: Path) -> None:
     from bench.sweeps.run_sweep import duration
 
-    out.print(f"\n[bold]{title}[/bold]")
+    head(f"\n{title}")
     counts = summary.counts()
     took = f", in {duration(summary.seconds)}" if summary.seconds else ""
     out.print(", ".join(f"{counts[state]} {state}" for state in STATES if state in counts) + took)

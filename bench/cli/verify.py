@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
-from bench.progress import out
+from bench.progress import head, out
 
 if TYPE_CHECKING:
     from bench.bundle import Verified
@@ -44,7 +44,7 @@ def show(folder: Path, found: Verified) -> None:
     from rich.table import Table
 
     model, privacy = found.model, found.privacy
-    out.print(f"\n[bold]{model['architecture']}, released by {privacy['method']['name']}[/bold]")
+    head(f"\n{model['architecture']}, released by {privacy['method']['name']}")
     table = Table(box=None, header_style="bold")
     for column in ("epsilon", "printed", "recomputed", "delta", "protects one", "neighbours"):
         table.add_column(column)

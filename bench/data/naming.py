@@ -64,14 +64,14 @@ def parse(name: str, known: dict[str, str]) -> Name:
 
 def _sized(kind: str, text: str, pattern: str) -> Name:
     match = re.fullmatch(pattern, text, re.DOTALL)
-    return Name(kind, match[1], int(match[2])) if match else Name(kind, text)
+    return Name(kind, match[1], int(match[2].lstrip("0")[:9] or 0)) if match else Name(kind, text)
 
 
 def path_label(name: Name) -> str:
     """What a data set that is read by path is called: [a-z0-9_-], at most 64 characters."""
     location = os.path.abspath(os.path.expanduser(name.argument))
     label = Path(location).stem if name.kind == "npz" else Path(location).name
-    safe = safe_word(label) or hashlib.sha256(label.encode()).hexdigest()[:8]
+    safe = safe_word(label) or hashlib.sha256(os.fsencode(label)).hexdigest()[:8]
     usual = _FOLDER_SIZE if name.kind == "imagefolder" else None
     size = "" if name.size in (None, usual) else f"-{name.size}px"
     return f"{name.kind}-{safe}"[: 64 - len(size)] + size

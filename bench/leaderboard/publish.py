@@ -78,7 +78,7 @@ def _readable(
     for path in paths:
         try:
             kept = read(path)
-        except ValueError:
+        except (ValueError, OSError):
             unreadable.append(path)
             continue
         yield path, kept

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
+from bench.data.naming import BY_PATH
 from bench.leaderboard import reported
 from bench.leaderboard.audit_bounds import audited_release, by_release, is_refuted, strongest
 from bench.leaderboard.board_csv import place
@@ -25,6 +26,8 @@ from bench.storage.records import Audit, Record
 if TYPE_CHECKING:
     import pandas as pd
 
+SHORT = 8
+"""Digits of a hash that tell apart what has the same name."""
 _PLUGGED = [(column.key, NUMBERS.index(column.metric)) for column in MEASURED if column.key in PLUGGED]
 
 
@@ -60,7 +63,7 @@ class Rows:
         member = Member.of(record, release if release in self._audits else "")
         self._groups[key].members.append(member)
         self.filled |= {column for column, at in _PLUGGED if member.numbers[at] is not None}
-        where = (record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"])
+        where = (record.spec["tier"], _split(record.spec["release"]["teacher"]["data"]))
         for name in REFERENCES:
             if f"{REFERENCE}_{name}_attack_accuracy" in record.metrics:
                 attack = _attack(record.spec) if name in OWN_REFERENCES else ("", "")
@@ -132,17 +135,23 @@ def _group(spec: dict[str, Any]) -> Group:
     teacher = release["teacher"]
     shared = {
         "tier": spec["tier"],
-        "split": teacher["data"]["split"],
+        "split": _split(teacher["data"]),
         "method": release["method"],
         "variant": release.get("variant", "printed"),
         "version": str(release["version"]),
-        "teacher": teacher["arch"] + ("" if teacher["weights"] is None else "+weights"),
+        "teacher": teacher["arch"] + ("" if teacher["weights"] is None else f"+weights-{teacher['weights'][:SHORT]}"),
         "student": release["student"],
         "attack": attack,
         "attack_variant": variant,
         "access": spec["attack"]["access"] if spec["attack"] else None,
     }
     return Group(teacher["data"]["dataset"], shared)
+
+
+def _split(where: dict[str, Any]) -> str:
+    """Which images. A data set that is read by path has a name that others have too: also what its images hash to."""
+    by_path = where["dataset"].startswith(tuple(f"{kind}-" for kind in BY_PATH))
+    return f"{where['split']}-{where['fingerprint'][:SHORT]}" if by_path else where["split"]
 
 
 def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFrame:

@@ -194,7 +194,7 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
     """
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in map(_plain, rows):
-        if row["kind"] not in NOT_RELEASES and row["split"] != CANARIES:
+        if row["kind"] not in NOT_RELEASES and not row["split"].startswith(CANARIES):
             keys = ("dataset", "tier", "split", "method", "variant", "version", "teacher", "student", "delta", "unit")
             # Run again with today's noise, it is another release
             coarse = "float32-noise" in str(row["flags"]).split()

@@ -166,6 +166,9 @@ def _reported(boards: Path | None, dataset: str | None) -> list[dict[str, str]]:
     path = boards / REPORTED if boards else None
     if path is None or not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = [{str(key): value or "" for key, value in row.items()} for row in csv.DictReader(stream)]
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = [{str(key): value or "" for key, value in row.items()} for row in csv.DictReader(stream)]
+    except (OSError, ValueError, csv.Error) as error:
+        raise BenchError(f"{path}: not a CSV file: {error}; mend it, or take it from the repository again") from None
     return [row for row in rows if dataset in (None, row.get("dataset"))]

@@ -76,6 +76,11 @@ class RecipeCell:
         return ("" if self.command == "run" else f"{self.command}: ") + describe(self.options)
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """What two cells share that are the same run, in whichever order a recipe has their options."""
+        return self.command, frozenset(self.options)
+
+    @property
     def arguments(self) -> list[str]:
         """The options as the command takes them.
 
@@ -130,9 +135,9 @@ def read(path: Path) -> Recipe:
         raise BenchError(f"recipe {path}: [dataset.{unused[0]}] is of no cell; name the data set in a [[grid]] too")
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
-        if (cell.command, cell.options) in seen:
+        if cell.key in seen:
             raise BenchError(f"recipe {path}: the cell {cell.name} is there twice; remove one")
-        seen.add((cell.command, cell.options))
+        seen.add(cell.key)
     title = str(content.get("title", path.stem))
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
 
@@ -152,6 +157,8 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
     seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
     if command not in list(COMMANDS):
         raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")
+    if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
+        raise BenchError(f"recipe {path}: seeds is {seeds}; expected each seed once")
     if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= LARGEST_SEED for s in seeds):
         raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers from 0 to {LARGEST_SEED}")
     if "method" not in flat:
@@ -169,8 +176,18 @@ def _typed(path: Path, key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return _number(value) if isinstance(value, float) else str(value)
     raise BenchError(f"recipe {path}: {key} is {value!r}; expected text, a number, or true or false")
+
+
+def _number(value: float) -> str:
+    """All digits of it, and none that say nothing.
+
+    >>> _number(2.0), _number(1e-5), _number(1.23456789), _number(float("inf"))
+    ('2', '1e-05', '1.23456789', 'inf')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def describe(options: tuple[tuple[str, str], ...]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +51,8 @@ CASES = {
     "unknown method": (["run", "--method", "dpds"], ["no method called 'dpds'", "Did you mean 'dpsd'", "no-defence"]),
     "unknown attack": ([*RUN, "--attack", "gm1"], ["no attack called 'gm1'", "gmi"]),
     "unknown data set": ([*RUN, "--dataset", "digitz"], ["digitz", "Did you mean 'digits'", "mnist"]),
+    "size of thousands of digits": ([*RUN, "--dataset", "digits@" + "9" * 5000], ["expected 8 to 256 pixels"]),
+    "bundle of a long name": (["verify", "x" * 300], ["longer than the 255 bytes of a file's name"]),
     "unknown option": ([*RUN, "--epsilno", "3"], ["--epsilno", "--epsilon"]),
     "unknown option of the method": (
         ["run", "--method", "dpsd", "--method.question", "3"],
@@ -346,10 +350,44 @@ def test_boards_with_damaged_files_are_one_line(tmp_path: Path, bench: Bench) ->
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "0123456789abcdef.json").write_text('{"hash": "0123', encoding="utf-8")
     (tmp_path / "file").write_text("", encoding="utf-8")
-    for where in (tmp_path, tmp_path / "file"):
-        ended = bench("leaderboard", "--boards", str(where), "--publish")
-        assert ended.returncode == 2 and ended.stderr.startswith("bench: error: ") and ended.stderr.count("\n") == 1
-        assert str(where) in ended.stderr
+    (tmp_path / "folder" / "records" / "0123456789abcdef.json").mkdir(parents=True)
+    for where in (tmp_path, tmp_path / "file", tmp_path / "folder"):
+        for what in ("--publish", "--check"):
+            ended = bench("leaderboard", "--boards", str(where), what)
+            assert ended.returncode == 2 and ended.stderr.startswith("bench: error: ")
+            assert ended.stderr.count("\n") == 1 and str(where) in ended.stderr
+
+
+def test_a_board_below_a_name_with_brackets_is_shown(tmp_path: Path, bench: Bench) -> None:
+    folder = tmp_path / "M[" / "x]" / "leaderboards"
+    folder.mkdir(parents=True)
+    (folder / "digits.csv").write_bytes((Path(__file__).parents[2] / "leaderboards" / "digits.csv").read_bytes())
+    ended = bench("leaderboard", "--out", str(folder.parent))
+    assert ended.returncode == 0 and str(folder) in ended.stdout and not ended.stderr
+
+
+def test_papers_numbers_in_another_encoding_are_one_line(tmp_path: Path, bench: Bench) -> None:
+    one = next((Path(__file__).parents[2] / "leaderboards" / "records").glob("*.json"))
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / one.name).write_bytes(one.read_bytes())
+    (tmp_path / "reported.csv").write_bytes(b"paper,value\n\xe9,1\n")
+    ended = bench("report", "--boards", str(tmp_path), "--out", str(tmp_path / "site"))
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "reported.csv: not a CSV file" in ended.stderr
+
+
+def test_a_closed_output_is_no_traceback() -> None:
+    line = [sys.executable, "-m", "bench", "compare", "--paper", "dpsd", "--table", "Table I", "--csv"]
+    ended = subprocess.run(["sh", "-c", shlex.join(line) + " >&-"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0 and not ended.stderr
+
+
+def test_a_full_output_names_no_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(arguments: list[str]) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr("bench.cli._execute", full)
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err == "bench: failed: what is written to is full; make room\n"
 
 
 def test_output_in_another_encoding_is_no_traceback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

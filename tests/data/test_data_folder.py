@@ -74,6 +74,20 @@ def test_one_tree_holds_out_a_sixth_of_each_class_by_hash(tmp_path: Path) -> Non
     assert found.train_images[:11, 0, 0, 0].tolist() == kept
 
 
+def test_names_of_another_encoding_than_utf8_are_read(tmp_path: Path) -> None:
+    """As a zip archive with names in Latin 1 leaves them."""
+    for name in ("a", "b"):
+        for index in range(8):
+            put(tmp_path / name / f"{index}.png", 20 * index).rename(tmp_path / name / f"caf\udce9-{index}.png")
+    found = data.load(f"imagefolder:{tmp_path}")
+    assert (len(found.train_images), len(found.test_images)) == (14, 2)
+    archive = tmp_path / "\udcff.npz"
+    pixels = np.arange(2 * 64, dtype=np.uint8).reshape(2, 8, 8)
+    np.savez(archive, **{f"{part}_{of}": value for part in ("train", "test") for of, value in
+             (("images", pixels), ("labels", np.array([0, 1])))})  # fmt: skip
+    assert data.load(f"npz:{archive}").name.startswith("npz-")
+
+
 def test_holding_out_does_not_depend_on_where_the_tree_lies(tmp_path: Path) -> None:
     prints = set()
     for place in ("here", "there"):

@@ -82,6 +82,17 @@ def test_a_dry_run_of_image_files_writes_none_below_out_and_reads_what_is_there(
     assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_title_is_told_as_it_is_and_negative_numbers_are_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path, 'method = "no-defence"\n"teacher.lr" = -1e-5')
+    path.write_text('title = "Ours [table 3] and [/new]"\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "Ours [table 3] and [/new]" in told and "expected one argument" not in told and "-1e-05" in told
+
+
 def test_a_dry_run_tells_a_reason_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,9 +155,14 @@ def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: P
         (["no.toml"], "no.toml"),
         (["toy.toml", "--dataset", "mnist"], "--dataset mnist: not in"),
         (["toy.toml", "--set", "teacher"], "expected OPTION=VALUE"),
-        (["toy.toml", "--set", "out=x"], "expected OPTION=VALUE"),
+        (["toy.toml", "--set", "=x"], "expected OPTION=VALUE"),
+        (["toy.toml", "--set", "out=x"], "give --out to `bench sweep` itself"),
+        (["toy.toml", "--set=--tier=paper"], "give --tier to `bench sweep` itself"),
+        (["toy.toml", "--set", "seeds=5,6"], "give --seeds to `bench sweep` itself"),
         (["toy.toml", "--jobs", "-1"], "--jobs -1"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),
+        (["toy.toml", "--seeds", ""], "--seeds"),
+        (["toy.toml", "--out", "x" * 256], "longer than the 255 bytes of a file's name"),
     ],
 )
 def test_bad_input_gets_one_line_and_status_2(

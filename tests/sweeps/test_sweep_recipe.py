@@ -51,6 +51,11 @@ def test_a_grid_is_every_combination_with_the_defaults(tmp_path: Path) -> None:
     assert describe(recipe.cells[4].options) == "rr teacher=resnet34 epsilon=1"
 
 
+def test_a_number_keeps_all_its_digits(tmp_path: Path) -> None:
+    path = write(tmp_path, "[[grid]]\nmethod = 'rr'\nepsilon = [1.23456789, 1.23456712, 2.0, 1e-5, inf]")
+    assert [cell.get("epsilon") for cell in read(path).cells] == ["1.23456789", "1.23456712", "2", "1e-05", "inf"]
+
+
 def test_cells_may_be_audits(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -119,6 +124,8 @@ def test_a_data_set_has_options_of_its_own_over_the_defaults_and_under_the_grid(
         ("[[grid]]\nmethod = 'rr'\nseeds = [-1]", "whole numbers"),
         ("[[grid]]\nmethod = 'rr'\nepsilon = [[1]]", "epsilon is [1]"),
         ("[[grid]]\nmethod = 'rr'\n[[grid]]\nmethod = 'rr'", "there twice"),
+        ("[[grid]]\nmethod = 'rr'\nunit = 'label'\n[[grid]]\nunit = 'label'\nmethod = 'rr'", "there twice"),
+        ("[[grid]]\nmethod = 'rr'\nseeds = [1, 0, 1]", "expected each seed once"),
         ("[[grid]]\nmethod = 'rr'\n[dataset.mnist]\nstudent = 'datalens'", "[dataset.mnist] is of no cell"),
         ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nout = 'x'", "'out' is not for a recipe"),
         ("[[grid]]\nmethod = 'rr'\ndataset = 'a'\n[dataset.a]\nepsilon = [1, 2]", "epsilon is [1, 2]"),
