@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from statistics import mean
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -107,6 +108,28 @@ def test_what_the_results_say_of_gmi_is_on_the_boards() -> None:
     assert [f"{share:.0f}" for share in shares] == list(said)
 
 
+SAME = {"tier": "quick", "teacher": "resnet18", "student": "datalens", "version": "5", "split": "iid", "delta": "1e-05"}
+
+
+def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "other-unit", "power": "", **SAME}
+    bare = common | {"seeds": "1 2", "runs": "b c", "attack": "", "accuracy_mean": "0.7", "accuracy_std": "0.1"}
+    attacked = common | {"seeds": "0 1", "runs": "a d", "attack": "gmi", "flags": "other-unit no-judge"}
+    drawn_apart = common | {"seeds": "3", "runs": "e", "attack": "", "flags": "float32-noise"}
+    made = {"a": (0, 0.6), "b": (1, 0.7), "c": (2, 0.8), "d": (1, 0.1), "e": (3, 0.2)}
+    records = {
+        name: SimpleNamespace(spec={"release": {"seed": seed}}, metrics={"accuracy": accuracy})
+        for name, (seed, accuracy) in made.items()
+    }
+    monkeypatch.setattr(boards, "records", lambda: records)
+    monkeypatch.setattr(boards, "board", lambda name: [bare, drawn_apart])
+    assert boards.release("digits", "dpsd", {}) is bare
+    monkeypatch.setattr(boards, "board", lambda name: [bare, attacked, drawn_apart])
+    found = boards.release("digits", "dpsd", {})
+    assert found is not None and (found["seeds"], found["runs"], found["attack"]) == ("0 1 2", "a d c", "gmi")
+    assert (float(found["accuracy_mean"]), float(found["accuracy_std"])) == pytest.approx((0.5, 0.360555))
+
+
 def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) -> None:
     common = {
         "dataset": "digits",
@@ -115,9 +138,15 @@ def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) ->
         "options": "{}",
         "power": "",
         "tier": "quick",
-        "student": "datalens",
+        **SAME,
     }
-    old = common | {"seeds": "0 1 2", "flags": "other-unit older-version", "attack": "gmi", "attack_accuracy": "0.9"}
+    old = common | {
+        "version": "4",
+        "seeds": "0 1 2",
+        "flags": "other-unit older-version",
+        "attack": "gmi",
+        "attack_accuracy": "0.9",
+    }
     new = common | {"seeds": "0", "flags": "other-unit", "attack": "", "attack_accuracy": ""}
     monkeypatch.setattr(boards, "board", lambda name: [old, new])
     assert boards.release("digits", "dpsd", {}) is new and results.attacked("digits", "dpsd", {}) == ["", "", ""]
@@ -127,7 +156,7 @@ def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "", "seeds": "0", "attack": ""}
-    common |= {"student": "datalens"}
+    common |= SAME
     large, small = common | {"tier": "paper"}, common | {"tier": "quick"}
     monkeypatch.setattr(boards, "board", lambda name: [large, small])
     assert boards.release("mnist", "dpsd", {}) is small
@@ -136,7 +165,7 @@ def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch:
 
 
 def test_of_several_students_the_usual_one_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {"method": "fedavg", "variant": "printed", "options": "{}", "flags": "", "attack": "", "tier": "quick"}
+    common = {"method": "fedavg", "variant": "printed", "options": "{}", "flags": "", "attack": "", **SAME}
     usual, other = common | {"student": "datalens", "seeds": "0"}, common | {"student": "dense-cnn", "seeds": "0 1 2"}
     monkeypatch.setattr(boards, "board", lambda name: [other, usual])
     assert boards.release("mnist", "fedavg", {}) is usual

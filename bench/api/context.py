@@ -70,7 +70,7 @@ class Context:
     def privacy_noise(self, name: str) -> Noise:
         """What a guarantee rests on: noise, and all that is drawn per private record unless it is indexed by it.
 
-        Seeded like any other randomness, or every bit from the system's entropy (`--noise os`).
+        Seeded like any other randomness, or from the system's entropy (`--noise os`).
         """
         seed = derive(self.seed, f"privacy-noise/{name}") if self.noise == "seeded" else None
         return Noise(self.device, seed)

@@ -1,6 +1,6 @@
 """Where privacy noise comes from: the draws that a guarantee rests on, and nothing else.
 
-A source is `seeded`, for runs that can be repeated, or takes every bit from the system's entropy (`--noise os`). The
+A source is `seeded`, for runs that can be repeated, or draws from the system's entropy (`--noise os`). The
 recorded seed is public: whoever reads it can subtract seeded noise, so that an epsilon under it holds only for an
 adversary without the seed. Whatever is drawn once per private record (which records are in a batch, how a record is
 moved about) comes from here too, or is indexed by the record itself; else removing one record would move all others'
@@ -59,7 +59,7 @@ class Noise:
 
     Args:
         device: where draws are made.
-        seed: any int, for draws that can be repeated; None takes every bit from the system's entropy: on a CPU each
+        seed: any int, for draws that can be repeated; None draws from the system's entropy: on a CPU each
             draw from the kernel's generator, on an accelerator the exclusive or of two generators whose seeds, of 64
             bits each, are the system's.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from functools import cache
 from pathlib import Path
+from statistics import mean, stdev
 
 from bench import leaderboard, registry
 from bench.config import STUDENT
@@ -13,6 +14,10 @@ from bench.storage.options import Changed
 from bench.storage.records import Record
 from docs.tables.lines import filled
 
+NETWORKS = ("tier", "teacher", "student")
+"""Columns that tell apart releases of the same options."""
+DRAWN = {"float32-noise", "account-mended"}
+"""Flags of rows that are not of the same release, whatever else they share."""
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, str]
 
@@ -62,10 +67,12 @@ def release(
     method: str,
     options: Changed | None,
     variant: str | None = None,
-    tier: str | None = None,
-    student: str | None = None,
+    **networks: str,
 ) -> Row | None:
-    """The row of a release with most seeds, whatever attacked it; None if it was not run.
+    """The row of a release with most seeds, whatever attacked it, and its other seeds; None if it was not run.
+
+    Args:
+        networks: of NETWORKS those that are asked for.
 
     Of several variants the default one, if it was run; a row of an older version where there is no other; of as many
     seeds in several tiers that of tier quick, unless another one is asked for, and so with students and the usual one.
@@ -77,9 +84,29 @@ def release(
         plain = row["student"] == STUDENT
         return row["variant"] == usual, not older(row), plain, seeds, row["tier"] == "quick", row["attack"] == "gmi"
 
-    rows = [row for row in of(name, method, options, variant) if tier in (None, row["tier"])]
-    found = [row for row in rows if student in (None, row["student"])]
-    return max(found, key=preference, default=None)
+    rows = of(name, method, options, variant)
+    found = [row for row in rows if all(row[key] == value for key, value in networks.items())]
+    best = max(found, key=preference, default=None)
+    if best is None:
+        return None
+    same = (*NETWORKS, "variant", "version", "split", "delta")
+    others = [row for row in found if row is not best and all(row[key] == best[key] for key in same)]
+    return _joined(best, others) if others else best
+
+
+def _joined(best: Row, others: list[Row]) -> Row:
+    """A row with the seeds of others of the same release that it lacks: what was attacked with some seeds alone."""
+    runs = {records()[each].spec["release"]["seed"]: each for each in best["runs"].split()}
+    for other in others:
+        if DRAWN & set(other["flags"].split()) == DRAWN & set(best["flags"].split()):
+            runs = {records()[each].spec["release"]["seed"]: each for each in other["runs"].split()} | runs
+    if len(runs) == len(best["seeds"].split()):
+        return best
+    found = [records()[runs[seed]].metrics["accuracy"] for seed in sorted(runs)]
+    assert all(value is not None for value in found), best["runs"]
+    joined = {"accuracy_mean": f"{mean(found):.6f}", "accuracy_std": f"{stdev(found):.6f}"}
+    joined |= {"seeds": " ".join(map(str, sorted(runs))), "runs": " ".join(runs[seed] for seed in sorted(runs))}
+    return best | joined
 
 
 def older(row: Row) -> bool:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from itertools import compress
 from statistics import mean, stdev
 from typing import Any
 
+from bench import registry
+from bench.config import STUDENT
 from bench.leaderboard.standing import standing
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
-from docs.tables.boards import Row
+from docs.tables.boards import Row, own, published
+
+TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
+"""What the tables' teachers are where nothing is said, by tier."""
 
 
 def accuracy(row: Row | None) -> str:
@@ -61,9 +67,25 @@ def typed(options: Changed) -> str:
         for name, value in sorted(held.items(), key=lambda item: BUDGET.index(item[0]) if group == "budget" else 0):
             if (name, value) != ("solve", "none"):
                 flag = name if group == "budget" else f"{group}.{name}"
-                text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+                text = str(value).lower() if value is None or isinstance(value, bool) else str(value).removesuffix(".0")
                 words.append(f"--{flag} {text}")
     return "`" + " ".join(words) + "`" if words else ""
+
+
+def sized(row: Row) -> str:
+    """The options of a row as the command takes them, with the tier, the teacher and the student that are not usual."""
+    named = "" if row["tier"] == "quick" else f"`--tier {row['tier']}`"
+    taught = "" if row["teacher"] == TEACHERS.get(row["tier"]) else f"`--teacher {row['teacher']}`"
+    other = row["student"] != STUDENT and (taught or row["student"] != row["teacher"]) and converts(row["method"])
+    student = f"`--student {row['student']}`" if other else ""
+    return " ".join(filter(None, (named, taught, student, typed(own(row)))))
+
+
+@cache
+def converts(method: str) -> bool:
+    """Whether the student of a row is the run's `--student`, and no network of the method's own or the teacher's."""
+    builds = getattr(registry.load("method", method), "trains_student", True) is not False
+    return builds and any((row["method"], row["student"]) == (method, STUDENT) for row in published())
 
 
 def control(mine: list[Record]) -> str:

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from rich.console import Console
 
+from bench import progress
 from bench.cli import result
 from bench.pipeline.run import Outcome
 from bench.pipeline.settings import Settings
@@ -24,7 +25,7 @@ def demo() -> str:
         raise KeyError("the run of `bench run --method dpsd --attack gmi` is on no board")
     record, settings = records()[row["runs"].split()[0]], Settings("dpsd", "gmi")
     console = Console(file=io.StringIO(), width=120, highlight=False)
-    with patch.object(result, "out", console):
+    with patch.object(result, "out", console), patch.object(progress, "out", console):
         result.show(Outcome(record, settings.out / "records" / record.hash, cached=False), settings)
     lines = [line.rstrip() for line in cast(io.StringIO, console.file).getvalue().strip().splitlines()]
     starts = (" gmi on", " no target asked", "power gate", "record ")

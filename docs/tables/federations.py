@@ -26,4 +26,4 @@ def federations(name: str) -> str:
 
 
 def _row(name: str, method: str, variant: str, options: dict[str, str], student: str) -> Row | None:
-    return release(name, method, given(epsilon=None, solve="none", **options), variant, "quick", student)
+    return release(name, method, given(epsilon=None, solve="none", **options), variant, tier="quick", student=student)

@@ -6,8 +6,8 @@ from collections import Counter
 
 from bench.leaderboard import printed_information, reported
 from bench.report.paper_tables import tables
-from docs.tables.boards import board, older, own, published, read_rows, release
-from docs.tables.cells import accounted, claimed, printed, table, typed, with_seeds
+from docs.tables.boards import board, older, published, read_rows, release
+from docs.tables.cells import accounted, claimed, printed, sized, table, with_seeds
 from docs.tables.lines import FINDINGS
 
 
@@ -16,11 +16,11 @@ def audited(name: str) -> str:
     rows, kinds = [], {}
     for row in sorted(board(name), key=lambda row: (not older(row), len(row["seeds"].split()))):
         if row["epsilon_audited"]:
-            kinds[row["method"], row["variant"], row["setting"]] = row
+            kinds[row["method"], row["variant"], sized(row)] = row
     for (method, variant, _), row in sorted(kinds.items()):
         found = [row[key] for key in ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")]
         rows.append([
-            f"`{method}`" + (", older version" if older(row) else ""), variant, typed(own(row)), claimed(row),
+            f"`{method}`" + (", older version" if older(row) else ""), variant, sized(row), claimed(row),
             accounted(row), *(f"{float(value):.2f}" for value in found),
         ])  # fmt: skip
     bounds = ["student, at least", "undefended teacher", "null run", "ceiling"]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from statistics import mean, median
 
-from bench import registry
-from bench.config import STUDENT
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
 from bench.storage.options import Changed
+from bench.storage.records import Record
 from bench.worth import read
-from docs.tables.boards import Row, board, marked, names, of, older, own, published, records, release
+from docs.tables.boards import NETWORKS, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
     accounted,
     accuracy,
     claimed,
     control,
     printed,
+    sized,
     spread,
     table,
     typed,
@@ -96,20 +95,27 @@ def measured(folder: str, name: str) -> str:
     for method in names("method", folder):
         mine = [row for row in board(name) if row["method"] == method]
         kinds = {
-            (row["variant"], released(row), row["tier"] != "quick", row["tier"], row["student"]): row for row in mine
+            (row["variant"], released(row), row["tier"] != "quick", *(row[key] for key in NETWORKS)): row
+            for row in mine
         }
         for _, one in sorted(kinds.items()):
-            row = release(name, method, own(one), one["variant"], one["tier"], one["student"])
+            row = release(name, method, own(one), one["variant"], **{key: one[key] for key in NETWORKS})
             if row is not None:
                 runs = [records()[each] for each in row["runs"].split()]
-                minutes = median(r.provenance["seconds"]["release"] for r in runs) / 60
                 rows.append([
                     f"`{method}`", one["variant"], sized(row), accuracy(row) + control(runs) + marked(row),
                     str(len(runs)),
-                    claimed(row), accounted(row), printed(row), verdict(row), elsewhere(row), f"{minutes:.1f}",
+                    claimed(row), accounted(row), printed(row), verdict(row), elsewhere(row), minutes(runs),
                 ])  # fmt: skip
     heads = ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it"]
     return without_empty([*heads, "elsewhere", "minutes"], rows)
+
+
+def minutes(runs: list[Record]) -> str:
+    """What the release took: the median of the runs on a CPU; if none was on one, of those on a GPU, which is said."""
+    here = [run for run in runs if run.provenance["device"].startswith("cpu")]
+    took = median(run.provenance["seconds"]["release"] for run in here or runs) / 60
+    return f"{took:.1f}" + ("" if here else ", GPU")
 
 
 def elsewhere(row: Row) -> str:
@@ -153,28 +159,12 @@ def larger() -> str:
     rows = []
     for told, method, large, small in sorted(asked):
         cells = [
-            with_seeds(release(name, method, options, "working", tier))
+            with_seeds(release(name, method, options, "working", tier=tier))
             for name in ("mnist", "fmnist")
             for tier, options in (("paper", filled(large)), ("quick", filled(small)))
         ]
         rows.append([told, *cells])
     return table(["at a claimed 10", "MNIST, paper", "quick", "Fashion-MNIST, paper", "quick"], rows)
-
-
-def sized(row: Row) -> str:
-    """The options of a row as the command takes them, with the tier where it is not quick."""
-    size = "" if row["tier"] == "quick" else f"`--tier {row['tier']}`"
-    other = row["student"] not in (STUDENT, row["teacher"]) and converts(row["method"])
-    named = f"`--student {row['student']}`" if other else ""
-    return " ".join(filter(None, (size, named, typed(own(row)))))
-
-
-@cache
-def converts(method: str) -> bool:
-    """Whether the student of a row is the run's `--student`, and no network of the method's own or the teacher's."""
-    rows = published()
-    builds = getattr(registry.load("method", method), "trains_student", True) is not False
-    return builds and any((row["method"], row["student"]) == (method, STUDENT) for row in rows)
 
 
 def verdict(row: Row) -> str:
