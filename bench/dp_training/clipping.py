@@ -7,7 +7,8 @@ Rounding. Rows are clipped to C (1 - 2^-7), which leaves room for it. Let u = 2^
 most 2^16 coordinates: off by 2^15 u = 2^-9 of itself. Of a batch of n records, m are added in float32 and those sums in
 float64, m n <= 2^15: off by m n u C <= 2^-9 C, and neighbours have a sum each. So 2^-9 C is left for what no proof
 bounds: a record that leaves the batch moves all later ones to other places in their chunks, where a network's float32
-kernels may round their gradients otherwise; tests/baselines/test_dp_sgd.py measures that they move by less than that.
+kernels may round their gradients otherwise, and switch units that are within rounding of 0. That they move by less is
+measured (tests/baselines/test_dp_sgd.py): by 7e-5 C at most in 20 batches of 1,024 of a trained network on MNIST.
 """
 
 from __future__ import annotations
