@@ -26,6 +26,8 @@ SMALL = 100.0
 """Epsilon up to which a promise says something."""
 LOWEST = 55.0
 """Accuracy below which nothing is drawn."""
+APART = 2.0
+"""Points of accuracy between two names."""
 NOT_TAKEN = {"older-version", "float32-noise", "account-mended", "refuted"}
 """Flags of rows that are not drawn."""
 Setting = tuple[str, float, float]
@@ -74,9 +76,11 @@ def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> 
     axes.scatter([e for _, e, _ in sound], [a for *_, a in sound], marker=".", color="grey", label="baselines")
     best = frontier(s for s in sound if s[2] >= LOWEST)
     axes.plot([e for _, e, _ in best], [a for *_, a in best], color="black", lw=1, label="best of them")
-    for method in dict.fromkeys(method for method, *_ in best):
+    height = math.inf
+    for method in dict.fromkeys(method for method, *_ in reversed(best)):
         _, epsilon, accuracy = next(s for s in best if s[0] == method)
-        axes.annotate(method, (epsilon, accuracy), textcoords="offset points", xytext=(-6, -3), ha="right", fontsize=7)
+        height = min(accuracy, height - APART)
+        axes.annotate(method, (epsilon, height), textcoords="offset points", xytext=(-6, -3), ha="right", fontsize=7)
     axes.set(xscale="log", ylim=(LOWEST, 101), xlim=(0.02, None))
     axes.set_title(title, loc="left")
     axes.grid(alpha=0.3)
