@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-accuracy", type=float, default=0.0, metavar="A", help="least accuracy, in [0, 1] (default 0)"
     )
+    parser.add_argument(
+        "--max-delta", type=float, default=1e-4, metavar="D", help="largest delta of the account (default 1e-4)"
+    )
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument(
         "--boards", type=paths.named, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
@@ -48,6 +51,8 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
     if not 0 <= given.min_accuracy <= 1:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
+    if not 0 <= given.max_delta < 1:
+        raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
     from bench.leaderboard import reported
     from bench.leaderboard.selection import Constraints, choose
 
@@ -56,7 +61,7 @@ def execute(given: argparse.Namespace) -> int:
     known = sorted({row["dataset"] for row in rows})
     if given.dataset is not None and given.dataset not in known:
         raise BenchError(f"--dataset {given.dataset}: no such board in {folder}; it has {', '.join(known)}")
-    limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy)
+    limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
     _show(choose([row for row in rows if given.dataset in (None, row["dataset"])], limits), limits)
     return 0
 

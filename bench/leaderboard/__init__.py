@@ -1,6 +1,13 @@
 """Boards: one CSV file per data set, built from records and from nothing else."""
 
-from bench.leaderboard.audit_bounds import audited_release, bounds, by_release, is_refuted, strongest
+from bench.leaderboard.audit_bounds import (
+    audited_release,
+    bounds,
+    by_release,
+    is_refuted,
+    strongest,
+    with_all_options,
+)
 from bench.leaderboard.board_csv import lines, to_csv
 from bench.leaderboard.columns import COLUMNS
 from bench.leaderboard.flags import dispute, flags
@@ -34,4 +41,5 @@ __all__ = [
     "strongest",
     "table",
     "to_csv",
+    "with_all_options",
 ]

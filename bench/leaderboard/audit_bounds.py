@@ -24,12 +24,17 @@ def audited_release(spec: dict[str, Any]) -> str:
     teacher counts: a promise of privacy holds for every teacher. Options that the method has got since, without a new
     version, are there as they are where none is given, which leaves it as it was.
     """
-    release = {"variant": "printed"} | spec["release"]
-    version, usual = _present(release["method"], release["variant"], spec["tier"])
-    if release["version"] == version:
-        release["options"] = usual | release["options"]
+    release = with_all_options(spec["release"], spec["tier"])
     release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
     return canonical({"tier": spec["tier"], "release": release})
+
+
+def with_all_options(release: dict[str, Any], tier: str) -> dict[str, Any]:
+    """A release with its variant, and with the options that its method has got since, without a new version, as they
+    are where none is given."""
+    release = {"variant": "printed"} | release
+    version, usual = _present(release["method"], release["variant"], tier)
+    return release | {"options": usual | release["options"]} if release["version"] == version else release
 
 
 @cache

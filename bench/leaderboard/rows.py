@@ -217,9 +217,9 @@ def _most(values: Sequence[float | None]) -> float | None:
 
 
 def _std(values: Sequence[float | None]) -> float | None:
-    """The sample standard deviation over seeds; None with fewer than two."""
+    """The sample standard deviation over seeds; None with fewer than two, or where one of the values is missing."""
     known = [v for v in values if v is not None]
-    if len(known) < 2:
+    if len(known) < max(2, len(values)):
         return None
     centre = math.fsum(known) / len(known)
     return round(math.sqrt(math.fsum((v - centre) ** 2 for v in known) / (len(known) - 1)), 6)

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
+from bench.config import configure
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.flags import installed_version
@@ -19,6 +20,8 @@ from bench.storage.options import described
 
 Row = Mapping[str, Any]
 EXACT = 1e-9
+MOST_DELTA = 1e-4
+"""Of a promise, where nothing is asked: below one over the number of records of every board."""
 OLDER = "older-version"
 NOT_RELEASES = ("reference",)
 """Values of the column `kind` that stand for no release."""
@@ -36,11 +39,13 @@ HEADLINES = ("example", "label")
 
 @dataclass(frozen=True)
 class Constraints:
-    """What the user demands: a proved epsilon of at most `epsilon` for one `unit`, and at least `accuracy`."""
+    """What the user demands: a proved epsilon of at most `epsilon` for one `unit`, at a delta of at most `delta`, and
+    at least `accuracy`."""
 
     unit: str
     epsilon: float
     accuracy: float
+    delta: float = MOST_DELTA
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,10 @@ class Candidate:
 
     @property
     def spread(self) -> str:
-        """Standard deviation over seeds, or that there is one seed."""
-        std, seeds = number(self.row["accuracy_std"]), len(str(self.row["seeds"]).split())
-        return "one seed" if std is None else f"sd {std:.3f}, {seeds} seeds"
+        """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
+        std, failed = number(self.row["accuracy_std"]), int(number(self.row["failed"]) or 0)
+        told = "one seed" if std is None else f"sd {std:.3f}, {finished(self.row)} seeds"
+        return told + (f", {failed} failed" if failed else "")
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,8 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
             keys = ("dataset", "tier", "split", "method", "variant", "version", "teacher", "student", "delta", "unit")
             # Run again with today's noise, it is another release
             coarse = "float32-noise" in str(row["flags"]).split()
-            groups[(*(str(row[key]) for key in keys), released(row), str(coarse))].append(row)
+            shared = {key: str(row[key]) for key in keys} | ({} if asks_teachers(row) else {"teacher": ""})
+            groups[(*shared.values(), released(row), str(coarse))].append(row)
     return [_candidate(group) for group in groups.values()]
 
 
@@ -208,7 +215,7 @@ def _plain(row: Row) -> Row:
 
 
 def _candidate(group: list[Row]) -> Candidate:
-    most = max(group, key=lambda row: len(str(row["seeds"]).split()))
+    most = max(group, key=finished)
     attacks = tuple(row for row in group if row["attack"])
     flags = {flag for row in group for flag in str(row["flags"]).split()}
     found = Candidate(most, attacks, frozenset(flags))
@@ -216,9 +223,35 @@ def _candidate(group: list[Row]) -> Candidate:
     return found if found.older else replace(found, flags=found.flags - {OLDER})
 
 
+def finished(row: Row) -> int:
+    """How many seeds of a row have a number."""
+    return len(str(row["seeds"]).split()) - int(number(row["failed"]) or 0)
+
+
 def released(row: Row) -> str:
-    """The options of a row but the attack's and those of its judge, in a line."""
-    return described(options(str(row["options"])) | {"attack": {}, "evaluator": {}})
+    """The options of a row but the attack's and those of its judge, in a line; those of a teacher that the method
+    does not ask, which was there for the attack's control alone, are left out too."""
+    others: dict[str, Any] = {"attack": {}, "evaluator": {}} | ({} if asks_teachers(row) else {"teacher": {}})
+    return described(options(str(row["options"])) | others)
+
+
+def asks_teachers(row: Row) -> bool:
+    """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
+    return _asks_teachers(str(row["method"]), str(row["variant"]), str(row["tier"]), str(row["options"]))
+
+
+@cache
+def _asks_teachers(method: str, variant: str, tier: str, given: str) -> bool:
+    typed = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in _own(given)}
+    try:
+        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
+        return bool({"teacher", "teacher_ensemble"} & configure(plugin, tier, typed, "method", settled).needs)
+    except BenchError:
+        return True
+
+
+def _own(given: str) -> Iterable[tuple[str, Any]]:
+    return options(given)["method"].items()
 
 
 def attacked(row: Row) -> str:
@@ -267,6 +300,9 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
         return f"{claimed}, {UNTRUE[flag]}"
     if epsilon > constraints.epsilon * (1 + EXACT):
         return f"{claimed}, accounted {_infinite(epsilon)}"
+    delta = number(row["delta"])
+    if delta is not None and delta > constraints.delta * (1 + EXACT):
+        return f"accounted {epsilon:.4g} at a delta of {delta:g}, above {constraints.delta:g}"
     if accuracy < constraints.accuracy:
         return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {constraints.accuracy:g}"
     return ""
@@ -285,7 +321,7 @@ def lacking(candidate: Candidate) -> list[str]:
         found.append("no audit")
     elif not number(row["audited_teacher"]):
         found.append("no audit that finds anything where nothing defends")
-    if len(str(row["seeds"]).split()) < 2:
+    if finished(row) < 2:
         found.append("no second seed")
     if row["tier"] != "paper":
         found.append(f"nothing at the papers' size (this is tier {row['tier']})")
@@ -314,7 +350,7 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
 
     Where nothing keeps one of the two, the least epsilon of all; or that there is none.
     """
-    sound = [c for c in found if not objection(c, Constraints(constraints.unit, ANY_FINITE, 0.0))]
+    sound = [c for c in found if not objection(c, replace(constraints, epsilon=ANY_FINITE, accuracy=0.0))]
     lines = []
     within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]
     if within:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 MOST_FITTED = 3000
-"""Images that components are found from: the first ones, of a population that is in no order."""
+"""Images that components are found from: the first ones. A population with labels is in no order, another one in its
+data set's."""
 SHARE = 5
 """Images for each component, at least."""
 CHUNK = 512

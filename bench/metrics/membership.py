@@ -146,7 +146,8 @@ def auc_gain(
     """How much larger the AUC is than that of other scores of the same records, (gain, low, high), in [-1, 1].
 
     Both sets of scores share the luck of who was asked about, and the difference has it no more. The interval is that
-    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal law.
+    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal law; where that has no
+    width, of the two areas' own.
 
     Args:
         scores, baseline: (n,) any float type, higher for members, each on a scale of its own.
@@ -157,6 +158,11 @@ def auc_gain(
     members, others = (a - b for a, b in zip(ours, theirs, strict=True))
     gain = float(members.mean())
     variance = members.var(ddof=1) / len(members) + others.var(ddof=1) / len(others)
+    if variance == 0 and gain:  # both areas are certain of themselves: by theirs, each at half of the error
+        (_, low, high), (_, least, most) = (
+            auc_interval(x, is_member, (1 + confidence) / 2) for x in (scores, baseline)
+        )
+        return gain, low - most, high - least
     reach = ndtri((1 + confidence) / 2) * math.sqrt(variance)
     return gain, max(gain - reach, -1.0), min(gain + reach, 1.0)
 

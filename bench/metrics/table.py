@@ -204,7 +204,7 @@ BUILT_IN = (
     ),
     Metric(
         "knn_gap", "KNN gap",
-        "How much nearer reconstructions are to private than to unseen images of the class; 0 tells nothing apart.",
+        "How much nearer reconstructions are to private than to unseen images of the class, beside a random network's.",
         "distance", "down",
     ),
     Metric(

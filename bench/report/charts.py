@@ -15,6 +15,8 @@ WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
 COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star")
+FIRST = ("dgd", "dp-dfd", "dpdfd", "dpsd", "fed-dpsd")
+"""The papers' methods, whose colours are told apart in every chart."""
 NAME_HEIGHT = 4.0
 """What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
 Place = tuple[float, float]
@@ -23,10 +25,10 @@ Styles = Mapping[str, tuple[int, str]]
 
 
 def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """A colour and a shape per method, the same in every chart of a page."""
+    """A colour and a shape per method, the same in every chart of a page; those of the papers have one each."""
     return {
         name: (index % COLOURS, SHAPES[index // COLOURS % len(SHAPES)])
-        for index, name in enumerate(sorted(set(methods)))
+        for index, name in enumerate(sorted(set(methods), key=lambda name: (name.split(" ")[0] not in FIRST, name)))
     }
 
 
@@ -276,7 +278,8 @@ def legend(methods: Iterable[str], look: Styles) -> str:
     items = []
     for name in sorted(set(methods)):
         colour, shape = look[name]
-        swatch = tag("svg", tag("path", d=_shape(shape, 8, 8), class_="mark"), viewBox="0 0 16 16", aria_hidden="true")
+        kind = "mark hollow" if name.startswith("printed") else "mark"
+        swatch = tag("svg", tag("path", d=_shape(shape, 8, 8), class_=kind), viewBox="0 0 16 16", aria_hidden="true")
         items.append(
             tag(
                 "button",

@@ -52,7 +52,7 @@ UNITS = {
 }
 VARIANTS = {
     "printed": "the algorithm as its paper prints it",
-    "working": "a variant that learns: `bench show NAME` lists every departure from what is printed",
+    "working": "a variant that learns: every departure from what is printed is on the method's page",
     "own": "an algorithm of this project, which no paper prints",
 }
 STATUSES = {

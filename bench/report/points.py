@@ -60,7 +60,8 @@ def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     groups: dict[str, dict[int, Record]] = defaultdict(dict)
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
-            kept = record.spec if attacks else {key: record.spec[key] for key in ("tier", "release")}
+            release = leaderboard.with_all_options(record.spec["release"], record.spec["tier"])
+            kept = (record.spec if attacks else {"tier": record.spec["tier"]}) | {"release": release}
             groups[canonical(leaderboard.identity(kept))].setdefault(leaderboard.seed(record), record)
     return [[found[seed] for seed in sorted(found)] for _, found in sorted(groups.items())]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.selection import Candidate, attacked, candidates, lacking, number
+from bench.leaderboard.selection import Candidate, attacked, candidates, finished, lacking, number
 from bench.privacy.budget import INFINITE
 
 
@@ -41,7 +41,7 @@ def line(candidate: Candidate) -> dict[str, Any]:
         "unit": text(row["unit"]),
         "claim_unit": text(row["claim_unit"]),
         "relation": text(row["relation"]),
-        "seeds": len(str(row["seeds"]).split()),
+        "seeds": finished(row),
         "runs": str(row["runs"]).split(),
         "attacks": [[attacked(each), str(each["runs"]).split()[0]] for each in candidate.attacked],
         "strongest": None if strongest is None else str(strongest),

@@ -217,7 +217,7 @@ def _rest(sweep: Sweep, record: Record) -> str:
 
 def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
     """All of a run's release but what the axis is about and the seeds."""
-    found = dict(spec["release"])
+    found = leaderboard.with_all_options(spec["release"], spec["tier"])
     found["options"] = {key: value for key, value in found["options"].items() if key != sweep.x}
     if sweep.x == CLAIMED:
         found["budget"] = {key: value for key, value in found["budget"].items() if key != "epsilon"}
@@ -275,4 +275,7 @@ def _picture(
 
 def _as_printed(row: Mapping[str, str], value: float, at: float | str) -> Point:
     x = at if isinstance(at, float) else 0.0
-    return Point(f"printed: {row['method']}", row["table"], x, value, None, "", series=f"printed {row['method']}")
+    apart = [how] if (how := _setting(row).get("accounting")) else []
+    apart += ["no data set named"] if UNNAMED in _datasets(row) else []
+    name = ", ".join([f"printed: {row['method']}", *apart])
+    return Point(name, row["table"], x, value, None, "", series=name)

@@ -54,6 +54,33 @@ def test_a_student_that_was_taught_wrong_labels_is_no_candidate() -> None:
     assert [found.place[2] for found in selection.candidates(rows)] == ["iid", "few"]
 
 
+def test_a_teacher_that_is_not_asked_makes_no_other_release() -> None:
+    """It was there for the attack's control. Of the two rows the one of more seeds stands; votes are another matter."""
+    taught = {"options": '{"teacher": {"epochs": 12}}', "teacher": "datalens", "attack": "loss-threshold", "auc": 0.5}
+    rows = [proved("dp-sgd", 8.0, 0.97, dataset="mnist", seeds="0", **taught)]
+    rows += [proved("dp-sgd", 8.0, 0.96, dataset="mnist", teacher="resnet18", seeds="0 1 2")]
+    (found,) = selection.candidates(rows)
+    assert (found.accuracy, found.name, len(found.attacked)) == (0.96, "dp-sgd (printed)", 1)
+    for method in ("dpsd", "pate"):
+        assert len(selection.candidates([row | {"method": method} for row in rows])) == 2
+
+
+def test_seeds_that_failed_are_no_seeds() -> None:
+    rows = [proved("dp-sgd", 8.0, 0.95, dataset="mnist", seeds="0 1 2 3 4", failed=3, accuracy_std=0.001)]
+    (found,) = selection.candidates(rows)
+    assert found.spread == "sd 0.001, 2 seeds, 3 failed" and "no second seed" not in selection.lacking(found)
+    (found,) = selection.candidates([rows[0] | {"failed": 4, "accuracy_std": ""}])
+    assert found.spread == "one seed, 4 failed" and "no second seed" in selection.lacking(found)
+
+
+def test_a_large_delta_is_no_promise() -> None:
+    rows = [proved("dp-sgd", 0.01, 0.99, dataset="mnist", delta=0.5), proved("gm-dp", 0.9, 0.94, dataset="mnist")]
+    choice = selection.choose(rows, selection.Constraints("example", 1.0, 0.0))
+    assert [c.row["method"] for found in choice.taken.values() for c in found] == ["gm-dp"]
+    assert [reason for _, reason in choice.excluded] == ["accounted 0.01 at a delta of 0.5, above 0.0001"]
+    assert len(selection.choose(rows, selection.Constraints("example", 1.0, 0.0, 0.5)).excluded) == 0
+
+
 @pytest.fixture
 def boards(tmp_path: Path) -> Path:
     """Claims that look good, proofs that are, and what an audit refuted."""

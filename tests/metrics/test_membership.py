@@ -330,6 +330,16 @@ def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong()
     assert auc_gain(ours, ours, is_member) == (0.0, 0.0, 0.0)
 
 
+def test_a_gain_without_spread_is_not_certain() -> None:
+    """Perfect separation beside one and the same score: each area's own interval, at half of the error."""
+    is_member = torch.arange(100) < 50
+    gain, low, high = auc_gain(is_member.double(), torch.zeros(100), is_member)
+    (_, ours, _), (_, _, theirs) = (
+        auc_interval(each, is_member, 0.975) for each in (is_member.double(), torch.zeros(100))
+    )
+    assert gain == 0.5 and low == pytest.approx(ours - theirs) and low < 0.35 and high > 0.65
+
+
 def test_the_interval_of_a_gain_covers_and_is_narrower_than_of_unpaired_areas() -> None:
     rng, covered, narrower = np.random.RandomState(0), 0, 0
     is_member = torch.arange(400) < 200

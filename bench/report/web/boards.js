@@ -4,7 +4,7 @@ function cell(column, row) {
   const value = row[column.key];
   const missing = value === undefined || (Array.isArray(value) && !value.length);
   if (column.kind === "runs") return element("td", {}, seedLinks(row));
-  if (column.kind === "flags") return element("td", { class: "wide long" }, (value || []).map(flagChip));
+  if (column.kind === "flags") return element("td", {}, flagFold(value || []));
   if (column.key.endsWith("variant") && value) return element("td", { title: DATA.variants[value] }, value);
   if (column.key === "method" && row.runs.length) return element("td", {}, methodLink(value));
   if (missing) return element("td", { class: isNumber(column) ? "number" : null });
@@ -29,7 +29,10 @@ const FILTERS = [["tier", "tier"], ["variant", "variant"], ["kind", "kind"], ["c
 function boardTable(dataset, now, redraw) {
   const words = now.words.toLowerCase().split(/\s+/).filter(Boolean);
   const kept = dataset.rows.filter((row) => matches(row, words) && FILTERS.every(([key]) => !now.picked[key] || row[key] === now.picked[key]));
-  const columns = dataset.columns.map((key) => COLUMNS.get(key)).filter((column) => now.all || column.core);
+  const chosen = dataset.columns.map((key) => COLUMNS.get(key)).filter((column) => now.all || column.core);
+  const [first, ways] = [chosen.findIndex((column) => column.key === "accuracy_mean") + 1, chosen.filter((column) => column.kind === "runs")];
+  const others = (found) => found.filter((column) => column.kind !== "runs");
+  const columns = [...others(chosen.slice(0, first)), ...ways, ...others(chosen.slice(first))];
   const by = now.sort ? COLUMNS.get(now.sort) : null;
   return [element("table", { class: "board" }, header(columns, now, redraw), bodies(kept, columns, by, now.down, ["tier", "split"], cell, now.every ? undefined : MANY)), kept.length];
 }

@@ -1,13 +1,14 @@
 "use strict";
 /* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
 const EXACT = 1e-9;
+const MOST_DELTA = 1e-4;
 const UNTRUE = {
   "refuted": "refuted by an audit",
   "account-mended": "the account of its version was not true",
   "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
 };
-const LEAST = 0.05;
-const MOST = 100;
+const BUDGETS = [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100];
+const LAST = BUDGETS.length - 1;
 const LIMITS = { unit: "example", epsilon: 8, accuracy: 0.9, dataset: "" };
 
 /* Why a release does not meet the limits; "" if it does. A claimed epsilon is told and never decides. */
@@ -20,6 +21,7 @@ function objection(line, limits) {
   if (line.unit !== limits.unit) return `${claimed}, accounted per ${line.unit}, not per ${limits.unit}`;
   for (const [flag, told] of Object.entries(UNTRUE)) if (line.flags.includes(flag)) return `${claimed}, ${told}`;
   if (size(line.epsilon) > limits.epsilon * (1 + EXACT)) return `${claimed}, accounted ${infinite(size(line.epsilon))}`;
+  if (line.delta !== null && line.delta > MOST_DELTA * (1 + EXACT)) return `accounted ${number(line.epsilon)} at a δ of ${number(line.delta)}, above ${number(MOST_DELTA)}`;
   if (line.accuracy < limits.accuracy) return `accounted ${number(line.epsilon)}, accuracy ${percent(line.accuracy)} below ${percent(limits.accuracy)}`;
   return "";
 }
@@ -59,20 +61,20 @@ async function choose() {
     view.replaceChildren(...answers(found).flat(2).filter(Boolean));
   };
   redraw();
-  const units = ["example", "label", "query", "client"];
+  const units = ["example", "label", "query", "client"].filter((unit) => lines.some((line) => line.unit === unit));
   return [heading("What should I release?"),
     element("p", {}, "Set what you must promise and what the student must be able to do. What counts is the epsilon that can be proved from every use of the private data. What a paper claims plays no part."),
     element("div", { class: "controls sliders" },
-      slider("ε proved, at most", LIMITS.epsilon, (x) => LEAST * (MOST / LEAST) ** x, (value) => Math.log(value / LEAST) / Math.log(MOST / LEAST), number, (value) => { LIMITS.epsilon = value; redraw(); }),
+      slider("ε proved, at most", LIMITS.epsilon, (x) => BUDGETS[Math.round(x * LAST)], (value) => BUDGETS.indexOf(value) / LAST, number, (value) => { LIMITS.epsilon = value; redraw(); }, 1 / LAST),
       slider("accuracy, at least", LIMITS.accuracy, (x) => x, (value) => value, (value) => percent(value, 0), (value) => { LIMITS.accuracy = value; redraw(); }),
       picker("protects one", units, LIMITS.unit, (value) => { LIMITS.unit = value; redraw(); }, null),
       picker("data set", DATA.datasets.map((one) => one.name), LIMITS.dataset, (value) => { LIMITS.dataset = value; redraw(); })),
     count, view];
 }
-function slider(label, value, at, place, shown, act) {
+function slider(label, value, at, place, shown, act, step = 0.01) {
   const told = element("output", {}, shown(value));
   const id = label.replace(/\W+/g, "-");
-  const range = element("input", { type: "range", id, min: "0", max: "1", step: "0.01", value: String(place(value)), "aria-valuetext": shown(value), on: { input: (event) => {
+  const range = element("input", { type: "range", id, min: "0", max: "1", step: String(step), value: String(place(value)), "aria-valuetext": shown(value), on: { input: (event) => {
     const now = Number(at(Number(event.target.value)).toPrecision(2));
     told.textContent = shown(now);
     event.target.setAttribute("aria-valuetext", shown(now));

@@ -19,6 +19,8 @@ function overview() {
       element("li", {}, element("strong", {}, "Information. "), "At most so many nats all answers together can carry about the private data. It protects no one; it says what accuracy is possible at all."),
       element("li", {}, element("strong", {}, "Units. "), "An epsilon protects one of something, and epsilons of different units are never ranked together."),
       element("li", {}, element("strong", {}, "Power. "), "An attack must succeed on the undefended teacher and must not on a network with random weights. Otherwise its row is inconclusive, never protected."),
+      element("li", {}, element("strong", {}, "Attacks. "), "An inversion attack's number is the share of its images that an independent network takes for their class, or a judge of faces for the person; beside it that of public images chosen by the same labels, and that on the undefended teacher. A membership attack's is its AUC: 0.5 is a coin."),
+      element("li", {}, element("strong", {}, "Splits. "), "Which images are private and which the attacker has. iid: drawn from one set; full: all of it is private, the attacker has another set; few: 300 private records; canaries: some labels are wrong; identity: the attacker has other people; disjoint: other classes."),
       element("li", {}, element("strong", {}, "Tiers. "), Object.entries(DATA.tiers).map(([name, line]) => `${name}: ${line}`).join("; "), "."))),
     section("Units", facts(Object.entries(DATA.units).filter(([name]) => name !== "none"))), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
 }

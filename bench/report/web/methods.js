@@ -38,12 +38,12 @@ function standing(found) {
 }
 function measuredTable(found) {
   if (!found.releases.length) return note("No run of it is in this report.");
-  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || compared(a.tier, b.tier) || compared(usualFirst(a.split), usualFirst(b.split)) || (b.accuracy || 0) - (a.accuracy || 0));
+  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || compared(a.tier, b.tier) || compared(usualFirst(a.split), usualFirst(b.split)) || Boolean(a.older) - Boolean(b.older) || (b.accuracy || 0) - (a.accuracy || 0));
   const seen = new Set();
   const rows = ordered.flatMap((line) => {
     const place = `${line.dataset}, tier ${line.tier}, split ${line.split}`;
     const epsilon = (value, unit) => (value === null ? "" : [number(value), unit ? element("span", { class: "unit" }, `per ${unit}`) : ""]);
-    const row = [element("span", { class: "words" }, runLink(line.runs[0], `${line.variant}${line.setting ? `, ${line.setting}` : ""}`)), line.accuracy === null ? "failed" : [percent(line.accuracy), spreadOf(line)],
+    const row = [element("span", { class: "words" }, runLink(line.runs[0], `${line.variant}${line.setting ? `, ${line.setting}` : ""}`), line.older ? ", older version" : ""), line.accuracy === null ? "failed" : [percent(line.accuracy), spreadOf(line)],
       epsilon(line.claimed, line.claim_unit), epsilon(line.epsilon, line.unit), line.audited === null ? "" : `≥ ${number(line.audited)}`, number(line.information), line.strongest || "", line.seconds === null ? "" : seconds(line.seconds), flagFold(line.flags)];
     return seen.has(place) ? [row] : (seen.add(place), [element("span", {}, place), row]);
   });

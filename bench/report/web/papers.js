@@ -36,25 +36,28 @@ function matrix(found) {
   const columns = new Map();
   const rows = new Map();
   for (const line of found.lines) {
-    const column = `${line.dataset} ${line.epsilon === null ? "" : `ε ${line.epsilon}`}`;
+    const budget = line.epsilon !== null ? `ε ${line.epsilon}` : line.unit === "none" ? "no privacy" : "ε not printed";
+    const column = `${line.dataset} ${budget}`;
     const name = [line.method, line.ablation, line.unit === "label" ? "(labels)" : ""].filter(Boolean).join(" ");
-    if (!columns.has(column)) columns.set(column, [line.dataset, line.epsilon]);
+    if (!columns.has(column)) columns.set(column, [line.dataset, line.epsilon, budget]);
     if (!rows.has(name)) rows.set(name, { method: line.method, cells: new Map() });
     const cells = rows.get(name).cells;
     if (!cells.has(column) || (line.ours && line.ours.usual)) cells.set(column, line);
   }
   const order = [...columns.entries()].sort(([, a], [, b]) => compared(a[0], b[0]) || (a[1] === null ? 0 : a[1]) - (b[1] === null ? 0 : b[1])).map(([key]) => key);
-  const heads = order.map((key) => { const [dataset, epsilon] = columns.get(key); return [dataset, element("br"), epsilon === null ? "no ε" : `ε ${epsilon}`]; });
+  const heads = order.map((key) => { const [dataset, , budget] = columns.get(key); return [dataset, element("br"), budget]; });
   const known = new Set(DATA.methods.map((one) => one.name));
   const lines = [...rows.entries()].map(([name, row]) => [known.has(row.method) ? methodLink(row.method, name) : name, ...order.map((key) => printedCell(row.cells.get(key)))]);
   return grid(`${found.table} with ours`, ["method", ...heads], lines, [], "fit sheet");
 }
+/* Where ours was measured, if that is not the data set that the paper names: a subset of it, other files. */
+const where = (line) => (line.ours.dataset === line.dataset ? "" : ` on ${line.ours.dataset}`);
 function printedCell(line) {
   if (!line) return "";
   const printed = element("span", { class: "printed" }, percent(line.printed, 2));
   if (!line.ours) return [printed, element("span", { class: "ours none" }, line.state)];
   const [kind, word] = closeness(line.ours.difference);
-  return [printed, element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
+  return [printed, element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours${where(line)}, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
     `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)))];
 }
 const keys = () => element("ul", { class: "keys" }, [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"], ["none", "planned: the bench lacks the method or the data; not run: it has both"]].map(([kind, told]) =>
@@ -65,7 +68,7 @@ function oursTable(lines) {
     return [[line.method, line.ablation].filter(Boolean).join(" "), `${line.dataset}${line.epsilon === null ? "" : `, ε ${line.epsilon}`}`, percent(line.printed, 2),
       runLink(ours.run, percent(ours.accuracy, 1)), element("span", { class: `ours ${kind}`, title: word }, points(ours.difference)),
       ours.reason ? element("button", { type: "button", class: "chip", title: DATA.reasons[ours.reason[0]], on: { click: toReasons } }, ours.reason[0]) : "",
-      element("span", { class: "words" }, `${ours.variant}, ${ours.tier}, ${ours.seeds === 1 ? "1 seed" : `${ours.seeds} seeds`}`, ours.setting ? `; ${ours.setting}` : ""),
+      element("span", { class: "words" }, `${ours.variant}, ${ours.tier}, ${ours.seeds === 1 ? "1 seed" : `${ours.seeds} seeds`}`, ours.setting ? `; ${ours.setting}` : "", where({ ours, ...line })),
       ours.epsilon === null ? "" : [number(ours.epsilon), element("span", { class: "unit" }, `per ${ours.unit}`)], line.allows === null ? "" : percent(line.allows), number(ours.information),
       flagFold(ours.flags)];
   });

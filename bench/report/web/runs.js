@@ -1,13 +1,17 @@
 "use strict";
 /* Pages of one run, and of two beside each other. */
+const SHOWN = 5;
 function auditTable(title, audits) {
   if (!audits.length) return null;
   const names = { student: "student, released", teacher: "teacher, undefended", null: "null run, no canary" };
-  const lines = audits.flatMap((audit) => audit.lines.map(([name, correct, guesses, bound, accuracy]) =>
-    [`${audit.method}${audit.setting ? ` (${audit.setting})` : ""}: ${names[name] || name}`, `${correct} of ${guesses}`, number(bound), number(audit.ceiling), percent(accuracy)]));
-  const verdicts = audits.flatMap((audit) => [element("li", {}, element("strong", {}, `${audit.method}${audit.setting ? ` (${audit.setting})` : ""}: ${audit.verdict}. `), audit.reasons.join("; "), audit.powerful ? "" : "; the teacher's bound is 0, so the audit shows nothing", ".")]);
+  const named = (audit) => `${audit.method}${audit.setting ? ` (${audit.setting})` : ""}`;
+  const ordered = [...audits].sort((a, b) => compared(named(a), named(b)));
+  const lines = ordered.flatMap((audit) => [element("span", {}, named(audit)), ...audit.lines.map(([name, correct, guesses, bound, accuracy]) =>
+    [names[name] || name, `${correct} of ${guesses}`, number(bound), number(audit.ceiling), percent(accuracy)])]);
+  const verdicts = ordered.flatMap((audit) => [element("li", {}, element("strong", {}, `${named(audit)}: ${audit.verdict}. `), audit.reasons.join("; "), audit.powerful ? "" : "; the teacher's bound is 0, so the audit shows nothing", ".")]);
+  const told = [grid("audits", ["model", "right guesses", "ε at least", "could show", "accuracy"], lines, [1, 2, 3, 4]), element("ul", { class: "plain" }, verdicts)];
   return section(title, note("Mislabelled canaries, half of them in the teacher's data; an attack guesses from the student which. The bound is epsilon's, per record, at 95 %. Not refuted is not verified."),
-    grid("audits", ["model", "right guesses", "ε at least", "could show", "accuracy"], lines, [1, 2, 3, 4]), element("ul", { class: "plain" }, verdicts));
+    audits.length > SHOWN ? element("details", {}, element("summary", {}, `${audits.length} audits`), told) : told);
 }
 
 /* A run. */
@@ -164,9 +168,11 @@ function numbersBeside(heads, first, second) {
     const row = [label, measured(a, share), measured(b, share), difference, apart ? "intervals apart" : ""];
     return Object.assign(row, { equal: JSON.stringify(a) === JSON.stringify(b) });
   }).filter((row) => row[1] !== "" || row[2] !== "");
-  const [told, same] = [rows.filter((row) => !row.equal), rows.filter((row) => row.equal)];
+  const lone = (row) => !row.equal && (row[1] === "" || row[2] === "");
+  const [told, same, one] = [rows.filter((row) => !row.equal && !lone(row)), rows.filter((row) => row.equal), rows.filter(lone)];
   const table = (name, lines) => grid(name, [...heads(), "second less first", ""], lines, [1, 2, 3]);
-  return [told.length ? table("numbers of two runs", told) : note("All numbers are the same."),
+  return [told.length ? table("numbers of two runs", told) : note(one.length ? "What both have is the same." : "All numbers are the same."),
+    one.length ? element("details", {}, element("summary", {}, `${one.length} ${one.length === 1 ? "number is" : "numbers are"} of one of them alone`), table("numbers of one run", one)) : null,
     same.length ? element("details", {}, element("summary", {}, `${same.length} ${same.length === 1 ? "number is" : "numbers are"} the same`), table("numbers that are the same", same)) : null];
 }
 function epsilonsBeside(heads, first, second) {
