@@ -96,7 +96,7 @@ def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meanin
     places = placed(panel.points, x, y)
     content = grid(x, y, label) + _levels(panel, x, y) + marks
     content += "".join(mark(point, place, x, y, look) for point, place in zip(panel.points, places, strict=True))
-    content += _names(panel.points, places, x.edge)
+    content += _names(panel.points, places, x.edge, [box for *_, box in _level_names(panel, x)])
     drawn = tag(
         "svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=f"{title}: accuracy against {label}"
     )
@@ -154,18 +154,30 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def _levels(panel: Panel, x: Scale, y: Scale) -> str:
     """Dashed lines; those of an attack are named, that of accuracy is named above the chart."""
-    parts = []
-    for row, (label, value) in enumerate(panel.lines.items()):
-        if not panel.attack:
-            parts.append(tag("path", d=f"M{LEFT} {y.at(value):.1f}H{x.edge}", class_="level"))
-            continue
-        place = x.at(value)
-        left = place > (LEFT + x.edge) / 2
-        parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="level"))
-        across, anchor = (place - 5, "end") if left else (place + 5, "start")
-        name = tag("text", escape(label), x=across, y=BOTTOM - 8 - LINE * row, text_anchor=anchor, class_="quiet name")
-        parts.append(name)
+    if not panel.attack:
+        return "".join(
+            tag("path", d=f"M{LEFT} {y.at(value):.1f}H{x.edge}", class_="level") for value in panel.lines.values()
+        )
+    parts = [tag("path", d=f"M{x.at(value):.1f} {TOP}V{BOTTOM}", class_="level") for value in panel.lines.values()]
+    for label, across, anchor, box in _level_names(panel, x):
+        height = (box[1] + box[3]) / 2 + 4
+        parts.append(tag("text", escape(label), x=across, y=height, text_anchor=anchor, class_="quiet name"))
     return "".join(parts)
+
+
+def _level_names(panel: Panel, x: Scale) -> list[tuple[str, float, str, Box]]:
+    """The name of each upright level, where it begins or ends, which of both, and its box; that of the smallest value
+    stands left of its line and the others right of theirs, where there is room."""
+    found = []
+    for row, (label, value) in enumerate(sorted(panel.lines.items(), key=lambda one: one[1]) if panel.attack else ()):
+        place, width = x.at(value), LETTER * len(label)
+        fits = {"end": place - 5 - width >= LEFT, "start": place + 5 + width <= x.edge}
+        wanted, other = ("end", "start") if row == 0 else ("start", "end")
+        anchor = wanted if fits[wanted] or not fits[other] else other
+        across = place - 5 if anchor == "end" else place + 5
+        left, height = across - width if anchor == "end" else across, BOTTOM - 12 - LINE * row
+        found.append((label, across, anchor, (left, height - LINE / 2, left + width, height + LINE / 2)))
+    return found
 
 
 def placed(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
@@ -252,9 +264,9 @@ def joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
     return "".join(parts)
 
 
-def _names(points: Sequence[Point], places: Sequence[Place], end: float) -> str:
+def _names(points: Sequence[Point], places: Sequence[Place], end: float, others: Iterable[Box] = ()) -> str:
     """The name of each method beside one of its points, where it covers nothing; other names are in the legend."""
-    taken: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in places]
+    taken: list[Box] = [*((x - 7, y - 7, x + 7, y + 7) for x, y in places), *others]
     parts, done = [], set()
     for point, (x, y) in zip(points, places, strict=True):
         width = LETTER * len(point.method)
