@@ -18,6 +18,7 @@ from bench.report.charts import (
     BOTTOM,
     HEIGHT,
     LEFT,
+    LETTER,
     LINE,
     NAME_HEIGHT,
     RIGHT,
@@ -80,21 +81,26 @@ def _upwards(picture: Picture) -> Scale:
 
 
 def _printed_lines(picture: Picture, x: Scale, y: Scale) -> str:
-    """Dashed lines where the paper names a place on one axis alone; its name beside it."""
-    parts = []
+    """Dashed lines where the paper names a place on one axis alone; its name beside it, where no point lies."""
+    parts, places = [], placed(picture.points, x, y)
     for row, (label, value) in enumerate(picture.uprights.items()):
         place = x.at(value)
         left = place > (LEFT + x.edge) / 2
         across, anchor = (place - 5, "end") if left else (place + 5, "start")
         parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="level"))
         told = f"{value:,.6g}: {label}"
-        low = BOTTOM - 8 - LINE * row
-        parts.append(tag("text", escape(told), x=across, y=low, text_anchor=anchor, class_="quiet name"))
+        width = LETTER * len(told)
+        start = across - width if left else across
+        low, high = BOTTOM - 8 - LINE * row, TOP + LINE * (row + 1 + 2 * len(picture.levels))
+        hit = [any(start < a < start + width and at - LINE < b < at + 4 for a, b in places) for at in (low, high)]
+        at = high if hit[0] and not hit[1] else low
+        parts.append(tag("text", escape(told), x=across, y=at, text_anchor=anchor, class_="quiet name"))
     for label, value in picture.levels.items():
         place = y.at(value)
         told = f"{100 * value:.1f} %: {label}"
         parts.append(tag("path", d=f"M{LEFT} {place:.1f}H{x.edge}", class_="level"))
-        parts.append(tag("text", escape(told), x=LEFT + 6, y=place - 5, class_="quiet name"))
+        above = place - 5 - LINE >= TOP
+        parts.append(tag("text", escape(told), x=LEFT + 6, y=place - 5 if above else place + LINE, class_="quiet name"))
     return "".join(parts)
 
 
