@@ -110,7 +110,7 @@ def _hold_out(classes: Classes, path: Path) -> tuple[Classes, Classes]:
     train: Classes = {}
     test: Classes = {}
     for class_name, files in classes.items():
-        order = sorted(files, key=lambda file: hashlib.sha256(os.fsencode(file.relative_to(path))).digest())
+        order = sorted(files, key=lambda file: hashlib.sha256(os.fsencode(file.relative_to(path).as_posix())).digest())
         held_out = len(files) // 6
         test[class_name], train[class_name] = sorted(order[:held_out]), sorted(order[held_out:])
     return train, test

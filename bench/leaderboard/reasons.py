@@ -13,11 +13,12 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
-from bench.config import TIERS, configure
+from bench.config import TIERS
 from bench.errors import BenchError
 from bench.leaderboard import reported
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
+from bench.leaderboard.selection import needs, typed
 from bench.storage.options import BUDGET
 
 Row = Mapping[str, Any]
@@ -107,13 +108,7 @@ def _is_behind(accuracy: Any, printed: float, least: float) -> bool:
 
 def _asks_teacher(row: Row) -> bool:
     """Whether the method of a row asks the undefended teacher, at its options; of one that is not installed, no."""
-    method, variant = str(row["method"]), str(row["variant"])
-    given = {name: _typed(value) for name, value in _options(row)["method"].items()}
-    try:
-        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
-        return "teacher" in configure(plugin, str(row["tier"]), given, "method", settled).needs
-    except BenchError:
-        return False
+    return "teacher" in (needs(row) or ())
 
 
 def _of_smaller_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:
@@ -193,14 +188,8 @@ def command(row: Row, dataset: str, budget: Mapping[str, Any]) -> str:
         name: limits[name] for name in BUDGET if name in limits
     }
     words = [f"bench run --method {row['method']} --variant {row['variant']} --dataset {dataset}"]
-    given = {name: _typed(value) for name, value in named.items()}
+    given = {name: typed(value) for name, value in named.items()}
     words += [f"--{name} {value}" for name, value in given.items() if value not in ("", "nan", usual.get(name))]
     for group in ("method", "teacher"):
-        words += [f"--{group}.{name} {_typed(value)}" for name, value in own[group].items()]
+        words += [f"--{group}.{name} {typed(value)}" for name, value in own[group].items()]
     return " ".join(words)
-
-
-def _typed(value: Any) -> str:
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

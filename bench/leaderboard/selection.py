@@ -237,21 +237,31 @@ def released(row: Row) -> str:
 
 def asks_teachers(row: Row) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
-    return _asks_teachers(str(row["method"]), str(row["variant"]), str(row["tier"]), str(row["options"]))
+    found = needs(row)
+    return found is None or bool({"teacher", "teacher_ensemble"} & found)
+
+
+def needs(row: Row) -> frozenset[str] | None:
+    """What the method of a row needs at its options; None of one that is not installed."""
+    given = row.get("options")
+    return _needs(str(row["method"]), str(row["variant"]), str(row["tier"]), given if isinstance(given, str) else "")
 
 
 @cache
-def _asks_teachers(method: str, variant: str, tier: str, given: str) -> bool:
-    typed = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in _own(given)}
+def _needs(method: str, variant: str, tier: str, given: str) -> frozenset[str] | None:
+    named = {name: typed(value) for name, value in options(given)["method"].items()}
     try:
         plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
-        return bool({"teacher", "teacher_ensemble"} & configure(plugin, tier, typed, "method", settled).needs)
+        return frozenset(configure(plugin, tier, named, "method", settled).needs)
     except BenchError:
-        return True
+        return None
 
 
-def _own(given: str) -> Iterable[tuple[str, Any]]:
-    return options(given)["method"].items()
+def typed(value: Any) -> str:
+    """An option's value as the command takes it."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def attacked(row: Row) -> str:

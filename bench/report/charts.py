@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from bench import registry
 from bench.report.axes import BAND, Scale, logarithmic, share
 from bench.report.glossary import UNITS
 from bench.report.points import Panel, Point, fronts
@@ -15,8 +16,6 @@ WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
 COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star")
-FIRST = ("dgd", "dp-dfd", "dpdfd", "dpsd", "fed-dpsd")
-"""The papers' methods, whose colours are told apart in every chart."""
 NAME_HEIGHT = 4.0
 """What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
 Place = tuple[float, float]
@@ -26,9 +25,10 @@ Styles = Mapping[str, tuple[int, str]]
 
 def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
     """A colour and a shape per method, the same in every chart of a page; those of the papers have one each."""
+    papers = registry.entries("method", "methods")
     return {
         name: (index % COLOURS, SHAPES[index // COLOURS % len(SHAPES)])
-        for index, name in enumerate(sorted(set(methods), key=lambda name: (name.split(" ")[0] not in FIRST, name)))
+        for index, name in enumerate(sorted(set(methods), key=lambda name: (name.split(" ")[0] not in papers, name)))
     }
 
 

@@ -179,7 +179,7 @@ def test_units_of_a_trained_network_that_rounding_switches_stay_within_the_room(
     for _ in range(4):
         part = torch.randperm(60_000)[:1024]
         moved, own = without_the_first(model, found.train_images[part], found.train_labels[part].long(), "opacus")
-        assert 0 < (moved - own).norm() <= 0.1 * 2.0**-9
+        assert (moved - own).norm() <= 0.1 * 2.0**-9
 
 
 def without_the_first(model: Classifier, images: Tensor, labels: Tensor, way: str) -> tuple[Tensor, Tensor]:
