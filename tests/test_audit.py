@@ -253,6 +253,18 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
     assert row(record, recipe)["epsilon_audited"] != ""
 
 
+def test_the_network_of_a_teacher_that_nobody_asks_makes_no_other_release(record: Record) -> None:
+    described = registry.describe("method", "rr", "working")
+    asked = described.values("smoke", "working")
+    unasked = {"method": "rr", "variant": "working", "version": described.facts["version"], "options": asked}
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | unasked})
+    audit = made_up(record, 95)
+    audit.spec["release"]["teacher"]["arch"] = "resnet18"
+    assert row(record, audit)["epsilon_audited"] != ""
+    audit.spec["release"]["teacher"]["data"]["dataset"] = "other"
+    assert row(record, audit)["epsilon_audited"] == ""
+
+
 def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually_is(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench import plugins, registry
 from bench.config import Variant
+from bench.leaderboard.needs import needs, taught
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
@@ -21,11 +22,14 @@ def audited_release(spec: dict[str, Any]) -> str:
 
     That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
-    teacher counts: a promise of privacy holds for every teacher. Options that the method has got since, without a new
-    version, are there as they are where none is given, which leaves it as it was.
+    teacher counts: a promise of privacy holds for every teacher. So is the network of a teacher that the method does
+    not ask. Options that the method has got since, without a new version, are there as they are where none is given,
+    which leaves it as it was.
     """
     release = with_all_options(spec["release"], spec["tier"])
-    release["teacher"] = {key: release["teacher"][key] for key in ("data", "arch", "weights", "normalise", "seed")}
+    asked = taught(needs(release["method"], release["variant"], spec["tier"], release["options"]))
+    network = ("arch", "weights", "normalise") if asked else ()
+    release["teacher"] = {key: release["teacher"][key] for key in ("data", *network, "seed")}
     return canonical({"tier": spec["tier"], "release": release})
 
 

@@ -16,9 +16,10 @@ from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.leaderboard import reported
+from bench.leaderboard.needs import typed
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
-from bench.leaderboard.selection import needs, typed
+from bench.leaderboard.selection import needs
 from bench.storage.options import BUDGET
 
 Row = Mapping[str, Any]

@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
-from bench.config import configure
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.flags import installed_version
+from bench.leaderboard.needs import needs as of_method
+from bench.leaderboard.needs import taught
 from bench.leaderboard.reported import options
 from bench.storage.options import described
 
@@ -237,31 +238,14 @@ def released(row: Row) -> str:
 
 def asks_teachers(row: Row) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
-    found = needs(row)
-    return found is None or bool({"teacher", "teacher_ensemble"} & found)
+    return taught(needs(row))
 
 
 def needs(row: Row) -> frozenset[str] | None:
     """What the method of a row needs at its options; None of one that is not installed."""
     given = row.get("options")
-    return _needs(str(row["method"]), str(row["variant"]), str(row["tier"]), given if isinstance(given, str) else "")
-
-
-@cache
-def _needs(method: str, variant: str, tier: str, given: str) -> frozenset[str] | None:
-    named = {name: typed(value) for name, value in options(given)["method"].items()}
-    try:
-        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
-        return frozenset(configure(plugin, tier, named, "method", settled).needs)
-    except BenchError:
-        return None
-
-
-def typed(value: Any) -> str:
-    """An option's value as the command takes it."""
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+    told = options(given if isinstance(given, str) else "")["method"]
+    return of_method(str(row["method"]), str(row["variant"]), str(row["tier"]), told)
 
 
 def attacked(row: Row) -> str:

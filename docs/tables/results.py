@@ -8,6 +8,7 @@ from statistics import mean, median
 from bench.leaderboard import reported
 from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
+from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from bench.worth import read
@@ -191,7 +192,7 @@ def classifiers() -> str:
     for name, split, label, count in EXPECTED:
         ran = [(reported.options(r["options"]), r) for r in board(name, split) if r["method"] == "private-features"]
         best = {
-            held["budget"]["epsilon"]: with_seeds(row) + (", older version" if older(row) else "")
+            held["budget"].get("epsilon", Budget().epsilon): with_seeds(row) + (", older version" if older(row) else "")
             for held, row in sorted(ran, key=lambda each: (not older(each[1]), len(each[1]["seeds"].split())))
             if not held["method"]
         }

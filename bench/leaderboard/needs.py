@@ -1,0 +1,40 @@
+"""What the method of a board's release needs, and so what the release depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from bench import registry
+from bench.config import configure
+from bench.errors import BenchError
+from bench.storage.specs import canonical
+
+
+def needs(method: str, variant: str, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
+    """What a method needs at its options, such as {"teacher"}; None of one that is not installed."""
+    return _needs(method, variant, tier, canonical(options))
+
+
+def taught(found: frozenset[str] | None) -> bool:
+    """Whether what is released depends on the teacher's network or recipe, of `needs`; where they are unknown, yes."""
+    return found is None or bool({"teacher", "teacher_ensemble"} & found)
+
+
+@cache
+def _needs(method: str, variant: str, tier: str, given: str) -> frozenset[str] | None:
+    named = {name: typed(value) for name, value in json.loads(given).items()}
+    try:
+        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
+        return frozenset(configure(plugin, tier, named, "method", settled).needs)
+    except BenchError:
+        return None
+
+
+def typed(value: Any) -> str:
+    """An option's value as the command takes it."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
