@@ -236,9 +236,19 @@ def test_of_people_the_judge_of_faces_says_what_public_images_show(leaked: bool,
 @pytest.mark.parametrize(("p", "enough"), [(None, True), (0.0499, True), (0.05, False), (0.8, False)])
 def test_it_is_the_teacher_on_which_public_images_are_beaten(p: float | None, enough: bool) -> None:
     for student in (None, 0.001, 0.9):
-        reason = inversion_stage._no_more_than_public({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
+        reason = inversion_stage._too_weak({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
         assert (reason == "") == enough
-    assert inversion_stage._no_more_than_public({}) == ""
+    assert inversion_stage._too_weak({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("shown", "p", "enough"), [(0.25, None, True), (0.249, None, False), (0.04, 0.01, True), (0.9, 0.05, False)]
+)
+def test_where_public_images_are_no_test_the_teacher_must_be_shown(shown: float, p: float | None, enough: bool) -> None:
+    metrics = {"teacher_attack_accuracy": shown, "teacher_floor_p": p, "attack_accuracy": 1 - shown}
+    reason = inversion_stage._too_weak(metrics)
+    assert (reason == "") == enough
+    assert enough or (reason.startswith("The attack is too weak") == (p is None))
 
 
 def test_the_evaluator_learns_the_training_images_and_the_teacher_the_private_ones(

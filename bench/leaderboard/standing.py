@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bench.metrics.floors import ALPHA
-from bench.metrics.levels import LEAST_AUC
+from bench.metrics.levels import LEAST_AUC, LEAST_SHOWN
 from bench.storage.records import Record
 
 Standing = Literal["pass", "inconclusive", ""]
@@ -36,6 +36,10 @@ def _told_apart(metrics: dict[str, float | None]) -> bool:
 
 
 def _reconstructed(metrics: dict[str, float | None]) -> bool:
-    """As `bench.metrics.power.power`, without p-value for fewer than four classes, and the test against retrieval."""
+    """As `bench.metrics.power.power`, without p-value for fewer than four classes, and `inversion_stage`: the test
+    against retrieval, or what the attack must show where there is none."""
     p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-    return of_classes is not None and (p is None or p < ALPHA)
+    judged = metrics.get("teacher_judge_accuracy")
+    shown = metrics.get("teacher_attack_accuracy") if judged is None else judged
+    strong = (shown is None or shown >= LEAST_SHOWN) if p is None else p < ALPHA
+    return of_classes is not None and strong

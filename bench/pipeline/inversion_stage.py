@@ -14,6 +14,7 @@ from bench import data
 from bench.api import Attack, AttackResult
 from bench.metrics.floors import ALPHA
 from bench.metrics.identity import Identified
+from bench.metrics.levels import LEAST_SHOWN
 from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.pipeline import attack_steps, evaluation, face_judge, reconstruction_plot
@@ -48,7 +49,7 @@ def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> Stage
     missing = _missing(played) | floors.missing | unjudged
     gate = power(played["teacher"].confusion, played["random"].confusion)
     metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
-    reason = gate.reason if not gate.passed else _no_more_than_public(metrics)
+    reason = gate.reason if not gate.passed else _too_weak(metrics)
     metrics |= reference_metrics(job, attack, spec, judge, faces)
     title = f"{name} against {spec.release.method} on {m.data.name}"
     found = {target: one.found for target, one in played.items()}
@@ -76,15 +77,21 @@ def _played_once(targets: list[AttackTarget]) -> list[AttackTarget]:
     return [student, teacher, random]
 
 
-def _no_more_than_public(metrics: Metrics) -> str:
-    """Why an attack on many classes has no power: public images show the teacher's classes as well; "" if they do not.
+def _too_weak(metrics: Metrics) -> str:
+    """Why an attack that beats chance has no power; "" if it has.
 
-    With fewer classes than the test against retrieval needs there is no p-value, and nothing is asked.
+    On many classes public images show the teacher's as well. With fewer classes than the test against retrieval needs
+    there is no p-value, and the attack must show at least `LEAST_SHOWN` of the teacher's, to the judge of faces if there
+    is one.
     """
-    p = metrics.get("teacher_floor_p")
-    if p is None or p < ALPHA:
-        return ""
-    return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
+    p, judged = metrics.get("teacher_floor_p"), metrics.get("teacher_judge_accuracy")
+    shown = metrics.get("teacher_attack_accuracy") if judged is None else judged
+    if p is not None and p >= ALPHA:
+        return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
+    if p is None and shown is not None and shown < LEAST_SHOWN:
+        reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"
+        return f"{reason}: {shown:.1%} of its reconstructions show their class; at least {LEAST_SHOWN:.0%} is expected."
+    return ""
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ def _names(points: Sequence[Point], places: Sequence[Place], end: float, others:
         for left, anchor in ((x + GAP, "start"), (x - GAP - width, "end")):
             box = (left, y - LINE / 2, left + width, y + LINE / 2)
             inside = left >= LEFT and box[2] <= end
-            if point.method not in done and inside and not any(_overlap(box, other) for other in taken):
+            if point.method not in done and inside and not any(overlap(box, other) for other in taken):
                 done.add(point.method)
                 taken.append(box)
                 across = x + GAP if anchor == "start" else x - GAP
@@ -281,7 +281,7 @@ def _names(points: Sequence[Point], places: Sequence[Place], end: float, others:
     return "".join(parts)
 
 
-def _overlap(a: Box, b: Box) -> bool:
+def overlap(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

@@ -374,6 +374,7 @@ FIGURES = (
                 "names",
                 y="inception_e6",
                 series=("mode",),
+                epsilon=1.0,
                 attack="gmi",
                 datasets=("mnist",),
             ),

@@ -24,11 +24,13 @@ from bench.report.charts import (
     RIGHT,
     TOP,
     WIDTH,
+    Box,
     Styles,
     grid,
     joined,
     legend,
     mark,
+    overlap,
     placed,
     styles,
     tag,
@@ -81,27 +83,33 @@ def _upwards(picture: Picture) -> Scale:
 
 
 def _printed_lines(picture: Picture, x: Scale, y: Scale) -> str:
-    """Dashed lines where the paper names a place on one axis alone; its name beside it, where no point lies."""
-    parts, places = [], placed(picture.points, x, y)
-    for row, (label, value) in enumerate(picture.uprights.items()):
-        place = x.at(value)
-        left = place > (LEFT + x.edge) / 2
-        across, anchor = (place - 5, "end") if left else (place + 5, "start")
-        parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="level"))
-        told = f"{value:,.6g}: {label}"
-        width = LETTER * len(told)
-        start = across - width if left else across
-        low, high = BOTTOM - 8 - LINE * row, TOP + LINE * (row + 1 + 2 * len(picture.levels))
-        hit = [any(start < a < start + width and at - LINE < b < at + 4 for a, b in places) for at in (low, high)]
-        at = high if hit[0] and not hit[1] else low
-        parts.append(tag("text", escape(told), x=across, y=at, text_anchor=anchor, class_="quiet name"))
+    """Dashed lines where the paper names a place on one axis alone; its name beside it, where nothing else is."""
+    parts = []
+    taken: list[Box] = [(a - 5, b - 5, a + 5, b + 5) for a, b in placed(picture.points, x, y)]
     for label, value in picture.levels.items():
         place = y.at(value)
         told = f"{100 * value:.1f} %: {label}"
+        at = place - 5 if place - 5 - LINE >= TOP else place + LINE
         parts.append(tag("path", d=f"M{LEFT} {place:.1f}H{x.edge}", class_="level"))
-        above = place - 5 - LINE >= TOP
-        parts.append(tag("text", escape(told), x=LEFT + 6, y=place - 5 if above else place + LINE, class_="quiet name"))
+        parts.append(tag("text", escape(told), x=LEFT + 6, y=at, text_anchor="start", class_="quiet name"))
+        taken += [(LEFT, place - 1, x.edge, place + 1), _beside(LEFT + 6, at, told, "start")]
+    for label, value in picture.uprights.items():
+        place = x.at(value)
+        told = f"{value:,.6g}: {label}"
+        across, anchor = (place - 5, "end") if place > (LEFT + x.edge) / 2 else (place + 5, "start")
+        heights = range(BOTTOM - 8, int(TOP + LINE), -int(LINE))
+        free = (at for at in heights if not any(overlap(_beside(across, at, told, anchor), box) for box in taken))
+        at = next(free, heights[0])
+        taken.append(_beside(across, at, told, anchor))
+        parts.append(tag("path", d=f"M{place:.1f} {TOP}V{BOTTOM}", class_="level"))
+        parts.append(tag("text", escape(told), x=across, y=at, text_anchor=anchor, class_="quiet name"))
     return "".join(parts)
+
+
+def _beside(across: float, at: float, told: str, anchor: str) -> Box:
+    """The box of a line of text that begins or ends at a place."""
+    start = across - LETTER * len(told) if anchor == "end" else across
+    return (start, at - LINE + 4, start + LETTER * len(told), at + 4)
 
 
 def agreement(lines: Sequence[Mapping[str, Any]]) -> str:
