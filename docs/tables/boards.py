@@ -18,6 +18,8 @@ NETWORKS = ("tier", "teacher", "student")
 """Columns that tell apart releases of the same options."""
 DRAWN = {"float32-noise", "account-mended"}
 """Flags of rows that are not of the same release, whatever else they share."""
+TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
+"""What the tables' teachers are where nothing is said, by tier."""
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, str]
 
@@ -75,14 +77,14 @@ def release(
         networks: of NETWORKS those that are asked for.
 
     Of several variants the default one, if it was run; a row of an older version where there is no other; of as many
-    seeds in several tiers that of tier quick, unless another one is asked for, and so with students and the usual one.
+    seeds in several tiers that of tier quick, unless another one is asked for; the usual student's and teacher's first.
     """
     usual = registry.variants("method", method)[-1]
 
-    def preference(row: Row) -> tuple[bool, bool, bool, int, bool, bool]:
-        seeds = len(row["seeds"].split())
-        plain = row["student"] == STUDENT
-        return row["variant"] == usual, not older(row), plain, seeds, row["tier"] == "quick", row["attack"] == "gmi"
+    def preference(row: Row) -> tuple[bool, bool, bool, bool, int, bool, bool]:
+        seeds, newest = len(row["seeds"].split()), not older(row)
+        plain, taught = row["student"] == STUDENT, row["teacher"] == TEACHERS.get(row["tier"])
+        return row["variant"] == usual, newest, plain, taught, seeds, row["tier"] == "quick", row["attack"] == "gmi"
 
     rows = of(name, method, options, variant)
     found = [row for row in rows if all(row[key] == value for key, value in networks.items())]

@@ -14,10 +14,7 @@ from bench.config import STUDENT
 from bench.leaderboard.standing import standing
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
-from docs.tables.boards import Row, own, published
-
-TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
-"""What the tables' teachers are where nothing is said, by tier."""
+from docs.tables.boards import TEACHERS, Row, own, published
 
 
 def accuracy(row: Row | None) -> str:
