@@ -81,8 +81,8 @@ def _too_weak(metrics: Metrics) -> str:
     """Why an attack that beats chance has no power; "" if it has.
 
     On many classes public images show the teacher's as well. With fewer classes than the test against retrieval needs
-    there is no p-value, and the attack must show at least `LEAST_SHOWN` of the teacher's, to the judge of faces if there
-    is one.
+    there is no p-value, and the attack must show at least `LEAST_SHOWN` of the teacher's (to the judge of faces, if
+    there is one).
     """
     p, judged = metrics.get("teacher_floor_p"), metrics.get("teacher_judge_accuracy")
     shown = metrics.get("teacher_attack_accuracy") if judged is None else judged

@@ -14,7 +14,7 @@ from bench.report.points import Panel, Point, fronts
 
 WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
-COLOURS, LETTER, LINE, GAP, MARGIN = 8, 7.0, 14.0, 11.0, 66
+COLOURS, LETTER, LINE, GAP, APART, MARGIN = 8, 7.0, 14.0, 11.0, 3.0, 66
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star")
 NAME_HEIGHT = 4.0
 """What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
@@ -96,7 +96,9 @@ def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meanin
     places = placed(panel.points, x, y)
     content = grid(x, y, label) + _levels(panel, x, y) + marks
     content += "".join(mark(point, place, x, y, look) for point, place in zip(panel.points, places, strict=True))
-    content += _names(panel.points, places, x.edge, [box for *_, box in _level_names(panel, x)])
+    levels = [] if panel.attack else [y.at(value) for value in panel.lines.values()]
+    lines = [(float(LEFT), at - 1, x.edge, at + 1) for at in levels]
+    content += _names(panel.points, places, x.edge, [box for *_, box in _level_names(panel, x)], lines)
     drawn = tag(
         "svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=f"{title}: accuracy against {label}"
     )
@@ -264,20 +266,26 @@ def joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
     return "".join(parts)
 
 
-def _names(points: Sequence[Point], places: Sequence[Place], end: float, others: Iterable[Box] = ()) -> str:
-    """The name of each method beside one of its points, where it covers nothing; other names are in the legend."""
+def _names(
+    points: Sequence[Point], places: Sequence[Place], end: float, others: Iterable[Box] = (), lines: Iterable[Box] = ()
+) -> str:
+    """The name of each method beside one of its points, where it covers nothing, and no line of `lines` if it can be;
+    other names are in the legend."""
     taken: list[Box] = [*((x - 7, y - 7, x + 7, y + 7) for x, y in places), *others]
     parts, done = [], set()
-    for point, (x, y) in zip(points, places, strict=True):
-        width = LETTER * len(point.method)
-        for left, anchor in ((x + GAP, "start"), (x - GAP - width, "end")):
-            box = (left, y - LINE / 2, left + width, y + LINE / 2)
-            inside = left >= LEFT and box[2] <= end
-            if point.method not in done and inside and not any(overlap(box, other) for other in taken):
-                done.add(point.method)
-                taken.append(box)
-                across = x + GAP if anchor == "start" else x - GAP
-                parts.append(tag("text", escape(point.method), x=across, y=y + 4.5, text_anchor=anchor, class_="name"))
+    for avoided in (list(lines), []):
+        for point, (x, y) in zip(points, places, strict=True):
+            width = LETTER * len(point.method)
+            for left, anchor in ((x + GAP, "start"), (x - GAP - width, "end")):
+                box = (left - APART, y - LINE / 2, left + width + APART, y + LINE / 2)
+                inside = left >= LEFT and left + width <= end
+                free = not any(overlap(box, other) for other in (*taken, *avoided))
+                if point.method not in done and inside and free:
+                    done.add(point.method)
+                    taken.append(box)
+                    across = x + GAP if anchor == "start" else x - GAP
+                    named = {"x": across, "y": y + 4.5, "text_anchor": anchor, "class_": "name"}
+                    parts.append(tag("text", escape(point.method), **named))
     return "".join(parts)
 
 
