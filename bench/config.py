@@ -21,9 +21,9 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bench.errors import BenchError, unknown
@@ -104,6 +104,7 @@ class Description:
         departures: what the variant `working` changes; () where there is no such variant.
         default_variant: the variant that is run where none is named.
         facts: those of `FACTS` that it has, and what it `needs` where every option has its default.
+        needs: the same with other values of some options, such as {"teachers": 40}; None where it has no needs.
     """
 
     doc: str
@@ -112,6 +113,7 @@ class Description:
     departures: tuple[Departure, ...]
     default_variant: Variant
     facts: Mapping[str, Any]
+    needs: Callable[[Mapping[str, Any]], frozenset[str]] | None = field(default=None, compare=False)
 
     def values(self, tier: str, variant: Variant | None = None) -> dict[str, Any]:
         """Option to value where the user gives nothing: the defaults, the variant's departures, the tier's sizes."""
@@ -126,18 +128,27 @@ FACTS = ("version", "reference", "unit", "goal", "access", "seen_test_sets")
 def describe(cls: type) -> Description:
     """What an imported plug-in says of itself. Raises TypeError for a field type that is not flat."""
     facts = {name: getattr(cls(), name) for name in FACTS if hasattr(cls, name)}
+    needs = None
     if hasattr(cls, "needs"):
-        facts["needs"] = frozenset(cls().needs)
+        needs = partial(_needs, cls)
+        facts["needs"] = needs({})
     module, tiers = inspect.getmodule(cls), cls.tiers  # type: ignore[attr-defined]
     doc = inspect.getdoc(module) or ""
-    return Description(doc, tuple(options(cls)), tiers, departures(cls), default_variant(cls), facts)
+    return Description(doc, tuple(options(cls)), tiers, departures(cls), default_variant(cls), facts, needs)
+
+
+def _needs(cls: type, values: Mapping[str, Any]) -> frozenset[str]:
+    known = {field.name for field in dataclasses.fields(cls)}
+    return frozenset(cls(**{name: value for name, value in values.items() if name in known}).needs)
 
 
 def describe_source(cls: SourceClass) -> Description:
     """The same of a plug-in that is not imported. Raises Unreadable where it takes an import to know."""
     facts = {name: cls.value(name) for name in FACTS if cls.has(name)}
+    needs = None
     if cls.has("needs"):
-        facts["needs"] = frozenset(cls.value("needs"))
+        needs = partial(_needs_by_source, cls)
+        facts["needs"] = needs({})
     changes = tuple(cls.value("departures")) if cls.has("departures") else ()
     own = bool(cls.has("own") and cls.value("own"))
     try:
@@ -146,7 +157,11 @@ def describe_source(cls: SourceClass) -> Description:
     except TypeError as error:
         raise Unreadable(str(error)) from error
     doc = inspect.cleandoc(cls.module.doc)
-    return Description(doc, found, cls.value("tiers"), changes, _default_variant(own, changes), facts)
+    return Description(doc, found, cls.value("tiers"), changes, _default_variant(own, changes), facts, needs)
+
+
+def _needs_by_source(cls: SourceClass, values: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(cls.value("needs", values))
 
 
 def options(cls: type) -> list[Option]:

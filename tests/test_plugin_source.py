@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench import plugins, registry
-from bench.config import Departure, describe, describe_source
+from bench.config import Departure, Option, describe, describe_source
 from bench.plugins import Unreadable
 from bench.plugins.source import is_light
 
@@ -26,6 +26,29 @@ def test_the_source_of_every_plugin_tells_what_its_class_does(kind: str, name: s
         assert told.options == imported.options
         assert told == imported
         assert registry.describe(kind, name, variant) == told
+
+
+def other_values(option: Option) -> list[Any]:
+    """Values of an option that may change what a method needs: its other choices, or a number that is not 0."""
+    if option.choices:
+        return [value for value in option.choices if value != option.default]
+    return [not option.default] if isinstance(option.default, bool) else [4] if option.kind is int else []
+
+
+def test_what_a_method_needs_at_its_options_is_read_as_it_is_run() -> None:
+    varied = set()
+    for name in registry.entries("method"):
+        for variant in registry.variants("method", name):
+            told, cls = registry.describe("method", name, variant), registry.load("method", name, variant)
+            for option, value in ((each.name, value) for each in told.options for value in other_values(each)):
+                try:
+                    made = cls(**{option: value})
+                except ValueError:
+                    continue
+                assert told.needs is not None and told.needs({option: value}) == frozenset(made.needs)
+                if frozenset(made.needs) != told.facts["needs"]:
+                    varied.add((name, option))
+    assert {("dpdfd", "data"), ("dpdfd", "teachers"), ("dgd", "images"), ("class-moments", "teachers")} <= varied
 
 
 PLUGIN = '''

@@ -8,12 +8,12 @@ from functools import cache
 from typing import Any
 
 from bench import registry
-from bench.config import configure
+from bench.config import Variant
 from bench.errors import BenchError
 from bench.storage.specs import canonical
 
 
-def needs(method: str, variant: str, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
+def needs(method: str, variant: Variant, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
     """What a method needs at its options, such as {"teacher"}; None of one that is not installed."""
     return _needs(method, variant, tier, canonical(options))
 
@@ -24,13 +24,14 @@ def taught(found: frozenset[str] | None) -> bool:
 
 
 @cache
-def _needs(method: str, variant: str, tier: str, given: str) -> frozenset[str] | None:
-    named = {name: typed(value) for name, value in json.loads(given).items()}
+def _needs(method: str, variant: Variant, tier: str, given: str) -> frozenset[str] | None:
     try:
-        plugin, settled = registry.load("method", method, variant), registry.settle("method", method, variant)
-        return frozenset(configure(plugin, tier, named, "method", settled).needs)
+        described = registry.describe("method", method, variant)
     except BenchError:
         return None
+    usual = described.values(tier, variant)
+    assert described.needs is not None, f"{method} is a method"
+    return described.needs(usual | {name: value for name, value in json.loads(given).items() if name in usual})
 
 
 def typed(value: Any) -> str:

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from bench import data, registry
+from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.flags import installed_version
@@ -245,7 +246,7 @@ def needs(row: Row) -> frozenset[str] | None:
     """What the method of a row needs at its options; None of one that is not installed."""
     given = row.get("options")
     told = options(given if isinstance(given, str) else "")["method"]
-    return of_method(str(row["method"]), str(row["variant"]), str(row["tier"]), told)
+    return of_method(str(row["method"]), cast(Variant, row["variant"]), str(row["tier"]), told)
 
 
 def attacked(row: Row) -> str:

@@ -14,6 +14,7 @@ import ast
 import builtins
 import importlib
 import sys
+from collections.abc import Mapping
 from dataclasses import MISSING
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -152,17 +153,19 @@ class SourceClass:
         except Unreadable:
             return name in self.bindings
 
-    def value(self, name: str) -> Any:
-        """A class variable's value; of a property, what it returns where every field has its default.
+    def value(self, name: str, fields: Mapping[str, Any] | None = None) -> Any:
+        """A class variable's value; of a property, what it returns at these values of fields, others at their defaults.
 
         Raises:
             Unreadable: there is no such attribute, or it takes an import to know.
         """
+        if fields:
+            return self._find(name, fields)
         if name not in self._values:
-            self._values[name] = self._find(name)
+            self._values[name] = self._find(name, {})
         return self._values[name]
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str, fields: Mapping[str, Any]) -> Any:
         owner = next((c for c in self.mro if name in c.bindings), None)
         if owner is None:
             raise Unreadable(f"{self.module.name}.{self.name} has no {name}")
@@ -170,7 +173,7 @@ class SourceClass:
         if isinstance(node, ast.FunctionDef):
             made = function(node, owner.module)
             if any(ast.unparse(d).rpartition(".")[2] in ("property", "cached_property") for d in node.decorator_list):
-                return run(made, _Defaults(self))
+                return run(made, _Instance(self, fields))
             return made
         return assigned(node, name, owner)
 
@@ -206,11 +209,18 @@ class _Attributes:
         return object.__getattribute__(self, "_of").value(name)
 
 
-class _Defaults(_Attributes):
-    """A class's instance with every field at its default, as its properties see it."""
+class _Instance(_Attributes):
+    """A class's instance as its properties see it: some fields have values, all others their defaults."""
+
+    def __init__(self, of: SourceClass, fields: Mapping[str, Any]) -> None:
+        super().__init__(of)
+        object.__setattr__(self, "_fields", fields)
 
     def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
+        fields = object.__getattribute__(self, "_fields")
+        if name in fields:
+            return fields[name]
+        found = object.__getattribute__(self, "_of").value(name, fields)
         return partial(found, self) if isinstance(found, FunctionType) else found
 
 
