@@ -46,7 +46,6 @@ class LabelSmoothing:
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Szegedy et al., CVPR 2016, section 7; Struppek et al., ICLR 2024"
-    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
@@ -79,6 +78,11 @@ class LabelSmoothing:
         validate.at_least(self, 0, "max_steps", "weight_decay", "shift")
         validate.positive(self, "lr")
         validate.between(self, 0, 1, "warmup")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The private records, and which network the teacher is, where it trains one like it."""
+        return frozenset({"private_data"} | ({"teacher_network"} if self.network == "teacher" else set()))
 
     @property
     def trains_student(self) -> bool:

@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ import torch
 from conftest import write_toy
 
 from bench import data, leaderboard, registry
+from bench.config import Variant, describe
 from bench.errors import BenchError
+from bench.leaderboard.needs import needs
 from bench.pipeline import canary_audit, canary_scores, run, teacher_steps
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
 from bench.pipeline.canary_scores import scores
@@ -253,16 +256,56 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
     assert row(record, recipe)["epsilon_audited"] != ""
 
 
-def test_the_network_of_a_teacher_that_nobody_asks_makes_no_other_release(record: Record) -> None:
+@pytest.mark.parametrize(
+    ("method", "variant", "options", "depends"),
+    [
+        ("rr", "working", {}, False),
+        ("dpdfd", "working", {"data": "private"}, False),
+        ("dpdfd", "working", {}, True),
+        ("label-smoothing", "printed", {"network": "student"}, False),
+        ("label-smoothing", "printed", {"network": "teacher"}, True),
+        ("pate-gnmax", "working", {}, True),
+    ],
+)
+def test_a_teacher_that_nobody_needs_makes_no_other_release(
+    method: str, variant: Variant, options: dict[str, Any], depends: bool, record: Record
+) -> None:
+    """A release may be of the teacher's network though nobody asks the teacher: `label-smoothing` by default."""
+    described = registry.describe("method", method, variant)
+    release: dict[str, Any] = {"method": method, "variant": variant, "version": described.facts["version"]}
+    release["options"] = described.values("smoke", variant) | options
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
+    changes: list[tuple[str, Any, bool]] = [
+        ("arch", "resnet18", depends),
+        ("weights", "a" * 64, depends),
+        ("normalise", "imagenet", depends),
+        ("seed", 5, depends),
+        ("data", {"dataset": "other", "split": "iid", "fingerprint": ""}, True),
+        ("recipe", {"epochs": 99}, False),
+    ]
+    for key, value, another in changes:
+        audit = made_up(record, 95)
+        audit.spec["release"]["teacher"][key] = value
+        assert (row(record, audit)["epsilon_audited"] == "") == another, key
+
+
+def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> None:
     described = registry.describe("method", "rr", "working")
-    asked = described.values("smoke", "working")
-    unasked = {"method": "rr", "variant": "working", "version": described.facts["version"], "options": asked}
-    record = replace(record, spec=record.spec | {"release": record.spec["release"] | unasked})
+    release: dict[str, Any] = {"method": "rr", "variant": "working", "version": described.facts["version"] - 1}
+    release["options"] = described.values("smoke", "working")
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
     audit = made_up(record, 95)
-    audit.spec["release"]["teacher"]["arch"] = "resnet18"
     assert row(record, audit)["epsilon_audited"] != ""
-    audit.spec["release"]["teacher"]["data"]["dataset"] = "other"
+    audit.spec["release"]["teacher"]["arch"] = "resnet18"
     assert row(record, audit)["epsilon_audited"] == ""
+
+
+def test_options_that_a_method_refuses_today_leave_its_needs_unknown() -> None:
+    assert needs("label-smoothing", "printed", "quick", {"network": "student"}) == {"private_data"}
+    assert needs("nobody", "printed", "quick", {}) is None
+    by_class = describe(registry.load("method", "label-smoothing", "printed"))
+    with patch.object(registry, "describe", return_value=by_class):
+        assert needs("label-smoothing", "printed", "smoke", {"epochs": 0}) is None
 
 
 def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually_is(record: Record) -> None:

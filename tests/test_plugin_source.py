@@ -29,10 +29,11 @@ def test_the_source_of_every_plugin_tells_what_its_class_does(kind: str, name: s
 
 
 def other_values(option: Option) -> list[Any]:
-    """Values of an option that may change what a method needs: its other choices, or a number that is not 0."""
+    """Values of an option that may change what a method needs: its other choices, a number that is not 0, a prior."""
     if option.choices:
         return [value for value in option.choices if value != option.default]
-    return [not option.default] if isinstance(option.default, bool) else [4] if option.kind is int else []
+    other: dict[type, list[Any]] = {bool: [not option.default], int: [4], str: ["baseline"]}
+    return other.get(option.kind, [])
 
 
 def test_what_a_method_needs_at_its_options_is_read_as_it_is_run() -> None:
@@ -48,7 +49,8 @@ def test_what_a_method_needs_at_its_options_is_read_as_it_is_run() -> None:
                 assert told.needs is not None and told.needs({option: value}) == frozenset(made.needs)
                 if frozenset(made.needs) != told.facts["needs"]:
                     varied.add((name, option))
-    assert {("dpdfd", "data"), ("dpdfd", "teachers"), ("dgd", "images"), ("class-moments", "teachers")} <= varied
+    known = {("dpdfd", "data"), ("dpdfd", "teachers"), ("dgd", "images"), ("dgd", "prior")}
+    assert known | {("class-moments", "teachers"), ("label-smoothing", "network")} <= varied
 
 
 PLUGIN = '''

@@ -10,6 +10,7 @@ from bench import registry, testing
 
 NOT_RANDOM = {"no-defence"}
 READS_BATCH_NORM = {"dp-dfd"}
+ONCE_MORE = {"test_a_teacher_that_it_does_not_need_changes_nothing"}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:
@@ -35,8 +36,10 @@ def _of_attack(plugin: type[Any]) -> type[Any]:
     return testing.ReleaseContract if hasattr(plugin, "compare") else testing.MembershipContract
 
 
-def checks(contract: type[Any]) -> list[str]:
-    return [name for name in dir(contract) if name.startswith("test_")]
+def checks(contract: type[Any]) -> list[Any]:
+    """Its tests; those that run a plug-in once more are thorough ones."""
+    names = [name for name in dir(contract) if name.startswith("test_")]
+    return [pytest.param(name, marks=pytest.mark.thorough if name in ONCE_MORE else ()) for name in names]
 
 
 @pytest.mark.parametrize("check", checks(testing.MethodContract))

@@ -127,6 +127,7 @@ class Method(Protocol):
         version: bumped when results move; part of the hash.
         reference: paper, algorithm number.
         needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
+            "teacher_network" asks for nothing: it says that the release is a network like the teacher's.
             With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a `PublicDataMethod`.
         unit: the unit the paper's claim speaks of.
         tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).

@@ -256,7 +256,8 @@ def execute(given: argparse.Namespace) -> int:
     with closing(load_job(settings, budget=False)) as job:
         if (reason := job.unplayable) is not None:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
-        if not job.asks_teacher and (ignored := _asked_of(given, "teacher")):
+        unasked = not job.asks_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
+        if unasked and (ignored := _asked_of(given, "teacher")):
             say(f"{ignored} will not be used: {given.method} asks no teacher")
         if not job.judged and (ignored := _asked_of(given, "evaluator")):
             say(f"{ignored} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import plugins, registry
 from bench.config import Variant
-from bench.leaderboard.needs import needs, taught
+from bench.leaderboard.needs import needs, teacher_matters
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
@@ -22,15 +22,21 @@ def audited_release(spec: dict[str, Any]) -> str:
 
     That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
-    teacher counts: a promise of privacy holds for every teacher. So is the network of a teacher that the method does
-    not ask. Options that the method has got since, without a new version, are there as they are where none is given,
-    which leaves it as it was.
+    teacher counts: a promise of privacy holds for every teacher. So is all of a teacher but its data on which the
+    release of today's version does not depend. Options that the method has got since, without a new version, are there
+    as they are where none is given, which leaves it as it was.
     """
     release = with_all_options(spec["release"], spec["tier"])
-    asked = taught(needs(release["method"], release["variant"], spec["tier"], release["options"]))
-    network = ("arch", "weights", "normalise") if asked else ()
-    release["teacher"] = {key: release["teacher"][key] for key in ("data", *network, "seed")}
+    kept = ("data", "arch", "weights", "normalise", "seed") if _depends_on_teacher(release, spec["tier"]) else ("data",)
+    release["teacher"] = {key: release["teacher"][key] for key in kept}
     return canonical({"tier": spec["tier"], "release": release})
+
+
+def _depends_on_teacher(release: dict[str, Any], tier: str) -> bool:
+    """Whether a release depends on its teacher, as far as today's version tells; one of another version may."""
+    version, _ = _present(release["method"], release["variant"], tier)
+    found = needs(release["method"], release["variant"], tier, release["options"])
+    return release["version"] != version or teacher_matters(found)
 
 
 def with_all_options(release: dict[str, Any], tier: str) -> dict[str, Any]:

@@ -10,32 +10,27 @@ from typing import Any
 from bench import registry
 from bench.config import Variant
 from bench.errors import BenchError
+from bench.plugins import Unreadable
 from bench.storage.specs import canonical
 
 
 def needs(method: str, variant: Variant, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
-    """What a method needs at its options, such as {"teacher"}; None of one that is not installed."""
+    """What today's method needs at these options, such as {"teacher"}; None of one that is not installed, or refuses
+    them."""
     return _needs(method, variant, tier, canonical(options))
 
 
-def taught(found: frozenset[str] | None) -> bool:
+def teacher_matters(found: frozenset[str] | None) -> bool:
     """Whether what is released depends on the teacher's network or recipe, of `needs`; where they are unknown, yes."""
-    return found is None or bool({"teacher", "teacher_ensemble"} & found)
+    return found is None or bool({"teacher", "teacher_network", "teacher_ensemble"} & found)
 
 
 @cache
 def _needs(method: str, variant: Variant, tier: str, given: str) -> frozenset[str] | None:
     try:
         described = registry.describe("method", method, variant)
-    except BenchError:
+        usual = described.values(tier, variant)
+        assert described.needs is not None, f"{method} is a method"
+        return described.needs(usual | {name: value for name, value in json.loads(given).items() if name in usual})
+    except (BenchError, Unreadable, TypeError, ValueError):  # the last two: options of old that are refused today
         return None
-    usual = described.values(tier, variant)
-    assert described.needs is not None, f"{method} is a method"
-    return described.needs(usual | {name: value for name, value in json.loads(given).items() if name in usual})
-
-
-def typed(value: Any) -> str:
-    """An option's value as the command takes it."""
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

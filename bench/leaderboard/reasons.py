@@ -16,7 +16,6 @@ from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.leaderboard import reported
-from bench.leaderboard.needs import typed
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
 from bench.leaderboard.selection import needs
@@ -194,3 +193,10 @@ def command(row: Row, dataset: str, budget: Mapping[str, Any]) -> str:
     for group in ("method", "teacher"):
         words += [f"--{group}.{name} {typed(value)}" for name, value in own[group].items()]
     return " ".join(words)
+
+
+def typed(value: Any) -> str:
+    """An option's value as the command takes it."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

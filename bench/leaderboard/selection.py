@@ -16,7 +16,7 @@ from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.flags import installed_version
 from bench.leaderboard.needs import needs as of_method
-from bench.leaderboard.needs import taught
+from bench.leaderboard.needs import teacher_matters
 from bench.leaderboard.reported import options
 from bench.storage.options import described
 
@@ -239,7 +239,7 @@ def released(row: Row) -> str:
 
 def asks_teachers(row: Row) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
-    return taught(needs(row))
+    return teacher_matters(needs(row))
 
 
 def needs(row: Row) -> frozenset[str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bench.metrics.floors import ALPHA
-from bench.metrics.levels import LEAST_AUC, LEAST_SHOWN
+from bench.metrics.levels import LEAST_AUC, strong_enough
 from bench.storage.records import Record
 
 Standing = Literal["pass", "inconclusive", ""]
@@ -39,7 +39,4 @@ def _reconstructed(metrics: dict[str, float | None]) -> bool:
     """As `bench.metrics.power.power`, without p-value for fewer than four classes, and `inversion_stage`: the test
     against retrieval, or what the attack must show where there is none."""
     p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-    judged = metrics.get("teacher_judge_accuracy")
-    shown = metrics.get("teacher_attack_accuracy") if judged is None else judged
-    strong = (shown is None or shown >= LEAST_SHOWN) if p is None else p < ALPHA
-    return of_classes is not None and strong
+    return of_classes is not None and (strong_enough(metrics) if p is None else p < ALPHA)

@@ -14,7 +14,7 @@ from bench import data
 from bench.api import Attack, AttackResult
 from bench.metrics.floors import ALPHA
 from bench.metrics.identity import Identified
-from bench.metrics.levels import LEAST_SHOWN
+from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough
 from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.pipeline import attack_steps, evaluation, face_judge, reconstruction_plot
@@ -84,13 +84,12 @@ def _too_weak(metrics: Metrics) -> str:
     there is no p-value, and the attack must show at least `LEAST_SHOWN` of the teacher's (to the judge of faces, if
     there is one).
     """
-    p, judged = metrics.get("teacher_floor_p"), metrics.get("teacher_judge_accuracy")
-    shown = metrics.get("teacher_attack_accuracy") if judged is None else judged
+    p = metrics.get("teacher_floor_p")
     if p is not None and p >= ALPHA:
         return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
-    if p is None and shown is not None and shown < LEAST_SHOWN:
+    if p is None and not strong_enough(metrics):
         reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"
-        return f"{reason}: {shown:.1%} of its reconstructions show their class; at least {LEAST_SHOWN:.0%} is expected."
+        return f"{reason}: {shown(metrics):.1%} of its images show their class; at least {LEAST_SHOWN:.0%} is expected."
     return ""
 
 

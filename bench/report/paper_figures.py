@@ -319,7 +319,7 @@ FIGURES = (
                 "log",
                 series=("bound",),
                 where={"mode": "data"},
-                epsilon=10.0,
+                epsilon=1.0,
             ),
             Sweep("accuracy over the noise scale", ("dpsd",), "sigma", "sigma", "log", where={"mode": "data"}),
             Sweep(

@@ -83,9 +83,10 @@ def _upwards(picture: Picture) -> Scale:
 
 
 def _printed_lines(picture: Picture, x: Scale, y: Scale) -> str:
-    """Dashed lines where the paper names a place on one axis alone; its name beside it, where nothing else is."""
+    """Dashed lines where the paper names a place on one axis alone, with names; those of uprights cover nothing."""
     parts = []
     taken: list[Box] = [(a - 5, b - 5, a + 5, b + 5) for a, b in placed(picture.points, x, y)]
+    taken += [(x.at(value) - 1, TOP, x.at(value) + 1, BOTTOM) for value in picture.uprights.values()]
     for label, value in picture.levels.items():
         place = y.at(value)
         told = f"{100 * value:.1f} %: {label}"

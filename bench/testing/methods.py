@@ -69,6 +69,14 @@ class MethodContract(PluginContract):
     def test_the_network_of_the_release_is_the_one_that_was_asked_for_unless_it_says_otherwise(self) -> None:
         assert not trains_student(self.smoke()) or _first(self).release.arch == "datalens"
 
+    def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
+        """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""
+        if self.smoke().needs & {"teacher", "teacher_network", "teacher_ensemble"}:
+            return
+        made, first = self._taught_by(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0), _first(self).release
+        assert made.arch == first.arch
+        assert all(torch.equal(a, b) for a, b in zip(weights(made.student), weights(first.student), strict=True))
+
     def test_ledger_accounts_for_one_example(self) -> None:
         ledger = _first(self).release.ledger
         found, carried = accountant.account(ledger, Unit.EXAMPLE, self.budget.delta), of_ledger(ledger, CLASSES)

@@ -71,20 +71,20 @@ def release(
     variant: str | None = None,
     **networks: str,
 ) -> Row | None:
-    """The row of a release with most seeds, whatever attacked it, and its other seeds; None if it was not run.
+    """The usual row of a release, whatever attacked it, and its other seeds; None if it was not run.
 
     Args:
         networks: of NETWORKS those that are asked for.
 
-    Of several variants the default one, if it was run; a row of an older version where there is no other; of as many
-    seeds in several tiers that of tier quick, unless another one is asked for; the usual student's and teacher's first.
+    Of several rows the first by: the default variant, the present version, the usual student, the usual teacher, most
+    seeds, tier quick.
     """
     usual = registry.variants("method", method)[-1]
 
     def preference(row: Row) -> tuple[bool, bool, bool, bool, int, bool, bool]:
         seeds, newest = len(row["seeds"].split()), not older(row)
-        plain, taught = row["student"] == STUDENT, row["teacher"] == TEACHERS.get(row["tier"])
-        return row["variant"] == usual, newest, plain, taught, seeds, row["tier"] == "quick", row["attack"] == "gmi"
+        student, teacher = row["student"] == STUDENT, row["teacher"] == TEACHERS.get(row["tier"])
+        return row["variant"] == usual, newest, student, teacher, seeds, row["tier"] == "quick", row["attack"] == "gmi"
 
     rows = of(name, method, options, variant)
     found = [row for row in rows if all(row[key] == value for key, value in networks.items())]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -15,10 +17,11 @@ from bench.leaderboard.reasons import CODES, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
 from bench.leaderboard.row_members import options_json
 from bench.leaderboard.selection import Constraints, choose, objection
-from bench.report import Sources, method_pages, paper_tables, releases, sweep_charts, sweep_points
+from bench.report import Sources, charts, method_pages, paper_tables, releases, sweep_charts, sweep_points
 from bench.report.axes import linear, named
+from bench.report.charts import overlap
 from bench.report.paper_figures import FIGURES, Printed, Sweep
-from bench.report.points import grouped
+from bench.report.points import Point, grouped
 from bench.report.site import parts
 from bench.report.sources import recipes
 from bench.storage.records import Record
@@ -307,6 +310,48 @@ def test_print_is_a_point_a_level_or_an_upright_line() -> None:
     assert sorted(point.x for point in picture.points) == [0.5, 1.0, 2.0]
     assert not [point for point in picture.points if point.run] and (picture.ours, picture.printed) == (0, 5)
     assert picture.levels == {"dpsd, text 1 and more": 0.9} and picture.uprights == {"dpsd, text 2": 50.0}
+
+
+TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
+
+
+def names(markup: str) -> dict[str, tuple[float, float, float, float]]:
+    """The box of each name in a chart, by what it says."""
+    found = {}
+    for across, at, anchor, told in TEXT.findall(markup):
+        start = float(across) - (6.0 * len(told) if anchor == "end" else 0)
+        found[told] = (start, float(at) - 10, start + 6.0 * len(told), float(at))
+    return found
+
+
+def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
+    """Fashion-MNIST in DP-DFD's Fig. 2: a level high up, and an upright whose name once lay across it."""
+    points = [Point("dp-dfd", "", x, y, None, "a") for x, y in ((2e4, 0.25), (5e4, 0.3), (8e4, 0.29), (1.2e5, 0.31))]
+    sweep = Sweep("over images", ("dp-dfd",), "amount", "images", "log")
+    uprights = {"where it saturates": 1.2e5, "and once more": 1.1e5}
+    for level in (0.2, 0.26, 0.5, 0.89):
+        picture = sweep_points.Picture(sweep, "fmnist", points, uprights=uprights, levels={"Table I": level})
+        drawn = sweep_charts.sweep_figure(picture)
+        boxes = names(drawn)
+        assert len(boxes) == 3 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
+        marks = [(float(x), float(y)) for x, y in re.findall(r'<path d="M([\d.]+) ([\d.]+)m-5 0', drawn)][:-1]
+        assert len(marks) == 4, "the last one is the legend's"
+        upright = [box for told, box in boxes.items() if "Table" not in told]
+        assert not any(overlap(box, (x - 4, y - 4, x + 4, y + 4)) for box in upright for x, y in marks)
+
+
+def test_a_name_moves_off_a_line_where_there_is_room() -> None:
+    on, off = Point("dpsd", "", 1, 0.9, None, "a"), Point("dpsd", "", 10, 0.5, None, "b")
+    places, line = {on: (100.0, 50.0), off: (300.0, 200.0)}, [(64.0, 49.0, 436.0, 51.0)]
+    ((_, _, _, moved),) = names(charts._names([on, off], list(places.values()), 436, lines=line)).values()
+    ((_, _, _, stays),) = names(charts._names([on], [places[on]], 436, lines=line)).values()
+    assert (moved, stays) == (204.5, 54.5)
+
+
+def test_names_beside_each_other_keep_apart() -> None:
+    points = [Point("pate-gan", "", 1, 0.5, None, "a"), Point("dpdfd", "", 2, 0.5, None, "b")]
+    boxes = names(charts._names(points, [(100.0, 50.0), (225.0, 50.0)], 436))
+    assert len(boxes) == 2 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
 
 
 def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
