@@ -60,7 +60,8 @@ def test_nothing_is_promised_and_the_ledger_says_why(cls: type[Any], units: set[
 
 
 def test_needs() -> None:
-    assert LabelSmoothing.needs == {"private_data"} and NonPrivateKd.needs == {"teacher"}
+    assert LabelSmoothing().needs == {"private_data", "teacher_network"}
+    assert LabelSmoothing(network="student").needs == {"private_data"} and NonPrivateKd.needs == {"teacher"}
 
 
 @pytest.mark.parametrize(
