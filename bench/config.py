@@ -138,8 +138,7 @@ def describe(cls: type) -> Description:
 
 
 def _needs(cls: type, values: Mapping[str, Any]) -> frozenset[str]:
-    known = {field.name for field in dataclasses.fields(cls)}
-    return frozenset(cls(**{name: value for name, value in values.items() if name in known}).needs)
+    return frozenset(cls(**values).needs)
 
 
 def describe_source(cls: SourceClass) -> Description:
