@@ -107,6 +107,8 @@ class Release:
         solved: parameters the budget determined, such as {"sigma": 5.1}; goes to the record.
         control: a student of the same making without the teachers' answers, which only its accuracy leaves: what tells
             whether the teachers added anything. Not released.
+        votes: images to the counts of an ensemble's votes, with noise as in this release, drawn anew; its accuracy
+            alone is taken. Not released, and not in the ledger.
     """
 
     student: nn.Module
@@ -117,6 +119,7 @@ class Release:
     synthetic: Tensor | None = None
     solved: dict[str, float] = field(default_factory=dict)
     control: nn.Module | None = None
+    votes: nn.Module | None = None
 
 
 @runtime_checkable

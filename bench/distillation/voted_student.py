@@ -22,6 +22,7 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
+from bench.distillation.noisy_ensemble import NoisyEnsemble
 from bench.distillation.noisy_votes import VotePlan, ask, posterior
 from bench.errors import BenchError, RunFailed
 from bench.nets.initialise import xavier
@@ -153,6 +154,7 @@ class VotedStudent(ABC):
             generator=generator,
             synthetic=images[:SHOWN] if shown else None,
             solved=self._solved(plan, votes, answered, budget.delta),
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
         )
 
     def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:

@@ -127,6 +127,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("", "student, released"),
         Subject("ensemble_", "the teachers' vote, not released"),
         Subject("member_", "one of the teachers, on average"),
+        Subject("votes_", "the votes, with this release's noise"),
         Subject("control_", "control: no teacher asked, same images"),
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),

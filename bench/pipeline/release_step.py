@@ -81,6 +81,8 @@ def _result(job: Job, made: Release) -> dict[str, Any]:
     result = test_accuracy(made.student, data, job.device)
     if made.control is not None:
         result["control"] = test_accuracy(made.control.to(job.device).eval(), data, job.device)
+    if made.votes is not None:
+        result["votes"] = test_accuracy(made.votes.to(job.device).eval(), data, job.device)
     parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
     account = privacy_account(made.ledger, made.claim, job.settings.budget)
     account["information"] = information.of_ledger(made.ledger, data.classes).to_json()

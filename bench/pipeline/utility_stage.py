@@ -33,6 +33,8 @@ def measure(job: Job, networks: Networks) -> StageResult:
         metrics["member_accuracy"] = networks.ensemble.result["member_accuracy"]
     if (control := networks.student.result.get("control")) is not None:
         results["control_accuracy"] = control
+    if (votes := networks.student.result.get("votes")) is not None:
+        results["votes_accuracy"] = votes
     for name, result in results.items():
         metrics |= with_interval(name, result["correct"], result["tested"])
     # Whoever always names the commonest class is right as often as it is there, which may be more than 1 / classes

@@ -294,9 +294,9 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def legend(methods: Iterable[str], look: Styles) -> str:
-    """A button per method, which brings its points out."""
+    """A button per method, in their order, which brings its points out."""
     items = []
-    for name in sorted(set(methods)):
+    for name in methods:
         colour, shape = look[name]
         kind = "mark hollow" if name.startswith("printed") else "mark"
         swatch = tag("svg", tag("path", d=_shape(shape, 8, 8), class_=kind), viewBox="0 0 16 16", aria_hidden="true")

@@ -42,7 +42,7 @@ def _part(tier: str, split: str, records: list[Record], reported: list[dict[str,
     lines = points.curves(panels)
     content = tag("h2", escape(f"Tier {tier}, split {split}"))
     content += tag("p", escape(f"{TIERS[tier]}."), class_="smoke" if tier == "smoke" else "note")
-    content += charts.legend(methods, look)
+    content += charts.legend(sorted(methods), look)
     content += _block("Accuracy against epsilon", EPSILON, [charts.epsilon_panel(p, look) for p in panels])
     if lines:
         lines += points.reported(reported, methods)

@@ -36,9 +36,10 @@ from bench.report.charts import (
     tag,
 )  # fmt: skip
 from bench.report.points import Point
-from bench.report.sweep_points import Picture
+from bench.report.sweep_points import OTHERS, Picture
 
-SIDES = {"accuracy": "accuracy", "epsilon": "ε claimed", "inception_e6": "(IS-1) 10⁶"}
+SIDES = {"epsilon": "ε claimed", "inception_e6": "(IS-1) 10⁶"}
+"""What is drawn upwards, where it is no accuracy."""
 CLOSE = 0.02
 PRINTED_COLOUR = 7
 
@@ -50,22 +51,26 @@ def sweep_figure(picture: Picture) -> str:
     height = HEIGHT + int(NAME_HEIGHT * max(map(len, x.names), default=0))
     look = _look(picture.points)
     sweep = picture.sweep
-    content = grid(x, y, sweep.label, SIDES.get(sweep.y, sweep.y), height) + _printed_lines(picture, x, y)
+    content = grid(x, y, sweep.label, SIDES.get(sweep.y, "accuracy"), height) + _printed_lines(picture, x, y)
     if not x.names:
         content += joined(picture.points, x, y, look)
     places = placed(picture.points, x, y)
     content += "".join(mark(point, at, x, y, look) for point, at in zip(picture.points, places, strict=True))
     title = f"{picture.dataset}: {sweep.title}"
     drawn = tag("svg", content, viewBox=f"0 0 {WIDTH} {height}", role="group", aria_label=title)
-    names = list(dict.fromkeys(point.method for point in picture.points))
+    names = sorted({point.method for point in picture.points}, key=lambda name: (name == OTHERS, name))
     below = legend(names, look) if names else ""
     return tag("figure", tag("figcaption", tag("strong", escape(title))) + drawn + below, class_="panel")
 
 
 def _look(points: Sequence[Point]) -> Styles:
-    """Lines in the order of their names; printed ones are grey."""
-    ours = styles(point.method for point in points if point.run)
-    return ours | {point.method: (PRINTED_COLOUR, "diamond") for point in points if not point.run}
+    """Lines in the order of their names; printed ones are grey, and so is what is beside them."""
+    ours = styles(point.method for point in points if point.run and point.method != OTHERS)
+    return (
+        ours
+        | {OTHERS: (PRINTED_COLOUR, "circle")}
+        | {point.method: (PRINTED_COLOUR, "diamond") for point in points if not point.run}
+    )
 
 
 def _across(picture: Picture) -> Scale:
@@ -77,7 +82,7 @@ def _across(picture: Picture) -> Scale:
 
 def _upwards(picture: Picture) -> Scale:
     values = [*(point.y for point in picture.points), *picture.levels.values()]
-    if picture.sweep.y == "accuracy":
+    if picture.sweep.y not in SIDES:
         return share(values or [0.0, 1.0], BOTTOM, TOP)
     return logarithmic(values or [1.0], BOTTOM, TOP)
 
@@ -131,7 +136,7 @@ def agreement(lines: Sequence[Mapping[str, Any]]) -> str:
     drawn = tag("svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=label)
     told = "on the line they are equal; the band is two points; hollow is the variant that is not run by default"
     caption = tag("figcaption", tag("strong", "Ours against print") + " " + tag("span", told))
-    return tag("figure", caption + drawn + legend([point.method for point in points], look), class_="panel")
+    return tag("figure", caption + drawn + legend(sorted({point.method for point in points}), look), class_="panel")
 
 
 def _agreement_point(line: Mapping[str, Any], ours: Mapping[str, Any]) -> Point:

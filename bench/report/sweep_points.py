@@ -21,6 +21,8 @@ from bench.storage.specs import canonical
 
 UNNAMED = "unspecified"
 """The data set of a sentence that names none."""
+OTHERS = "other settings"
+"""The name that points share which are beside what a picture compares; each tells its own setting."""
 Rows = Sequence[Mapping[str, str]]
 
 
@@ -88,7 +90,10 @@ def pictures(sweep: Sweep, paper: str, groups: Sequence[list[Record]], rows: Row
     theirs = {row["dataset"] for row in rows if row["paper"] == paper}
     # The paper's own data sets come first
     places = sorted(drawn, key=lambda name: (name not in theirs, name))
-    return [_picture(sweep, name, _lines(found[name]), printed) for name in places or ([UNNAMED] if printed else [])]
+    return [
+        _picture(sweep, name, _compared(sweep, _lines(found[name])), printed)
+        for name in places or ([UNNAMED] if printed else [])
+    ]
 
 
 def _ours(sweep: Sweep, group: list[Record]) -> tuple[Any, Point] | None:
@@ -99,6 +104,10 @@ def _ours(sweep: Sweep, group: list[Record]) -> tuple[Any, Point] | None:
     asked = all(options.get(key) == value for key, value in sweep.where.items())
     asked = asked and sweep.epsilon in (None, spec["budget"]["epsilon"])
     if not asked or sweep.attack not in ("", attack):
+        return None
+    if sweep.y != CLAIMED:  # some may be older than the number
+        group = [record for record in group if record.metrics.get(sweep.y) is not None]
+    if not group:
         return None
     at, value = _place(sweep, group), _height(sweep, group)
     if at is None or value is None:
@@ -133,6 +142,37 @@ def _lines(found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
         places[point.series].add(at)
     kept = [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
     return _told_apart(kept)
+
+
+def _compared(sweep: Sweep, found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
+    """Points with those under one name, and first, so that they lie below, that are beside what the picture compares.
+
+    Lines are compared where there is one; where each place is a method of its own, the runs of one tier, teacher's
+    network, student and epsilon that fill the most places, and those that fill half as many.
+    """
+    by = (lambda point: _conditions(point.series)) if sweep.x == WHICH else (lambda point: point.series)
+    places: dict[str, set[Any]] = defaultdict(set)
+    for at, point in found:
+        places[by(point)].add(at)
+    most = max(map(len, places.values()), default=0)
+    if most < 2:
+        return found
+    enough = max(2, most / 2) if sweep.x == WHICH else 2
+    main = [(at, point) for at, point in found if len(places[by(point)]) >= enough]
+    beside = [(at, point) for at, point in found if len(places[by(point)]) < enough]
+    # A series of its own for each: no line joins them
+    single = [
+        (at, replace(point, method=OTHERS, setting=point.method, series=f"{index} {point.series}"))
+        for index, (at, point) in enumerate(beside)
+    ]
+    return single + main
+
+
+def _conditions(series: str) -> str:
+    """Under what the methods of an axis of names are compared."""
+    told = json.loads(series)
+    release = told["release"]
+    return canonical({"tier": told["tier"], "epsilon": release["budget"].get("epsilon"), **_networks(series)})
 
 
 def _told_apart(found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
@@ -188,10 +228,7 @@ def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | N
     if sweep.y == CLAIMED:
         claimed = _claimed(group)
         return None if claimed is None else (claimed, None)
-    values = [record.metrics.get(sweep.y) for record in group]
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
+    known = [value for record in group if (value := record.metrics.get(sweep.y)) is not None]
     mean = math.fsum(known) / len(known)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)) if len(known) > 1 else None
     return mean, deviation
@@ -219,6 +256,9 @@ def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
     """All of a run's release but what the axis is about and the seeds."""
     found = leaderboard.with_all_options(spec["release"], spec["tier"])
     found["options"] = {key: value for key, value in found["options"].items() if key != sweep.x}
+    if sweep.x == "teachers" and found.get("ensemble"):  # their number stands there too
+        shards = {key: value for key, value in found["ensemble"]["shards"].items() if key != "count"}
+        found["ensemble"] = found["ensemble"] | {"shards": shards}
     if sweep.x == CLAIMED:
         found["budget"] = {key: value for key, value in found["budget"].items() if key != "epsilon"}
     if sweep.x == TEACHER:

@@ -57,6 +57,7 @@ from bench.api import Advance, Context, Release, Sampler, Shards, Teacher, gauss
 from bench.config import Size, Solved
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
+from bench.distillation.noisy_ensemble import NoisyEnsemble
 from bench.distillation.noisy_votes import Aggregation, VotePlan, ask
 from bench.errors import BenchError
 from bench.nets.initialise import xavier
@@ -204,6 +205,7 @@ class Dgd:
             generator=phi_g,
             synthetic=None if phi_g is None else images[:SHOWN],
             solved={"queries": plan.queries, "scale": plan.aggregation.scale},
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
         )
 
     # III-B: data-free generator learning

@@ -31,6 +31,7 @@ from bench.distillation.image_source import Source as ImageSource
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.learner import Energy
 from bench.distillation.losses import balance_loss, confidence_loss
+from bench.distillation.noisy_ensemble import NoisyEnsemble
 from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, log_posterior
 from bench.distillation.transcription import Transcription
 from bench.distillation.transcription_options import SEEN_TEST_SETS
@@ -252,6 +253,7 @@ class DgdWorking:
             claim=self.claim(plan, budget.delta),
             synthetic=asked[:SHOWN],
             solved={"queries": plan.queries, "scale": plan.aggregation.scale},
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
         )
 
     def image_source(self, teacher: Teacher, ctx: Context) -> ImageSource:

@@ -259,6 +259,50 @@ def test_lines_of_one_name_are_told_apart_by_their_networks() -> None:
     }
 
 
+def test_a_place_alone_stands_grey_beside_the_lines_and_says_what_it_is() -> None:
+    line = [release_with(own={"beta": beta}, budget=1.0, claim=1.0) for beta in (0.1, 0.3)]
+    alone = release_with(own={"beta": 0.2}, budget=2.0, claim=2.0)
+    alone.options = {"budget": {"epsilon": 2.0}}
+    (picture,) = drawn(BETA, *line, alone)
+    first, *rest = picture.points
+    assert (first.method, first.x) == (sweep_points.OTHERS, 0.2) and "epsilon=2.0" in first.setting
+    assert {point.method for point in rest} == {"dpsd printed, quick"} and first.series not in {p.series for p in rest}
+    markup = sweep_charts.sweep_figure(picture)
+    buttons = re.findall(r"</svg>([^<]+)</button>", markup)
+    assert buttons == ["dpsd printed, quick", sweep_points.OTHERS] and f"c{sweep_charts.PRINTED_COLOUR}" in markup
+    (without,) = drawn(BETA, alone)
+    assert [point.method for point in without.points] == ["dpsd printed, quick epsilon=2.0"], (
+        "with nothing to be beside"
+    )
+
+
+def test_methods_are_compared_under_the_conditions_that_most_share() -> None:
+    which = Sweep("compared", ("dpsd", "dpdfd", "dgd"), "method", "method", "names")
+    here = [record(name, 0, 0.5, dataset="mnist", budget=1.0, claim=1.0) for name in ("dpsd", "dpdfd", "dgd")]
+    there = [record(name, 0, 0.6, dataset="mnist", budget=2.0, claim=2.0) for name in ("dpsd", "dpdfd")]
+    elsewhere = [record("dpsd", 0, 0.7, dataset="mnist", budget=8.0, claim=8.0)]
+    (picture,) = drawn(which, *here, *there, *elsewhere)
+    grey = [point.y for point in picture.points if point.method == sweep_points.OTHERS]
+    assert grey == [0.7] and len(picture.points) == 6, "two of three places are more than half"
+
+
+def test_a_line_over_the_teachers_joins_ensembles_of_many_sizes() -> None:
+    def run(count: int) -> Record:
+        found = release_with(own={"teachers": count})
+        found.spec["release"]["ensemble"] = {"kind": "ensemble", "shards": {"count": count, "steps": 3}}
+        return found
+
+    (picture,) = drawn(Sweep("over teachers", ("dpsd",), "teachers", "teachers", "log"), *map(run, (10, 50, 250)))
+    assert len({point.series for point in picture.points}) == 1 and len(picture.points) == 3
+
+
+def test_a_number_that_only_some_seeds_have_is_of_those() -> None:
+    runs = [release_with(own={"beta": 0.1}, seed=seed) for seed in (0, 1, 2)]
+    runs[0].metrics["votes_accuracy"], runs[1].metrics["votes_accuracy"] = 0.4, 0.6
+    (picture,) = drawn(replace(BETA, y="votes_accuracy"), *runs)
+    assert [(point.y, point.seeds) for point in picture.points] == [(0.5, 2)]
+
+
 def test_the_noise_that_was_solved_is_where_the_run_stands() -> None:
     run = release_with(own={})
     run.privacy["solved"] = {"sigma": 7.5, "steps": None}

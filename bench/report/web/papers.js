@@ -95,7 +95,7 @@ async function figure(slug) {
   const found = await part(`figure-${slug}`);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.figure}`), note(found.title),
     element("p", {}, found.note, " ", found.markup || found.single ? `${found.ours ? `${found.ours} points are ours` : found.single ? "No two points of ours lie on one line" : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
-    found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else."), drawn(found.markup, "figures")] : null,
+    found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else; grey points are runs of other settings, which each names."), drawn(found.markup, "figures")] : null,
     found.single ? element("details", {}, element("summary", {}, "Charts of one place on the axis, of which nothing can be read yet"), drawn(found.single, "figures")) : null,
     gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];
 }
