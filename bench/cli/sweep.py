@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 from collections import Counter
 from collections.abc import Sequence
@@ -64,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at once (default: a device or core each)")
     where.add_argument(
+        "--within",
+        type=float,
+        metavar="MINUTES",
+        help="end by then: begin nothing that may take longer, and interrupt what still runs (default: no end)",
+    )
+    where.add_argument(
         "--devices", metavar="LIST", default="", help="devices given out in turn, as in cuda:0,cuda:1 (default: all)"
     )
     where.add_argument(
@@ -101,7 +108,8 @@ def execute(given: argparse.Namespace) -> int:
     try:
         by = _executor(given)
         path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
-        summary = run_sweep(given.recipe.stem, cells, by, path, say)
+        within = None if given.within is None else 60 * given.within
+        summary = run_sweep(given.recipe.stem, cells, by, path, say, within)
     finally:
         signal.signal(signal.SIGTERM, before)
     _show(recipe.title, summary, path)
@@ -126,6 +134,8 @@ def _check_numbers(given: argparse.Namespace) -> None:
     for name, least in (("jobs", 0), ("cpus", 0), ("gpus", 0)):
         if not getattr(given, name) >= least:
             raise BenchError(f"--{name} {getattr(given, name)}: expected a number of at least {least}")
+    if given.within is not None and not 0 < given.within < math.inf:
+        raise BenchError(f"--within {given.within:g}: expected a number of minutes above 0")
     asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
     if given.executor != "ray" and any(asked.values()):
         flag = next(name for name, value in asked.items() if value)

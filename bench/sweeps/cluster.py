@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, RunFailed
-from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment, may_begin
+from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment, left, may_begin
 
 BEAT = 5.0
 """Seconds after which it is asked whether the head is still there."""
@@ -38,8 +38,8 @@ class Ray:
     retries: int = 3
     jobs: int = 0
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
-        """As `Executor`.
+    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
+        """As `Executor`; a task that waits for a place on the cluster has been begun.
 
         Raises:
             BenchError: no ray, or no cluster at `address`.
@@ -63,10 +63,12 @@ class Ray:
         head, lost = ray.get_runtime_context().gcs_address, False
         try:
             while waiting or where:
-                while task := may_begin(waiting, unended):
+                while task := may_begin(waiting, unended, left(until)):
                     waiting.remove(task)
                     where[remote.remote(self.main, task, here, devices, threads)] = task
-                ended, _ = ray.wait(list(where), num_returns=1, timeout=BEAT)
+                if not where or left(until) <= 0:
+                    return
+                ended, _ = ray.wait(list(where), num_returns=1, timeout=max(0.0, min(BEAT, left(until))))
                 for reference in ended:
                     task = where.pop(reference)
                     unended.discard(task.index)

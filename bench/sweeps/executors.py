@@ -8,7 +8,9 @@ not need it begins meanwhile.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +26,18 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Task:
-    """A command of `bench` to be run; `index` is the caller's, and `after` the tasks that must have ended before it."""
+    """A command of `bench` to be run.
+
+    Attributes:
+        index: the caller's.
+        after: the tasks that must have ended before it.
+        seconds: that it may take; 0 where nothing like it has run.
+    """
 
     index: int
     arguments: tuple[str, ...]
     after: frozenset[int] = frozenset()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -41,21 +50,33 @@ class TaskResult:
     seconds: float
 
 
-def may_begin(waiting: Sequence[Task], unended: Collection[int]) -> Task | None:
-    """The first task that waits for none of those that have not ended.
+def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = math.inf) -> Task | None:
+    """The first task that waits for none of those that have not ended, and fits into the seconds that are left.
 
-    >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",))]
+    >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",), seconds=60)]
     >>> may_begin(tasks, {0, 1, 2}).index, may_begin(tasks, {1, 2}).index, may_begin(tasks[:1], {0, 1})
     (2, 1, None)
+    >>> may_begin(tasks, {0, 1, 2}, left=59), may_begin(tasks, {1, 2}, left=0)
+    (None, None)
     """
-    return next((task for task in waiting if task.after.isdisjoint(unended)), None)
+    fits = (task for task in waiting if 0 < left >= task.seconds)
+    return next((task for task in fits if task.after.isdisjoint(unended)), None)
+
+
+def left(until: float | None) -> float:
+    """Seconds to a moment of `time.monotonic`; infinity to None."""
+    return math.inf if until is None else until - time.monotonic()
 
 
 class Executor(Protocol):
     """Runs tasks, and yields each as it ends: in any order, but for what a task is after."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
-        """Raises KeyboardInterrupt after having stopped whatever was running."""
+    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
+        """Nothing that may take longer is begun, and what runs then is ended, at a moment of `time.monotonic`.
+
+        Raises:
+            KeyboardInterrupt: after having stopped whatever was running.
+        """
         ...
 
 

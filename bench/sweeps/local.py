@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.pipeline.devices import cores
-from bench.sweeps.executors import TAIL, THREADS, Main, Task, TaskResult, environment, may_begin
+from bench.sweeps.executors import TAIL, THREADS, Main, Task, TaskResult, environment, left, may_begin
 
 GRACE = 10.0
 IMPORTED = ["bench.pipeline.walk", "timm"]
@@ -69,7 +69,7 @@ class Local:
     jobs: int
     devices: tuple[str, ...]
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
+    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
         """As `Executor`; to be used from one thread."""
         free = [self.devices[i % len(self.devices)] for i in range(self.jobs)]
         waiting, running, ended = list(tasks), dict[int, Running](), list[TaskResult]()
@@ -77,7 +77,7 @@ class Local:
         threads = threads_each(self.jobs)
         with _environment(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, _stopping(running):
             while waiting or running or ended:
-                while free and (task := may_begin(waiting, unended)):
+                while free and (task := may_begin(waiting, unended, left(until))):
                     waiting.remove(task)
                     try:
                         self._begin(task, free[-1], Path(folder), running)
@@ -88,7 +88,11 @@ class Local:
                         )
                         unended.discard(task.index)
                 yield from ended
-                over = _over(running)
+                if until is not None and not running and not ended:
+                    return  # nothing else fits
+                over = _over(running, None if until is None else max(0.0, left(until)))
+                if not over and left(until) <= 0:
+                    return _end(running)
                 ended = [one.ended() for one in over]
                 free += [one.device for one in over]
                 unended -= {one.task.index for one in over}
@@ -163,14 +167,19 @@ def _stopping(running: dict[int, Running]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        groups = [one.process.pid for one in running.values()]
-        try:
-            _signal(groups, signal.SIGINT)
-            _await(running, GRACE)
-        finally:
-            _signal(groups, signal.SIGKILL)
-            _await(running, GRACE)
+        _end(running)
         raise
+
+
+def _end(running: dict[int, Running]) -> None:
+    """Interrupt what is running, with everything it started, and kill what does not end of that."""
+    groups = [one.process.pid for one in running.values()]
+    try:
+        _signal(groups, signal.SIGINT)
+        _await(running, GRACE)
+    finally:
+        _signal(groups, signal.SIGKILL)
+        _await(running, GRACE)
 
 
 def _signal(groups: Sequence[int | None], kind: signal.Signals) -> None:

@@ -62,12 +62,15 @@ class Summary:
         return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]], content["seconds"])
 
 
-def run_sweep(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say) -> Summary:
+def run_sweep(
+    recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say, within: float | None = None
+) -> Summary:
     """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
 
     Args:
         recipe: its name.
         say: takes a line for the user whenever a cell ends.
+        within: seconds; what is not done by then stays ready.
     """
     outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=_typed(c, c.command)) for c in cells]
     summary = Summary(recipe, outcomes)
@@ -75,7 +78,7 @@ def run_sweep(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path
     start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
     count, begun = 0, math.inf
-    for done in executor.run(tasks(cells, ready)):
+    for done in executor.run(tasks(cells, ready), None if within is None else start + within):
         now = time.monotonic()
         if done.index >= len(cells):
             if done.status:
@@ -89,6 +92,8 @@ def run_sweep(recipe: str, cells: Sequence[Cell], executor: Executor, path: Path
         count, begun = count + 1, min(begun, now - done.seconds)
         left = (now - begun) / count * (len(ready) - count)
         say(f"[{count}/{len(ready)}] {_line(outcome)}" + (f"; about {duration(left)} left" if left else ""))
+    if count < len(ready):
+        say(f"{len(ready) - count} of {len(ready)} not done in {duration(within or 0)}: the same command goes on there")
     return summary
 
 
@@ -117,7 +122,7 @@ def tasks(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
     runs = []
     for i in ready:
         waits = frozenset(index for index, steps in makes.items() if not steps.isdisjoint(cells[i].after.split()))
-        runs.append(Task(i, tuple(_typed(cells[i], cells[i].command)), waits))
+        runs.append(Task(i, tuple(_typed(cells[i], cells[i].command)), waits, cells[i].seconds or 0.0))
     return first + runs
 
 

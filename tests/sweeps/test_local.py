@@ -90,6 +90,14 @@ def gone(process: int) -> bool:
         return True
 
 
+def all_gone(processes: list[int]) -> bool:
+    """Whether they end within 20 seconds: who is killed is not gone at once."""
+    until = time.monotonic() + 20
+    while not (ended := all(map(gone, processes))) and time.monotonic() < until:
+        time.sleep(0.05)
+    return ended
+
+
 def awaited(path: Path) -> list[int]:
     """The processes that a hanging cell says it consists of."""
     until = time.monotonic() + 120
@@ -108,10 +116,25 @@ def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any,
     hanging = awaited(tmp_path / "pids")
     assert not any(map(gone, hanging))
     running.close()  # type: ignore[attr-defined]
-    until = time.monotonic() + 20
-    while not (ended := all(map(gone, hanging))) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert ended and len(hanging) == 2, "one of them does not heed interrupts"
+    assert all_gone(hanging) and len(hanging) == 2, "one of them does not heed interrupts"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(cells: Any, tmp_path: Path) -> None:
+    tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",), seconds=600), Task(2, ("3",), seconds=0.1)]
+    running = Local(cells.main, 2, ("cpu",)).run(tasks, until=time.monotonic() + 15)
+    assert next(running).index == 2
+    hanging = awaited(tmp_path / "pids")
+    assert list(running) == [] and all_gone(hanging) and len(hanging) == 2
+
+
+@pytest.mark.thorough
+def test_where_nothing_fits_it_ends_before_its_end(cells: Any) -> None:
+    began = time.monotonic()
+    tasks = [Task(0, ("0",)), Task(1, ("0",), seconds=900), Task(2, ("0",), after=frozenset({1}))]
+    assert [done.index for done in Local(cells.main, 1, ("cpu",)).run(tasks, until=began + 600)] == [0]
+    assert time.monotonic() < began + 300
 
 
 @pytest.mark.thorough

@@ -254,6 +254,32 @@ def test_interrupted_it_ends_its_children_and_goes_on_later(
     assert "2 ready" in listed.out, listed.out + listed.err
 
 
+def test_what_does_not_fit_stays_ready_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(tmp_path, 'method = ["no-defence", "fedavg"]\nepsilon = "none"')
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--tier", "smoke", "--within", "1e-6"]) == 0
+    told = capsys.readouterr()
+    assert "2 ready" in told.out and "2 of 2 not done in 0 s: the same command goes on there" in told.err + told.out
+    assert {outcome["state"] for outcome in outcomes(tmp_path / "runs").values()} == {"ready"}
+
+
+@pytest.mark.slow
+def test_at_its_end_a_sweep_keeps_what_is_done_and_goes_on_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(tmp_path, HOURS, 'method = "no-defence"')
+    monkeypatch.chdir(tmp_path)
+    began, typed = time.monotonic(), ["sweep", str(path), "--tier", "smoke", "--jobs", "2"]
+    assert main([*typed, "--within", "1"]) == 0 and 55 < time.monotonic() - began < 100
+    capsys.readouterr()
+    states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
+    assert states == {"dpsd": "ready", "no-defence": "ok"}
+    assert not list((tmp_path / "runs").glob("steps/release/.making-*")), "interrupted, it clears up"
+    assert main([*typed, "--dry-run"]) == 0 and "1 cached, 1 ready" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_a_failed_cell_and_the_rest_goes_on(tmp_path: Path) -> None:
     started, child = begin(tmp_path)
