@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bench.report.figure_claims import Says
+
 Axis = Literal["log", "linear", "names"]
 CLAIMED = "epsilon"
 """The claimed epsilon, as an axis; any other axis is an option of the method."""
@@ -53,6 +55,7 @@ class Sweep:
         epsilon: the budget that it must have, where the figure is of one; None for any.
         attack: whose runs are meant, where the number is the attack's.
         datasets: only these of the papers' data sets; () for all.
+        says: what the paper's text says of it.
     """
 
     title: str
@@ -67,6 +70,7 @@ class Sweep:
     attack: str = ""
     datasets: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
+    says: tuple[Says, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ FIGURES = (
                     Printed("text III-C", "dp-dfd", SATURATION, "value"),
                     Printed("Table I", "dp-dfd", at="", epsilon=1),
                 ),
+                says=(Says("accuracy grows with the images, until it converges", "rises", ("dp-dfd printed",)),),
             ),
         ),
         note="At epsilon 1. The upright line is where the text says that accuracy saturates; the level is Table I's.",
@@ -118,6 +123,7 @@ FIGURES = (
                 "log",
                 epsilon=10,
                 printed=(Printed("Table I", "dp-dfd", at="", epsilon=10),),
+                says=(Says("between 20 and 320 stages accuracy increases with them", "rises", ("dp-dfd printed",)),),
             ),
         ),
         note="At epsilon 10. The level is Table I's.",
@@ -143,6 +149,23 @@ FIGURES = (
                 series=("bound",),
                 epsilon=0.6,
                 printed=(Printed("text 5.3", metric="norm_bound_crossover", at="value"),),
+                says=(
+                    Says(
+                        "where C is small, normalising is significantly better than clipping",
+                        "ahead",
+                        ("bound=normalise",),
+                        ("bound=clip",),
+                        most=2e-4,
+                    ),
+                    Says(
+                        "from about 0.001, clipping is ahead",
+                        "ahead",
+                        ("bound=clip",),
+                        ("bound=normalise",),
+                        least=9e-4,
+                    ),
+                    Says("the student is better where C is small", "falls", ("bound=normalise",)),
+                ),
             ),
         ),
         note="At epsilon 0.6. The upright line is from where, by the text, clipping is ahead of normalising.",
@@ -177,6 +200,7 @@ FIGURES = (
                     Printed("text IV-A", "dgd", at="queries"),
                     Printed("text IV-B label query", "dgd", at="queries"),
                 ),
+                says=(Says("more queries, a higher epsilon: a higher accuracy", "rises", ("dgd printed",)),),
             ),
             Sweep(
                 "claimed epsilon over the number of queries",
@@ -223,6 +247,9 @@ FIGURES = (
                 "synthetic images",
                 "log",
                 printed=(Printed("text IV-B generator learning", metric=SATURATION, at="value"),),
+                says=(
+                    Says("accuracy increases with the images, up to 60,000", "rises", ("dgd printed",), most=60_000),
+                ),
             ),
         ),
         note="The upright line is from where accuracy is flat by the text.",
@@ -249,6 +276,7 @@ FIGURES = (
                 where={"images": "private"},
                 datasets=("mnist", "svhn"),
                 printed=(Printed("text IV-B VAE", at=""),),
+                says=(Says("Gaussian votes are better than Laplace's", "ahead", ("=gaussian",), ("=laplace",)),),
             ),
         ),
         note="PATE, PATE+, and DGD and DGD+ on private images. The levels are DGD+'s and the teacher's; the text gives "
@@ -258,7 +286,15 @@ FIGURES = (
         "dgd",
         "Fig. 8",
         (
-            Sweep("the noisy votes over the number of teachers", ("dgd",), "teachers", "teachers", "log", y=VOTES),
+            Sweep(
+                "the noisy votes over the number of teachers",
+                ("dgd",),
+                "teachers",
+                "teachers",
+                "log",
+                y=VOTES,
+                says=(Says("accuracy increases with the teachers, and then degrades", "peaks", ("dgd printed",)),),
+            ),
             Sweep("the same votes without noise", ("dgd",), "teachers", "teachers", "log", y="ensemble_accuracy"),
             Sweep("their student", ("dgd",), "teachers", "teachers", "log"),
             Sweep(
@@ -269,8 +305,26 @@ FIGURES = (
                 "log",
                 series=("aggregation",),
                 printed=(Printed("Table I", "dgd"),),
+                says=(
+                    Says("accuracy rises with epsilon", "rises", ("dgd printed", "=laplace"), but=("=private",)),
+                    Says(
+                        "Gaussian votes are remarkably better than Laplace's",
+                        "ahead",
+                        ("dgd printed", "=gaussian"),
+                        ("dgd printed", "=laplace"),
+                        ("=private",),
+                    ),
+                ),
             ),
-            Sweep("claimed epsilon over the noise scale", ("dgd",), "scale", "noise scale", "log", y=CLAIMED),
+            Sweep(
+                "claimed epsilon over the noise scale",
+                ("dgd",),
+                "scale",
+                "noise scale",
+                "log",
+                y=CLAIMED,
+                says=(Says("epsilon declines with the noise", "falls", ("dgd printed", "epsilon=none")),),
+            ),
             Sweep(
                 "claimed epsilon over the number of queries",
                 ("dgd",),
@@ -324,8 +378,32 @@ FIGURES = (
                 series=("bound",),
                 where={"mode": "data"},
                 epsilon=1.0,
+                says=(
+                    Says(
+                        "where beta is small, normalising is better than clipping",
+                        "ahead",
+                        ("bound=normalise",),
+                        ("bound=clip",),
+                        most=2e-5,
+                    ),
+                ),
             ),
-            Sweep("accuracy over the noise scale", ("dpsd",), "sigma", "sigma", "log", where={"mode": "data"}),
+            Sweep(
+                "accuracy over the noise scale",
+                ("dpsd",),
+                "sigma",
+                "sigma",
+                "log",
+                where={"mode": "data"},
+                says=(
+                    Says(
+                        "accuracy gets better from 20 to 100, and slightly worse beyond",
+                        "peaks",
+                        ("epsilon=none",),
+                        least=15,
+                    ),
+                ),
+            ),
             Sweep(
                 "accuracy over the iterations",
                 ("dpsd",),
@@ -333,8 +411,20 @@ FIGURES = (
                 "iterations T",
                 "log",
                 where={"mode": "label"},
+                says=(Says("from 40 to 320 they boost accuracy", "rises", ("dpsd printed",), most=320),),
             ),
-            Sweep("accuracy over the candidates", ("dpsd",), "k", "candidates k", where={"mode": "label"}),
+            Sweep(
+                "accuracy over the candidates",
+                ("dpsd",),
+                "k",
+                "candidates k",
+                where={"mode": "label"},
+                says=(
+                    Says(
+                        "accuracy improves with k, then declines, and rises again", "waves", ("dpsd working",), most=10
+                    ),
+                ),
+            ),
             Sweep(
                 "accuracy over the number of images asked about",
                 ("dpsd",),
@@ -361,6 +451,7 @@ FIGURES = (
                 where={"mode": "data"},
                 datasets=("mnist", "fmnist"),
                 printed=(Printed("Table I", "dpsd", unit="data"),),
+                says=(Says("decoupled distillation is better than the classic one", "ahead", ("=dkd",), ("=kd",)),),
             ),
         ),
         note="The figure's epsilons are not printed; those of Table I are drawn.",
@@ -403,6 +494,7 @@ FIGURES = (
                     Printed("Table I", "dpsd", unit="data"),
                     Printed("Table III", "dpsd", unit="data"),
                 ),
+                says=(Says("accuracy sharply falls towards a very low epsilon", "rises", ("dpsd working",)),),
             ),
         ),
         note=(

@@ -10,14 +10,15 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from bench import __version__, leaderboard
+from bench import __version__, data, leaderboard
 from bench.leaderboard import reasons
 from bench.leaderboard.columns import ALL
 from bench.report import boards, charts, figures, glossary, method_pages, paper_tables, points, releases, runs
 from bench.report.charts import tag
+from bench.report.figure_claims import answers
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, highlights
-from bench.report.paper_figures import FIGURES, Figure
+from bench.report.paper_figures import CLAIMED, FIGURES, Figure
 from bench.report.sources import Sources
 from bench.report.sweep_charts import agreement, sweep_figure
 from bench.report.sweep_points import Picture, pictures
@@ -279,10 +280,29 @@ def _figure(
         "note": figure.note,
         "markup": _panels([picture for picture in found if picture.shows]),
         "single": _panels([picture for picture in found if not picture.shows]),
+        "answers": asked(figure, found, sources.reported),
         "gallery": sorted(gallery, key=lambda each: (each["kind"], each["label"], each["run"])),
         "ours": sum(picture.ours for picture in found if picture.shows),
         "printed": sum(picture.printed for picture in found),
     }
+
+
+def asked(figure: Figure, drawn: Iterable[Picture], reported: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """What the paper's text says of its figure, and what ours do on its data sets."""
+    theirs = {row["dataset"] for row in reported if row["paper"] == figure.paper}
+    return [
+        {"dataset": picture.dataset, "picture": picture.sweep.title} | answer.to_json()
+        for picture in drawn
+        if picture.dataset in theirs
+        for answer in answers(picture.sweep.says, picture.points, _chance(picture))
+    ]
+
+
+def _chance(picture: Picture) -> float | None:
+    """What guessing one of the classes reaches; None where accuracy is not what is drawn."""
+    if picture.sweep.y == CLAIMED or not picture.ours:
+        return None
+    return 1 / len(data.facts(picture.dataset).class_names)
 
 
 def _panels(drawn: Sequence[Picture]) -> str:

@@ -22,6 +22,7 @@ from docs.tables.federations import federations
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, compared, excluded, found, issues
 from docs.tables.results import ablations, classifiers, headlines, larger, measured, noiseless, results, students, votes
+from docs.tables.said import said
 from docs.tables.seen import seen
 from docs.tables.teachers import teachers
 
@@ -62,6 +63,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "students": students,
     "teachers": teachers,
     "seen": seen,
+    "said": said,
     **{f"federations_{name}": partial(federations, board) for name, board in FEDERATED.items()},
     "ablations_dpsd": partial(ablations, "dpsd"),
     "ablations_dp_dfd": partial(ablations, "dp-dfd"),

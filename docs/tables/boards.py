@@ -83,7 +83,8 @@ def release(
 
     def preference(row: Row) -> tuple[bool, bool, bool, bool, int, bool, bool]:
         seeds, newest = len(row["seeds"].split()), not older(row)
-        student, teacher = row["student"] == STUDENT, row["teacher"] == TEACHERS.get(row["tier"])
+        student = row["student"] == STUDENT
+        teacher = "teacher" in networks or row["teacher"] == TEACHERS.get(row["tier"])
         return row["variant"] == usual, newest, student, teacher, seeds, row["tier"] == "quick", row["attack"] == "gmi"
 
     rows = of(name, method, options, variant)

@@ -30,12 +30,14 @@ UNPROMISED = given(epsilon=None, solve="none")
 @dataclass(frozen=True)
 class Line:
     """A row of the tables of results: its label, a method, and its options; one that did not run on a data set is left
-    out there. Of several variants the default one is meant, unless `variant` names another."""
+    out there. Of several variants the default one is meant, and the usual teacher, unless `variant` or `teacher` names
+    another."""
 
     label: str
     method: str
     options: Changed = field(default_factory=dict)
     variant: str | None = None
+    teacher: str | None = None
 
 
 LINES = (
@@ -105,8 +107,19 @@ FINDINGS = {
         for clip in ({}, {"bound": "clip"})
     ),
     "beta": tuple(
-        Line(f"claimed {e:g}, beta = {'0.001' if e <= 1 else '0.005'}", "dpsd", {} if e == 10 else given(epsilon=e))
+        Line(
+            f"claimed {e:g}, beta = {'0.001' if e <= 1 else '0.005'}", "dpsd",
+            {} if e == 10 else given(epsilon=e), teacher="resnet34",
+        )
         for e in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    ),
+    "operations": tuple(
+        Line(
+            f"beta = {b:g}" + (", clipped" if clip else ""), "dpsd", given(beta=b, epsilon=1.0, **clip),
+            teacher="resnet34",
+        )
+        for b in (1e-2, 1e-3, 1e-4, 1e-5)
+        for clip in ({}, {"bound": "clip"})
     ),
     "nothing": (
         Line("DGD, generator from the baseline classifier", "dgd", {}, "printed"),

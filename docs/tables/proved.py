@@ -46,7 +46,8 @@ def found(finding: str) -> str:
     """What docs/findings.md sets side by side: print, and what was measured, claimed and proved here."""
     rows = []
     for line in FINDINGS[finding]:
-        row = release("mnist", line.method, line.options, line.variant)
+        networks = {} if line.teacher is None else {"teacher": line.teacher}
+        row = release("mnist", line.method, line.options, line.variant, **networks)
         if row is None:
             raise KeyError(f"{finding}: {line.label} is on no board")
         rows.append([line.label, printed(row), with_seeds(row), claimed(row), accounted(row)])

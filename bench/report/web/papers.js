@@ -91,13 +91,20 @@ function issues(lines) {
   if (!found.size) return null;
   return section("Contradictions in print", note("docs/reported.md says what each is."), element("ul", { class: "plain" }, [...found.entries()].map(([issue, entries]) => element("li", {}, `${issue}: ${entries.size} ${entries.size === 1 ? "number" : "numbers"}`))));
 }
+const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "the opposite": "far", "ours at chance": "none" };
+function sentences(answers) {
+  if (!answers.length) return null;
+  const rows = answers.map((each) => [each.text, each.dataset, element("span", { class: `ours ${VERDICTS[each.verdict]}` }, each.verdict), element("span", { class: "words", title: each.line }, each.told)]);
+  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together (of one seed: two points). Point at our numbers to see which line they are of."),
+    grid("what the text says of the figure, and what ours do", ["the text says", "on", "ours", "ours, in numbers"], rows, []));
+}
 async function figure(slug) {
   const found = await part(`figure-${slug}`);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.figure}`), note(found.title),
     element("p", {}, found.note, " ", found.markup || found.single ? `${found.ours ? `${found.ours} points are ours` : found.single ? "No two points of ours lie on one line" : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
     found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else; grey points are runs of other settings, which each names."), drawn(found.markup, "figures")] : null,
     found.single ? element("details", {}, element("summary", {}, "Charts of one place on the axis, of which nothing can be read yet"), drawn(found.single, "figures")) : null,
-    gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];
+    sentences(found.answers), gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];
 }
 
 const REPORTED = { paper: "text", table: "text", dataset: "text", method: "text", kind: "text", unit_claimed: "text", epsilon: "number", delta: "number", metric: "text", value: "number", setting: "text", note: "text", issue: "text" };

@@ -1,0 +1,94 @@
+"""What papers say of their figures, asked of lines that were made for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.report.figure_claims import Says, answers
+from bench.report.paper_figures import FIGURES, WHICH
+from bench.report.points import Point
+
+
+def line(name: str, *values: float, spread: float | None = 0.01, seeds: int = 3, first: float = 1.0) -> list[Point]:
+    """A line with a place at first, first + 1, ..."""
+    return [Point(name, "", first + i, y, spread, f"{name}{i}", series=name, seeds=seeds) for i, y in enumerate(values)]
+
+
+def asked(shape: str, *values: float, spread: float | None = 0.01, chance: float | None = 0.1) -> tuple[str, str]:
+    (found,) = answers([Says("", shape, ("dgd",))], line("dgd printed", *values, spread=spread), chance)  # type: ignore[arg-type]
+    return found.verdict, found.told
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "verdict"),
+    [
+        ("rises", (0.3, 0.5, 0.6), "as said"),
+        ("rises", (0.3, 0.9, 0.315), "not seen"),
+        ("rises", (0.6, 0.9, 0.3), "the opposite"),
+        ("falls", (0.6, 0.9, 0.3), "as said"),
+        ("falls", (0.3, 0.5, 0.6), "the opposite"),
+        ("peaks", (0.3, 0.5, 0.4), "as said"),
+        ("peaks", (0.3, 0.4, 0.5), "not seen"),
+        ("peaks", (0.3, 0.31, 0.3), "not seen"),
+        ("waves", (0.3, 0.5, 0.4, 0.6), "as said"),
+        ("waves", (0.3, 0.5, 0.6, 0.4), "not seen"),
+        ("rises", (0.10, 0.12, 0.19), "ours at chance"),
+    ],
+)
+def test_the_shape_of_a_line_is_what_its_places_beyond_their_deviations_make(
+    shape: str, values: tuple[float, ...], verdict: str
+) -> None:
+    assert asked(shape, *values)[0] == verdict
+
+
+def test_a_difference_within_both_deviations_is_none() -> None:
+    assert asked("rises", 0.3, 0.4, 0.335, spread=0.015)[0] == "as said"
+    assert asked("rises", 0.3, 0.4, 0.335, spread=0.02)[0] == "not seen"
+    assert asked("rises", 0.3, 0.3, 0.339, spread=None)[0] == "not seen", "two points each, of one seed"
+    assert asked("rises", 0.3, 0.3, 0.35, spread=None)[0] == "as said"
+
+
+def test_numbers_are_told_with_their_deviations_and_where_they_stand() -> None:
+    assert asked("rises", 0.3, 0.4, 0.6)[1] == "30.0 ± 1.0 % at 1, 60.0 ± 1.0 % at 3"
+    points = [Point("dgd", "", x, 700.0 / x, None, "a", series="a") for x in (10.0, 60_000.0, 1e-5)]
+    (found,) = answers([Says("", "falls", ("dgd",))], points, None)
+    assert found.told == "7e+07 at 1e-05, 0.0117 at 60,000" and found.verdict == "as said"
+
+
+def test_a_line_is_ahead_where_it_is_everywhere_and_in_part_where_it_is_nowhere_behind() -> None:
+    def ahead(*values: float) -> tuple[str, str]:
+        says = Says("", "ahead", ("=gaussian",), ("=laplace",), but=("=private",))
+        private = line("dgd =gaussian images=private", 0.9, 0.9, 0.9, 0.9)
+        claims = line("dgd =laplace", 0.3, 0.4, 0.5, first=0.99999)
+        (found,) = answers([says], [*line("dgd =gaussian", *values), *private, *claims], 0.1)
+        return found.verdict, found.told
+
+    assert ahead(0.4, 0.5, 0.6)[0] == "as said"
+    assert ahead(0.3, 0.5, 0.6)[0] == "in part"
+    assert ahead(0.2, 0.5, 0.6)[0] == "not seen" and ahead(0.3, 0.4, 0.5)[0] == "not seen"
+    assert ahead(0.2, 0.3, 0.4)[0] == "the opposite"
+    assert ahead(0.4)[1] == "40.0 ± 1.0 % against 30.0 ± 1.0 % at 1", "claims are met from below, and places are common"
+
+
+def test_of_several_lines_the_longest_then_that_of_most_seeds_is_meant() -> None:
+    says = [Says("", "rises", ("dgd",), most=3)]
+    short, few = line("dgd a", 0.9, 0.8), line("dgd b", 0.3, 0.4, 0.5, seeds=1)
+    many, other = line("dgd c", 0.5, 0.4, 0.3), line("dpsd", 0.3, 0.3, 0.3, 0.3)
+    (found,) = answers(says, [*short, *few, *many, *other], 0.1)
+    assert (found.line, found.verdict) == ("dgd c", "the opposite")
+    twice = [Point("dgd b", "", 3.0, 0.9, 0.01, "z", series="dgd b", seeds=9)]
+    (found,) = answers(says, [*few, *twice], 0.1)
+    assert found.told.endswith("90.0 ± 1.0 % at 3"), "of two points of a place the one with more seeds"
+
+
+def test_nothing_is_said_of_what_was_not_run_or_is_printed() -> None:
+    says = [Says("", "rises", ("dgd",)), Says("", "ahead", ("dgd",), ("pate",))]
+    assert answers(says, line("dgd", 0.3, 0.4), 0.1) == []
+    printed = [Point("dgd", "", x, x / 10, None, "", series="p") for x in (1.0, 2.0, 3.0)]
+    assert answers(says, printed, 0.1) == []
+
+
+def test_sentences_are_of_axes_that_have_an_order() -> None:
+    sweeps = [sweep for figure in FIGURES for sweep in figure.sweeps if sweep.says]
+    assert len(sweeps) > 10 and all(sweep.x != WHICH and sweep.axis != "names" for sweep in sweeps)
+    assert all(bool(says.other) == (says.shape == "ahead") for sweep in sweeps for says in sweep.says)
