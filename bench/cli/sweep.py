@@ -121,11 +121,14 @@ def _executor(given: argparse.Namespace) -> Executor:
     from bench.pipeline.devices import cores
     from bench.sweeps.cluster import Ray
     from bench.sweeps.local import Local
+    from bench.sweeps.staying import Staying
 
     if given.executor == "ray":
         return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs)
     devices = _devices(given.devices)
-    return Local(main, given.jobs or (len(devices) if devices[0] != "cpu" else max(1, cores() // 2)), devices)
+    if set(devices) == {"cpu"}:
+        return Local(main, given.jobs or max(1, cores() // 2))
+    return Staying(main, given.jobs or len(devices), devices)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Processes of this machine: every exit status is told as it was, and none outlives its sweep."""
+"""Processes of this machine, of a run each or staying: every exit status is told as it was, none outlives its sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from bench.sweeps import local
-from bench.sweeps.executors import Task
+from bench.sweeps import processes
+from bench.sweeps.executors import Executor, Task
 from bench.sweeps.local import Local
+from bench.sweeps.staying import Staying
 
 CELLS = """
 import os, signal, subprocess, sys, time
@@ -51,7 +52,7 @@ from bench.sweeps.executors import Task
 local.IMPORTED[:] = ["cells"]
 statuses = json.loads(sys.argv[1])
 tasks = [Task(i, (str(status),)) for i, status in enumerate(statuses)]
-found = {done.index: [done.status, done.tail] for done in local.Local(cells.main, 4, ("cpu",)).run(tasks)}
+found = {done.index: [done.status, done.tail] for done in local.Local(cells.main, 4).run(tasks)}
 print(json.dumps([found[i] for i in range(len(statuses))]))
 """
 
@@ -82,6 +83,10 @@ def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_pat
     assert all(tail.splitlines()[-1:] == [f"said {status}"] for status, tail in found)
 
 
+BOTH = pytest.mark.parametrize("by", [Local, lambda main, jobs: Staying(main, jobs, ("cpu",))], ids=["each", "staying"])
+By = Callable[[Any, int], Executor]
+
+
 def gone(process: int) -> bool:
     """Whether a process has ended; one that no one has asked about since is not there either."""
     try:
@@ -107,11 +112,12 @@ def awaited(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
+@BOTH
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any, tmp_path: Path) -> None:
+def test_closed_early_it_ends_what_is_running_with_what_that_started(by: By, cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",)), Task(2, ("0",))]
-    running: Iterator[Any] = Local(cells.main, 2, ("cpu",)).run(tasks)
+    running: Iterator[Any] = by(cells.main, 2).run(tasks)
     assert next(running).index == 1
     hanging = awaited(tmp_path / "pids")
     assert not any(map(gone, hanging))
@@ -119,21 +125,25 @@ def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any,
     assert all_gone(hanging) and len(hanging) == 2, "one of them does not heed interrupts"
 
 
+@BOTH
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(cells: Any, tmp_path: Path) -> None:
+def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(
+    by: By, cells: Any, tmp_path: Path
+) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",), seconds=600), Task(2, ("3",), seconds=0.1)]
-    running = Local(cells.main, 2, ("cpu",)).run(tasks, until=time.monotonic() + 15)
+    running = by(cells.main, 2).run(tasks, until=time.monotonic() + 15)
     assert next(running).index == 2
     hanging = awaited(tmp_path / "pids")
     assert list(running) == [] and all_gone(hanging) and len(hanging) == 2
 
 
+@BOTH
 @pytest.mark.thorough
-def test_where_nothing_fits_it_ends_before_its_end(cells: Any) -> None:
+def test_where_nothing_fits_it_ends_before_its_end(by: By, cells: Any) -> None:
     began = time.monotonic()
     tasks = [Task(0, ("0",)), Task(1, ("0",), seconds=900), Task(2, ("0",), after=frozenset({1}))]
-    assert [done.index for done in Local(cells.main, 1, ("cpu",)).run(tasks, until=began + 600)] == [0]
+    assert [done.index for done in by(cells.main, 1).run(tasks, until=began + 600)] == [0]
     assert time.monotonic() < began + 300
 
 
@@ -147,20 +157,21 @@ def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: p
         return begin(*given)
 
     monkeypatch.setattr(forkserver, "connect_to_new_process", seldom)
-    found = {d.index: d for d in Local(cells.main, 1, ("cpu",)).run([Task(i, (str(i),)) for i in range(4)])}
+    found = {d.index: d for d in Local(cells.main, 1).run([Task(i, (str(i),)) for i in range(4)])}
     assert {index: done.status for index, done in found.items()} == {0: 1, 1: 1, 2: 2, 3: 3}
     assert "no process to spare" in found[0].tail and "EOFError" in found[1].tail
 
 
+@BOTH
 @pytest.mark.thorough
-def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_path: Path) -> None:
+def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(by: By, cells: Any, tmp_path: Path) -> None:
     """The first cannot end before the third has: who waited for it without need would wait for ever."""
 
     def task(index: int, status: int, awaits: Path, after: set[int] | None = None) -> Task:
         return Task(index, (str(status), str(tmp_path / str(index)), str(awaits)), frozenset(after or ()))
 
     tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
-    done = list(Local(cells.main, 2, ("cpu",)).run(tasks))
+    done = list(by(cells.main, 2).run(tasks))
     assert [(each.index, each.status) for each in done] == [(1, 0), (7, 1), (0, 0)], "a failure holds nobody up"
     times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
@@ -168,10 +179,10 @@ def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> None:
-    before = {each: signal.signal(each, signal.default_int_handler) for each in local.INTERRUPTS}
+    before = {each: signal.signal(each, signal.default_int_handler) for each in processes.INTERRUPTS}
     reached = False
     try:
-        with pytest.raises(KeyboardInterrupt), local._undisturbed():
+        with pytest.raises(KeyboardInterrupt), processes.undisturbed():
             os.kill(os.getpid(), kind)
             time.sleep(0.1)
             reached = True

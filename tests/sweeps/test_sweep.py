@@ -20,7 +20,9 @@ from conftest import BENCH, ROOT, write_toy
 
 from bench.cli import main
 from bench.sweeps.executors import Task
-from bench.sweeps.local import Local, threads_each
+from bench.sweeps.local import Local
+from bench.sweeps.processes import threads_each
+from bench.sweeps.staying import Staying
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -180,13 +182,14 @@ def test_bad_input_gets_one_line_and_status_2(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("device", "given"), [("cpu", {3: "a b", 4: "c"}), ("cuda", {3: "a b"})])
+@pytest.mark.parametrize(("device", "given"), [("cpu", {3: "a b", 4: "c"}), ("cuda", {3: "a b", 4: "c"})])
 def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str, given: dict[int, str]) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     before = dict(os.environ)
     tasks = [Task(index, tuple(words.split())) for index, words in given.items()]
-    found = list(Local(said, 2, (device,)).run(tasks))
+    by = Local(said, 2) if device == "cpu" else Staying(said, 2, (device,))
+    found = list(by.run(tasks))
     assert sorted(done.index for done in found) == sorted(given) and {done.status for done in found} == {5}
     lines = {done.index: done.tail.splitlines()[-1] for done in found}
     threads = threads_each(2)
@@ -201,7 +204,7 @@ def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: s
 def test_cores_are_shared_out_and_fewer_threads_are_taken_where_the_user_says_so(
     monkeypatch: pytest.MonkeyPatch, jobs: int, wished: str, threads: int
 ) -> None:
-    monkeypatch.setattr("bench.sweeps.local.cores", lambda: 8)
+    monkeypatch.setattr("bench.sweeps.processes.cores", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", wished)
     assert threads_each(jobs) == threads
 

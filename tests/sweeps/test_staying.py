@@ -1,0 +1,83 @@
+"""Processes that stay from run to run: one serves many, one that fails is replaced, and records are the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write_toy
+
+from bench.cli import main
+from bench.sweeps.executors import Task
+from bench.sweeps.staying import Staying
+
+CELLS = """
+import os, signal, sys
+
+def main(arguments):
+    print("process", os.getpid(), *arguments, file=sys.stderr)
+    if arguments[0] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if arguments[0] == "raise":
+        raise RuntimeError("out of order")
+    if arguments[0] == "leave":
+        raise SystemExit("a word")
+    return int(arguments[0])
+"""
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of trivial commands, which other processes can import."""
+    (tmp_path / "staying_cells.py").write_text(CELLS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "staying_cells", raising=False)
+    import staying_cells  # type: ignore[import-not-found]
+
+    return staying_cells
+
+
+def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: Any) -> None:
+    words = ["0", "0", "3", "0", "die", "0", "raise", "leave", "0"]
+    done = list(Staying(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(words)]))
+    assert [(each.index, each.status) for each in done] == [
+        (0, 0), (1, 0), (2, 3), (3, 0), (4, -9), (5, 0), (6, 1), (7, 1), (8, 0),
+    ]  # fmt: skip
+    served = [each.tail.split()[1] for each in done]
+    assert served[0] == served[1] == served[2] and served[3] == served[4] and served[5] == served[6]
+    assert len(set(served)) == 5, "each that failed was the last of its process"
+    told = [sum(line.startswith("process ") for line in each.tail.splitlines()) for each in done]
+    assert set(told) == {1}, "what another run said is not told again"
+    assert "RuntimeError: out of order" in done[6].tail
+    assert not any(Path(f"/proc/{process}").exists() for process in served)
+
+
+def test_devices_are_given_out_in_turn(cells: Any) -> None:
+    tasks = [Task(i, ("0",)) for i in range(6)]
+    found = {each.tail.split()[-1] for each in Staying(cells.main, 2, ("cuda:0", "cuda:1")).run(tasks)}
+    assert found == {"cuda:0", "cuda:1"}
+
+
+@pytest.mark.slow
+def test_records_are_those_of_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs in one process, of which the second fails, against three commands."""
+    monkeypatch.chdir(tmp_path)
+    write_toy(tmp_path, 160)
+    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke"]
+    runs = [["run", "--method", name, *common, "--epsilon", "10"] for name in ("dpsd", "not-there", "dpdfd")]
+    runs += [["run", "--method", "dgd", *common, "--attack", "gmi", "--epsilon", "10"]]
+    one = Staying(main, 1, ("cpu",))
+    statuses = [d.status for d in one.run([Task(i, (*run, "--out", "staying")) for i, run in enumerate(runs)])]
+    assert statuses == [0, 2, 0, 0]
+    for run in runs:
+        assert main([*run, "--out", "each", "--device", "cpu"]) == (2 if "not-there" in run else 0)
+
+    def found(out: str) -> dict[str, Any]:
+        read = [json.loads(path.read_text()) for path in (tmp_path / out / "records").glob("*/record.json")]
+        return {each["hash"]: {key: each[key] for key in ("metrics", "privacy", "spec")} for each in read}
+
+    assert len(found("each")) == 3 and found("staying") == found("each")
