@@ -91,6 +91,8 @@ class Staff:
 
     def give(self, task: Task) -> None:
         """To an idle process, else to a new one. Raises OSError if the system has none to give."""
+        for worker in [one for one in self.workers.values() if not one.task and not one.process.is_alive()]:
+            self._replace(worker)  # killed while it had nothing to do, for want of memory say
         idle = next((worker for worker in self.workers.values() if not worker.task), None)
         (idle or self._begin()).give(task)
 
@@ -112,10 +114,13 @@ class Staff:
         for worker in (one for one in busy if found & {one.pipe, one.process.sentinel}):
             ended.append(worker.ended())
             if ended[-1].status != 0:
-                del self.workers[worker.process.sentinel]
-                worker.dismiss()
-                self.free.append(worker.device)
+                self._replace(worker)
         return ended
+
+    def _replace(self, worker: Worker) -> None:
+        del self.workers[worker.process.sentinel]
+        worker.dismiss()
+        self.free.append(worker.device)
 
 
 @dataclass(frozen=True)

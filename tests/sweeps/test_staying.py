@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from conftest import write_toy
 
 from bench.cli import main
 from bench.sweeps.executors import Task
-from bench.sweeps.staying import Staying
+from bench.sweeps.processes import end, stopping
+from bench.sweeps.staying import Staff, Staying
 
 CELLS = """
 import os, signal, sys
@@ -54,6 +58,22 @@ def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: 
     assert set(told) == {1}, "what another run said is not told again"
     assert "RuntimeError: out of order" in done[6].tail
     assert not any(Path(f"/proc/{process}").exists() for process in served)
+
+
+def test_one_that_died_while_it_had_nothing_to_do_costs_no_task(cells: Any, tmp_path: Path) -> None:
+    staff = Staff(cells.main, tmp_path, ["cpu"])
+    with stopping(staff.workers):
+        staff.give(Task(0, ("0",)))
+        (first,) = staff.over(None)
+        process = int(first.tail.split()[1])
+        os.kill(process, signal.SIGKILL)
+        while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        assert staff.may_take()
+        staff.give(Task(1, ("0",)))
+        (second,) = staff.over(None)
+        assert second.status == 0 and second.tail.split()[1] != str(process) and len(staff.workers) == 1
+        end(staff.workers)
 
 
 def test_devices_are_given_out_in_turn(cells: Any) -> None:
