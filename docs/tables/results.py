@@ -141,7 +141,7 @@ def noiseless(folder: str, name: str) -> str:
         if method not in names("method", folder) or own(bare).get("method"):
             continue
         noisy = [release(name, method, options, bare["variant"]) for options in CLAIMS.values()]
-        if noisy[0] is not None:
+        if noisy[0] is not None and noisy[0]["claim_unit"]:  # else its noise is of another thing
             found = [with_seeds(row) + (", older version" if row and older(row) else "") for row in noisy]
             told = [
                 f"{100 * float(row['reported_accuracy']):.1f}" if row and row["reported_accuracy"] else "-"
