@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import signal
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -85,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Plan, and unless it is a dry run, do. Returns the exit status."""
     _check_numbers(given)
+    until = None if given.within is None else time.monotonic() + 60 * given.within
     there = next(path for path in (given.out, *given.out.parents) if path.exists())
     if not there.is_dir():  # a dry run does not try to write
         raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
@@ -108,8 +110,7 @@ def execute(given: argparse.Namespace) -> int:
     try:
         by = _executor(given)
         path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
-        within = None if given.within is None else 60 * given.within
-        summary = run_sweep(given.recipe.stem, cells, by, path, say, within)
+        summary = run_sweep(given.recipe.stem, cells, by, path, say, until)
     finally:
         signal.signal(signal.SIGTERM, before)
     _show(recipe.title, summary, path)

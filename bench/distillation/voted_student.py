@@ -154,7 +154,7 @@ class VotedStudent(ABC):
             generator=generator,
             synthetic=images[:SHOWN] if shown else None,
             solved=self._solved(plan, votes, answered, budget.delta),
-            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
     def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:

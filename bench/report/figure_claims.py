@@ -1,25 +1,26 @@
 """What the papers' texts say of their figures, asked of our runs: a sentence, the lines it is of, and what ours do.
 
-A difference counts if it is larger than the two standard deviations over seeds together; a point of one seed counts as
-if its own were two percent. Of lines whose accuracies are all below twice chance nothing can be said.
+A difference counts if it is larger than the two standard deviations over seeds together. Of accuracies of one seed
+nothing is concluded, nor of lines whose accuracies are all below twice chance. Numbers that do not depend on the seed,
+such as a claimed epsilon, differ if they do by more than two percent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
 from typing import Any, Literal
 
 from bench.report.points import Point
 
 Shape = Literal["rises", "falls", "peaks", "waves", "ahead"]
-Verdict = Literal["as said", "in part", "not seen", "the opposite", "ours at chance"]
+Verdict = Literal["as said", "in part", "not seen", "the opposite", "ours at chance", "one seed"]
 Write = Callable[[float, float | None], str]
 """A mean and its deviation to words."""
-ONE_SEED = 0.02
-"""What the deviation of a point of one seed is taken for, as a share of it where it is no accuracy."""
+CLOSE = 0.02
+"""How far apart two numbers may be that do not depend on the seed, as a share of the larger one."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class Says:
 
     Attributes:
         text: what the paper says, in our words.
-        shape: of the line over the axis: `rises` or `falls` from its first place to its last; `peaks`, up and then
-            down; `waves`, up, down, and up again; or `ahead` of the line `other` at every place that both have.
+        shape: of the line over the axis, from its first place to its last: `rises` or `falls`; `peaks`, up to its
+            highest place and down from it; `waves`, up, down, and up again; or `ahead` of the line `other` at every
+            place that both have.
         line, other: words that the line's name has, all of them.
         but: words that neither has.
         least, most: the part of the axis that is spoken of.
@@ -63,88 +65,104 @@ def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None)
 
     Args:
         points: of a picture.
-        chance: what guessing reaches, where they are accuracies, which are told in percent; None of other numbers.
+        chance: what guessing reaches, where they are accuracies; None of numbers that do not depend on the seed.
     """
-    number = _number if chance is None else _percent
     found = []
     for each in says:
-        line, other = (_line(each, words, points) for words in (each.line, each.other))
-        answer = _ahead(each, line, other, number) if each.shape == "ahead" else _along(each, line, number)
+        answer = _ahead(each, points, chance) if each.shape == "ahead" else _along(each, points, chance)
         if answer is not None:
-            guessed = chance is not None and all(point.y < 2 * chance for point in [*line, *other])
-            found.append(replace(answer, verdict="ours at chance") if guessed else answer)
+            found.append(answer)
     return found
 
 
-def _line(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[Point]:
-    """Of the lines that have all the words, the one with the most places, then with the most seeds; by place.
-
-    Of several points of it at one place, the one with the most seeds.
-    """
+def _lines(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[list[Point]]:
+    """The lines that have all the words, by place; of several points of one place, the one with the most seeds."""
     lines: dict[str, dict[float, Point]] = defaultdict(dict)
     for point in points:
         meant = all(word in point.method for word in words) and not any(word in point.method for word in says.but)
-        if words and meant and point.run and says.least <= point.x <= says.most:
+        if meant and point.run and says.least <= _place(point) <= says.most:
             line, at = lines[point.series], _place(point)
             line[at] = max(line.get(at, point), point, key=lambda each: each.seeds)
-    best = max(
-        lines.items(), key=lambda item: (len(item[1]), sum(p.seeds for p in item[1].values()), item[0]), default=None
-    )
-    return [] if best is None else [best[1][at] for at in sorted(best[1])]
+    return [[line[at] for at in sorted(line)] for _, line in sorted(lines.items())]
 
 
 def _place(point: Point) -> float:
-    """To three digits: claims are met from below, each by its own little."""
+    """To three digits: a claim is met from below, 9.9997 for 10."""
     return float(f"{point.x:.3g}")
 
 
-def _along(says: Says, line: list[Point], number: Write) -> Answer | None:
-    """None of a line of fewer than three places."""
+def _weight(line: Sequence[Point]) -> tuple[int, int]:
+    """The more of both, the more a line says: places, then seeds."""
+    return len(line), sum(point.seeds for point in line)
+
+
+def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
+    """Of the line that says most; None of one of fewer than three places."""
+    line = max(_lines(says, says.line, points), key=_weight, default=[])
     if len(line) < 3:
         return None
-    ups = {"rises": (1,), "falls": (-1,), "peaks": (1, -1), "waves": (1, -1, 1)}[says.shape]
-    ends = len(ups) == 1  # what is said of a whole line is asked of its ends
-    choices = [(line[0], line[-1])] if ends else combinations(line, len(ups) + 1)
-    found = next((chosen for chosen in choices if _turns(chosen) == ups), None)
-    opposite = ends and _turns((line[0], line[-1])) == (-ups[0],)
-    verdict: Verdict = "as said" if found else "the opposite" if opposite else "not seen"
-    shown = found or sorted({line[0], max(line, key=lambda point: point.y), line[-1]}, key=lambda point: point.x)
-    told = ", ".join(f"{number(point.y, point.spread)} at {_place(point):,.10g}" for point in shown)
-    return Answer(says, verdict, told, line[0].method)
+    shown, wanted = _turning(says.shape, line)
+    turns = tuple(_beyond(one, two, chance) for one, two in pairwise(shown))
+    opposite = len(wanted) == 1 and turns == (-wanted[0],)
+    verdict: Verdict = "as said" if turns == wanted else "the opposite" if opposite else "not seen"
+    if turns != wanted:  # the highest place tells what the ends do not
+        shown = sorted({line[0], max(line, key=lambda point: point.y), line[-1]}, key=_place)
+    told = ", ".join(f"{_told(point, chance)} at {_place(point):,.10g}" for point in shown)
+    return Answer(says, _cautious(verdict, shown, line, chance), told, line[0].method)
 
 
-def _turns(points: Sequence[Point]) -> tuple[int, ...]:
-    return tuple(_beyond(one, two) for one, two in pairwise(points))
+def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tuple[int, ...]]:
+    """The places between which a line must turn, its ends among them, and how: 1 up, -1 down."""
+    first, last = line[0], line[-1]
+    if shape == "peaks":
+        return (first, max(line[1:-1], key=lambda point: point.y), last), (1, -1)
+    if shape == "waves":
+        inner = max(combinations(line[1:-1], 2), key=lambda two: two[0].y - two[1].y, default=())
+        return (first, *inner, last), (1, -1, 1)
+    return (first, last), (1 if shape == "rises" else -1,)
 
 
-def _ahead(says: Says, line: list[Point], other: list[Point], number: Write) -> Answer | None:
-    """None of lines without a common place."""
-    theirs = {_place(point): point for point in other}
-    pairs = [(point, theirs[_place(point)]) for point in line if _place(point) in theirs]
-    if not pairs:
+def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
+    """Of the two lines that have the most places in common; None without any."""
+    pairs = [_common(*two) for two in product(_lines(says, says.line, points), _lines(says, says.other, points))]
+    pair = max(pairs, key=lambda common: _weight([point for two in common for point in two]), default=[])
+    if not pair:
         return None
-    signs = [_beyond(b, a) for a, b in pairs]
+    signs = [_beyond(b, a, chance) for a, b in pair]
     mixed: Verdict = "in part" if max(signs) > 0 and min(signs) == 0 else "not seen"
     verdict: Verdict = "as said" if min(signs) > 0 else "the opposite" if max(signs) < 0 else mixed
-    told = ", ".join(f"{number(a.y, a.spread)} against {number(b.y, b.spread)} at {_place(a):,.10g}" for a, b in pairs)
-    return Answer(says, verdict, told, f"{line[0].method} against {other[0].method}")
+    told = ", ".join(f"{_told(a, chance)} against {_told(b, chance)} at {_place(a):,.10g}" for a, b in pair)
+    both = [point for two in pair for point in two]
+    names = f"{pair[0][0].method} against {pair[0][1].method}"
+    return Answer(says, _cautious(verdict, both, both, chance), told, names)
 
 
-def _beyond(one: Point, two: Point) -> int:
+def _common(line: Sequence[Point], other: Sequence[Point]) -> list[tuple[Point, Point]]:
+    theirs = {_place(point): point for point in other}
+    return [(point, theirs[_place(point)]) for point in line if _place(point) in theirs]
+
+
+def _cautious(verdict: Verdict, shown: Sequence[Point], line: Sequence[Point], chance: float | None) -> Verdict:
+    """What may be concluded of accuracies."""
+    if chance is None:
+        return verdict
+    if all(point.y < 2 * chance for point in line):
+        return "ours at chance"
+    return "one seed" if any(point.seeds == 1 for point in shown) else verdict
+
+
+def _beyond(one: Point, two: Point, chance: float | None) -> int:
     """1 where the second is higher by more than the deviations together, -1 where it is lower by so much, else 0."""
     apart = two.y - one.y
-    return (abs(apart) > _deviation(one) + _deviation(two)) * (1 if apart > 0 else -1)
+    if chance is None:
+        least = CLOSE * max(abs(one.y), abs(two.y))
+    else:
+        least = (one.spread or 0.0) + (two.spread or 0.0)
+    return (abs(apart) > least) * (1 if apart > 0 else -1)
 
 
-def _deviation(point: Point) -> float:
-    if point.spread is not None:
-        return point.spread
-    return ONE_SEED * max(1.0, point.y)
-
-
-def _percent(value: float, spread: float | None) -> str:
-    return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}") + " %"
-
-
-def _number(value: float, spread: float | None) -> str:
-    return f"{value:,.3g}" + ("" if spread is None else f" ± {spread:,.2g}")
+def _told(point: Point, chance: float | None) -> str:
+    """An accuracy in percent, another number as it is."""
+    if chance is None:
+        return f"{point.y:,.3g}"
+    return f"{100 * point.y:.1f}" + ("" if point.spread is None else f" ± {100 * point.spread:.1f}") + " %"

@@ -18,9 +18,9 @@ from bench.report.charts import tag
 from bench.report.figure_claims import answers
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, highlights
-from bench.report.paper_figures import CLAIMED, FIGURES, Figure
+from bench.report.paper_figures import FIGURES, Figure
 from bench.report.sources import Sources
-from bench.report.sweep_charts import agreement, sweep_figure
+from bench.report.sweep_charts import SIDES, agreement, sweep_figure
 from bench.report.sweep_points import Picture, pictures
 from bench.storage.records import Audit, Record
 
@@ -300,7 +300,7 @@ def asked(figure: Figure, drawn: Iterable[Picture], reported: Iterable[Mapping[s
 
 def _chance(picture: Picture) -> float | None:
     """What guessing one of the classes reaches; None where accuracy is not what is drawn."""
-    if picture.sweep.y == CLAIMED or not picture.ours:
+    if picture.sweep.y in SIDES or not picture.ours:
         return None
     return 1 / len(data.facts(picture.dataset).class_names)
 

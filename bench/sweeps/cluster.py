@@ -66,13 +66,15 @@ class Ray:
                 while task := may_begin(waiting, unended, left(until)):
                     waiting.remove(task)
                     where[remote.remote(self.main, task, here, devices, threads)] = task
-                if not where or left(until) <= 0:
+                if not where:
                     return
                 ended, _ = ray.wait(list(where), num_returns=1, timeout=max(0.0, min(BEAT, left(until))))
                 for reference in ended:
                     task = where.pop(reference)
                     unended.discard(task.index)
                     yield self._result(ray, reference, task)
+                if not ended and left(until) <= 0:
+                    return
                 if lost := not ended and not _answers(head):
                     raise RunFailed(
                         f"the head of the Ray cluster at {head} is lost; what has ended is kept: start it again, and "

@@ -72,7 +72,11 @@ class Executor(Protocol):
     """Runs tasks, and yields each as it ends: in any order, but for what a task is after."""
 
     def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
-        """Nothing that may take longer is begun, and what runs then is ended, at a moment of `time.monotonic`.
+        """Begins them, and yields what came of each as it ends.
+
+        Args:
+            until: a moment of `time.monotonic`. No task is begun that may take longer, and what still runs then is
+                interrupted; neither is yielded.
 
         Raises:
             KeyboardInterrupt: after having stopped whatever was running.

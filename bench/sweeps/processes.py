@@ -113,10 +113,15 @@ def end(running: dict[int, B]) -> None:
 
 
 def _signal(groups: Sequence[int | None], kind: signal.Signals) -> None:
+    """To whole groups; to a process that does not lead one yet, as it has only just begun, alone."""
     for group in groups:
-        with contextlib.suppress(ProcessLookupError):
-            if group is not None:
-                os.killpg(group, kind)
+        if group is None:
+            continue
+        try:
+            os.killpg(group, kind)
+        except ProcessLookupError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(group, kind)
 
 
 def _await(running: dict[int, B], patience: float) -> None:

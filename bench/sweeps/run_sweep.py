@@ -63,14 +63,14 @@ class Summary:
 
 
 def run_sweep(
-    recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say, within: float | None = None
+    recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say, until: float | None = None
 ) -> Summary:
     """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
 
     Args:
         recipe: its name.
         say: takes a line for the user whenever a cell ends.
-        within: seconds; what is not done by then stays ready.
+        until: a moment of `time.monotonic`; what is not done by then stays ready.
     """
     outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=_typed(c, c.command)) for c in cells]
     summary = Summary(recipe, outcomes)
@@ -78,7 +78,7 @@ def run_sweep(
     start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
     count, begun = 0, math.inf
-    for done in executor.run(tasks(cells, ready), None if within is None else start + within):
+    for done in executor.run(tasks(cells, ready), until):
         now = time.monotonic()
         if done.index >= len(cells):
             if done.status:
@@ -93,7 +93,12 @@ def run_sweep(
         left = (now - begun) / count * (len(ready) - count)
         say(f"[{count}/{len(ready)}] {_line(outcome)}" + (f"; about {duration(left)} left" if left else ""))
     if count < len(ready):
-        say(f"{len(ready) - count} of {len(ready)} not done in {duration(within or 0)}: the same command goes on there")
+        say(f"{len(ready) - count} of {len(ready)} not done in that time: the same command goes on there")
+        longest = max(
+            cell.seconds or 0 for cell, outcome in zip(cells, outcomes, strict=True) if outcome.state == "ready"
+        )
+        if until is not None and longest > until - start:
+            say(f"the longest of them may take {duration(longest)}, for which --within must be longer")
     return summary
 
 
@@ -118,7 +123,12 @@ def tasks(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
         if cells[i].after:
             groups.setdefault(cells[i].after, []).append(i)
     makes = {len(cells) + group[0]: set(steps.split()) for steps, group in groups.items() if len(group) > 1}
-    first = [Task(i, tuple(_typed(cell, COMMANDS[cell.command]))) for i in makes for cell in [cells[i - len(cells)]]]
+    first = []
+    for i in makes:
+        cell = cells[i - len(cells)]
+        # Not begun where no run that needs it would fit behind it
+        shortest = min(cells[j].seconds or 0.0 for j in groups[cell.after])
+        first.append(Task(i, tuple(_typed(cell, COMMANDS[cell.command])), seconds=shortest))
     runs = []
     for i in ready:
         waits = frozenset(index for index, steps in makes.items() if not steps.isdisjoint(cells[i].after.split()))

@@ -3,8 +3,8 @@
 A process that imports torch, timm and scikit-learn and sets up CUDA has used many seconds before it begins, as long as
 a short run takes. On a CPU a run is a fork of one that has done it (`local.py`); CUDA does not outlive a fork, so a
 process is given one run after the other. Each run is the command, as in a process of its own, and gives the same
-record; what it said is told apart. One that ends with another status than 0 ends its process with it, as CUDA may be
-out of order after an error, and so a crash takes no other run with it.
+record, apart from how long it took; what it said is told apart. One that ends with another status than 0 ends its
+process with it, as CUDA may be out of order after an error, and so a crash takes no other run with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from bench.sweeps.processes import (
 
 @dataclass
 class Worker:
-    """A process that stays, with its device, the file of its stderr, and the task that it has, with when it got it."""
+    """A process that stays, with its device, the file of its stderr, the task that it has, with when it got it, and
+    whether it takes another."""
 
     process: BaseProcess
     pipe: Connection
@@ -47,6 +48,7 @@ class Worker:
     said: Path
     task: Task | None = None
     start: float = 0.0
+    stays: bool = True
 
     def give(self, task: Task) -> None:
         """A task to do."""
@@ -59,17 +61,18 @@ class Worker:
         task, self.task = self.task, None
         assert task is not None
         try:
-            status = int(self.pipe.recv())
+            status, self.stays = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            status = self.process.exitcode or 1
+            status, self.stays = self.process.exitcode or 1, False
         return TaskResult(task.index, status, said_last(self.said), time.monotonic() - self.start)
 
     def dismiss(self) -> None:
         """Let it end, or make it."""
         self.pipe.close()
         self.process.join(GRACE)
-        end({self.process.sentinel: self})
+        if self.process.is_alive():
+            end({self.process.sentinel: self})
 
 
 @dataclass
@@ -107,19 +110,27 @@ class Staff:
         return worker
 
     def over(self, patience: float | None) -> list[TaskResult]:
-        """The tasks that have ended; waits for one, for so many seconds at most. Who failed is dismissed."""
+        """The tasks that have ended; waits for one, for so many seconds at most. A process that takes no
+        other is replaced."""
         busy = self.busy()
         found = set(wait([thing for one in busy for thing in (one.pipe, one.process.sentinel)], patience))
         ended = []
         for worker in (one for one in busy if found & {one.pipe, one.process.sentinel}):
             ended.append(worker.ended())
-            if ended[-1].status != 0:
+            if not worker.stays:
                 self._replace(worker)
         return ended
 
+    def dismiss(self) -> None:
+        """Let all end, side by side."""
+        for worker in self.workers.values():
+            worker.pipe.close()
+        for worker in self.workers.values():
+            worker.dismiss()
+
     def _replace(self, worker: Worker) -> None:
-        del self.workers[worker.process.sentinel]
         worker.dismiss()
+        del self.workers[worker.process.sentinel]
         self.free.append(worker.device)
 
 
@@ -158,8 +169,7 @@ class Staying:
                     unended -= {done.index for done in ended}
                     if not ended and left(until) <= 0:
                         return end(staff.workers)
-                for worker in staff.workers.values():
-                    worker.dismiss()
+                staff.dismiss()
 
 
 def _stay(main: Main, tasks: Connection, said: Path) -> None:
@@ -171,13 +181,14 @@ def _stay(main: Main, tasks: Connection, said: Path) -> None:
         except EOFError:  # nothing else is asked for
             return
         os.ftruncate(sys.stderr.fileno(), 0)
+        _forget_peak()
         status = _status(main, arguments)
+        stays = _clear() and status == 0
         sys.stdout.flush()
         sys.stderr.flush()
-        tasks.send(status)
-        if status != 0:
+        tasks.send((status, stays))
+        if not stays:
             return
-        _clear()
 
 
 def _status(main: Main, arguments: Sequence[str]) -> int:
@@ -191,9 +202,20 @@ def _status(main: Main, arguments: Sequence[str]) -> int:
         return 1
 
 
-def _clear() -> None:
-    """Give back what a run has left behind on the device."""
+def _clear() -> bool:
+    """Give back what a run has left behind on the device. Whether that went well: an error may come late."""
     gc.collect()
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    try:
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    except RuntimeError:
+        traceback.print_exc()
+        return False
+    return True
+
+
+def _forget_peak() -> None:
+    """Most memory that this process has had, which a record tells, is from now on that of the next run (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

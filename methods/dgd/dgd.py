@@ -205,7 +205,7 @@ class Dgd:
             generator=phi_g,
             synthetic=None if phi_g is None else images[:SHOWN],
             solved={"queries": plan.queries, "scale": plan.aggregation.scale},
-            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
     # III-B: data-free generator learning

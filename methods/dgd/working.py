@@ -253,7 +253,7 @@ class DgdWorking:
             claim=self.claim(plan, budget.delta),
             synthetic=asked[:SHOWN],
             solved={"queries": plan.queries, "scale": plan.aggregation.scale},
-            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.generator("votes measured")),
+            votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
     def image_source(self, teacher: Teacher, ctx: Context) -> ImageSource:

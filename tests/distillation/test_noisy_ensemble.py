@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from bench.distillation.noisy_ensemble import NoisyEnsemble
 from bench.distillation.noisy_votes import Aggregation
 from bench.nets import Ensemble
-from bench.pipeline import run
+from bench.pipeline import release_step, run
 from bench.pipeline.job import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
-from tests.distillation.test_noisy_votes import flip_chance, rng
+from bench.privacy.noise import Noise
+from tests.distillation.test_noisy_votes import flip_chance
 
 N = 20_000
 IMAGES = torch.zeros(N, 1, 2, 2)
@@ -39,7 +40,7 @@ def ensemble() -> Ensemble:
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 def test_votes_are_as_often_right_as_the_noise_lets_them(law: str) -> None:
-    noisy = NoisyEnsemble(ensemble(), Aggregation(law, 8.0), rng())  # type: ignore[arg-type]
+    noisy = NoisyEnsemble(ensemble(), Aggregation(law, 8.0), Noise(torch.device("cpu"), 0))  # type: ignore[arg-type]
     counts = noisy(IMAGES)
     wrong = (counts[:, 1] > counts[:, 0]).double().mean() + 0.5 * (counts[:, 1] == counts[:, 0]).double().mean()
     expected = flip_chance(law, 7.0, 8.0)
@@ -49,7 +50,7 @@ def test_votes_are_as_often_right_as_the_noise_lets_them(law: str) -> None:
 
 
 def test_without_noise_they_are_the_votes() -> None:
-    counts = NoisyEnsemble(ensemble(), Aggregation("laplace", 0.0), rng())(IMAGES)
+    counts = NoisyEnsemble(ensemble(), Aggregation("laplace", 0.0), Noise(torch.device("cpu"), 0))(IMAGES)
     assert torch.equal(counts, torch.tensor([16.0, 9.0]).expand(N, -1))
 
 
@@ -64,3 +65,29 @@ def test_a_record_tells_how_often_the_noisy_votes_are_right(tmp_path: Path, meth
     noisy = metrics(0.05)
     assert noisy["ensemble_accuracy"] == plain["ensemble_accuracy"] and noisy["votes_accuracy"] is not None
     assert abs(noisy["votes_accuracy"] - 0.1) < 0.09, "much noise: one of ten classes by chance"
+
+
+@pytest.mark.parametrize(("method", "variant"), [("dgd", "printed"), ("dgd", "working"), ("pate", None)])
+def test_measuring_the_votes_changes_nothing_that_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, variant: str | None
+) -> None:
+    def released(out: str) -> tuple[dict[str, float | None], dict[str, object], bytes]:
+        settings = Settings(method, None, tier="smoke", variant=variant, out=tmp_path / out, budget=Budget(10.0))
+        record = run.run(load_job(settings), 0).record
+        (student,) = (tmp_path / out / "steps" / "release").glob("*/model.safetensors")
+        return record.metrics, record.privacy, student.read_bytes()
+
+    with_votes = released("with")
+    monkeypatch.setattr(release_step, "test_accuracy", lambda model, *given: measured(replaced(model), *given))
+    without = released("without")
+    assert with_votes[1:] == without[1:]
+    different = {name for name, value in with_votes[0].items() if without[0][name] != value}
+    assert {name.partition(".")[0] for name in different} == {"votes_accuracy"}
+
+
+def replaced(model: nn.Module) -> nn.Module:
+    """Another network where the votes were to be asked, so that they draw nothing."""
+    return Always(0) if isinstance(model, NoisyEnsemble) else model
+
+
+measured = release_step.test_accuracy

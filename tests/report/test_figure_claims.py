@@ -14,8 +14,9 @@ def line(name: str, *values: float, spread: float | None = 0.01, seeds: int = 3,
     return [Point(name, "", first + i, y, spread, f"{name}{i}", series=name, seeds=seeds) for i, y in enumerate(values)]
 
 
-def asked(shape: str, *values: float, spread: float | None = 0.01, chance: float | None = 0.1) -> tuple[str, str]:
-    (found,) = answers([Says("", shape, ("dgd",))], line("dgd printed", *values, spread=spread), chance)  # type: ignore[arg-type]
+def asked(shape: str, *values: float, spread: float | None = 0.01, seeds: int = 3) -> tuple[str, str]:
+    says = [Says("", shape, ("dgd",))]  # type: ignore[arg-type]
+    (found,) = answers(says, line("dgd printed", *values, spread=spread, seeds=seeds), 0.1)
     return found.verdict, found.told
 
 
@@ -30,8 +31,13 @@ def asked(shape: str, *values: float, spread: float | None = 0.01, chance: float
         ("peaks", (0.3, 0.5, 0.4), "as said"),
         ("peaks", (0.3, 0.4, 0.5), "not seen"),
         ("peaks", (0.3, 0.31, 0.3), "not seen"),
+        ("peaks", (0.3, 0.35, 0.5, 0.45, 0.4, 0.42), "as said"),
+        ("peaks", (0.3, 0.5, 0.45, 0.4, 0.9), "not seen"),
         ("waves", (0.3, 0.5, 0.4, 0.6), "as said"),
+        ("waves", (0.3, 0.4, 0.6, 0.5, 0.4, 0.5, 0.6), "as said"),
         ("waves", (0.3, 0.5, 0.6, 0.4), "not seen"),
+        ("waves", (0.2, 0.6, 0.5, 0.55, 0.3), "not seen"),
+        ("waves", (0.3, 0.5, 0.6), "not seen"),
         ("rises", (0.10, 0.12, 0.19), "ours at chance"),
     ],
 )
@@ -41,18 +47,31 @@ def test_the_shape_of_a_line_is_what_its_places_beyond_their_deviations_make(
     assert asked(shape, *values)[0] == verdict
 
 
-def test_a_difference_within_both_deviations_is_none() -> None:
+def test_a_difference_within_both_deviations_is_none_and_one_seed_tells_nothing() -> None:
     assert asked("rises", 0.3, 0.4, 0.335, spread=0.015)[0] == "as said"
     assert asked("rises", 0.3, 0.4, 0.335, spread=0.02)[0] == "not seen"
-    assert asked("rises", 0.3, 0.3, 0.339, spread=None)[0] == "not seen", "two points each, of one seed"
-    assert asked("rises", 0.3, 0.3, 0.35, spread=None)[0] == "as said"
+    assert asked("rises", 0.3, 0.4, 0.9, spread=None, seeds=1)[0] == "one seed"
+    many, few = line("dgd", 0.3, 0.4, 0.9), line("dgd", 0.3, 0.4, 0.9, spread=None, seeds=1)
+    (found,) = answers([Says("", "rises", ("dgd",))], [many[0], few[1], many[2]], 0.1)
+    assert found.verdict == "as said", "one seed in between says nothing of the ends"
 
 
 def test_numbers_are_told_with_their_deviations_and_where_they_stand() -> None:
     assert asked("rises", 0.3, 0.4, 0.6)[1] == "30.0 ± 1.0 % at 1, 60.0 ± 1.0 % at 3"
-    points = [Point("dgd", "", x, 700.0 / x, None, "a", series="a") for x in (10.0, 60_000.0, 1e-5)]
-    (found,) = answers([Says("", "falls", ("dgd",))], points, None)
-    assert found.told == "7e+07 at 1e-05, 0.0117 at 60,000" and found.verdict == "as said"
+    assert asked("peaks", 0.3, 0.5, 0.45, 0.9)[1] == "30.0 ± 1.0 % at 1, 90.0 ± 1.0 % at 4"
+
+
+def test_a_claim_differs_by_more_than_two_percent_whatever_the_seeds() -> None:
+    def falls(*values: float) -> tuple[str, str]:
+        points = [
+            Point("dgd", "", x, y, None, "a", series="a") for x, y in zip((10, 60_000, 1e-5), values, strict=True)
+        ]
+        (found,) = answers([Says("", "falls", ("dgd",))], points, None)
+        return found.verdict, found.told
+
+    assert falls(70.0, 0.0117, 7e7) == ("as said", "7e+07 at 1e-05, 0.0117 at 60,000")
+    assert falls(0.01, 0.001, 0.03)[0] == "as said"
+    assert falls(0.01, 0.0299, 0.03)[0] == "not seen"
 
 
 def test_a_line_is_ahead_where_it_is_everywhere_and_in_part_where_it_is_nowhere_behind() -> None:

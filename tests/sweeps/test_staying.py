@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -16,13 +17,22 @@ from conftest import write_toy
 from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.processes import end, stopping
-from bench.sweeps.staying import Staff, Staying
+from bench.sweeps.staying import Staff, Staying, Worker
 
 CELLS = """
 import os, signal, sys
+from bench.storage.provenance import peak_memory
+from bench.sweeps import staying
 
 def main(arguments):
     print("process", os.getpid(), *arguments, file=sys.stderr)
+    if arguments[0] == "fill":
+        bytearray(int(arguments[1]) << 20)
+        print("peak", peak_memory(), file=sys.stderr)
+    if arguments[0] in ("fill", "late"):
+        if arguments[0] == "late":
+            staying._clear = lambda: False
+        return 0
     if arguments[0] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if arguments[0] == "raise":
@@ -58,6 +68,29 @@ def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: 
     assert set(told) == {1}, "what another run said is not told again"
     assert "RuntimeError: out of order" in done[6].tail
     assert not any(Path(f"/proc/{process}").exists() for process in served)
+
+
+def test_a_device_that_is_out_of_order_after_a_run_costs_the_next_one_nothing(cells: Any) -> None:
+    done = list(Staying(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(("late", "0", "0"))]))
+    assert [each.status for each in done] == [0, 0, 0]
+    first, second, third = (each.tail.split()[1] for each in done)
+    assert first != second == third
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc here to forget a peak by")
+def test_the_most_memory_of_a_run_is_its_own(cells: Any) -> None:
+    tasks = [Task(i, ("fill", size)) for i, size in enumerate(("1", "400", "1"))]
+    told = [each.tail.split() for each in Staying(cells.main, 1, ("cpu",)).run(tasks)]
+    small, large, again = (int(words[words.index("peak") + 1]) for words in told)
+    assert large > small + 300 and again < small + 100 and len({words[1] for words in told}) == 1
+
+
+def test_one_that_has_not_begun_a_session_of_its_own_is_ended_too() -> None:
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    process.start()
+    began = time.monotonic()
+    end({process.sentinel: Worker(process, None, "cpu", Path())})  # type: ignore[arg-type]
+    assert not process.is_alive() and time.monotonic() - began < 30
 
 
 def test_one_that_died_while_it_had_nothing_to_do_costs_no_task(cells: Any, tmp_path: Path) -> None:

@@ -91,11 +91,11 @@ function issues(lines) {
   if (!found.size) return null;
   return section("Contradictions in print", note("docs/reported.md says what each is."), element("ul", { class: "plain" }, [...found.entries()].map(([issue, entries]) => element("li", {}, `${issue}: ${entries.size} ${entries.size === 1 ? "number" : "numbers"}`))));
 }
-const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "the opposite": "far", "ours at chance": "none" };
+const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "the opposite": "far", "ours at chance": "none", "one seed": "none" };
 function sentences(answers) {
   if (!answers.length) return null;
   const rows = answers.map((each) => [each.text, each.dataset, element("span", { class: `ours ${VERDICTS[each.verdict]}` }, each.verdict), element("span", { class: "words", title: each.line }, each.told)]);
-  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together (of one seed: two points). Point at our numbers to see which line they are of."),
+  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together; of one seed, and of ours below twice chance, nothing is concluded. Point at our numbers to see which line they are of."),
     grid("what the text says of the figure, and what ours do", ["the text says", "on", "ours", "ours, in numbers"], rows, []));
 }
 async function figure(slug) {
