@@ -34,7 +34,7 @@ from bench.sweeps.processes import (
     stopping,
     threads_each,
     undisturbed,
-)  # fmt: skip
+)
 
 
 @dataclass
