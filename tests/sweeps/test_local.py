@@ -172,7 +172,8 @@ def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(by: By, cells: A
 
     tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
     done = list(by(cells.main, 2).run(tasks))
-    assert [(each.index, each.status) for each in done] == [(1, 0), (7, 1), (0, 0)], "a failure holds nobody up"
+    told = [(each.index, each.status) for each in done]  # the first two end at almost the same time
+    assert set(told[:2]) == {(1, 0), (7, 1)} and told[2:] == [(0, 0)], "a failure holds nobody up"
     times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
