@@ -220,13 +220,7 @@ def _told(point: Point, x: Scale, y: Scale) -> str:
     power = "" if point.proven else ", the attack did not prove its power"
     unit = f", {_promise(point.unit)}" if point.unit else ""
     name = f"{point.method}, {point.setting}" if point.setting else point.method
-    return f"{name}: {_reached(point, y)} at {where}{seeds}{unit}{power}"
-
-
-def _reached(point: Point, y: Scale) -> str:
-    if not y.percent or y.log:
-        return f"{point.y:,.4g}" + ("" if point.spread is None else f" ± {point.spread:,.3g}")
-    return f"{100 * point.y:.1f}" + ("" if point.spread is None else f" ± {100 * point.spread:.1f}") + " %"
+    return f"{name}: {point.reached(y.percent and not y.log)} at {where}{seeds}{unit}{power}"
 
 
 def _shape(name: str, x: float, y: float) -> str:

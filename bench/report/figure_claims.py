@@ -8,7 +8,7 @@ such as a claimed epsilon, differ if they do by more than two percent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any, Literal
@@ -17,8 +17,6 @@ from bench.report.points import Point
 
 Shape = Literal["rises", "falls", "peaks", "waves", "ahead"]
 Verdict = Literal["as said", "in part", "not seen", "the opposite", "ours at chance", "one seed"]
-Write = Callable[[float, float | None], str]
-"""A mean and its deviation to words."""
 CLOSE = 0.02
 """How far apart two numbers may be that do not depend on the seed, as a share of the larger one."""
 
@@ -101,14 +99,15 @@ def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     line = max(_lines(says, says.line, points), key=_weight, default=[])
     if len(line) < 3:
         return None
-    shown, wanted = _turning(says.shape, line)
-    turns = tuple(_beyond(one, two, chance) for one, two in pairwise(shown))
+    judged, wanted = _turning(says.shape, line)
+    turns = tuple(_beyond(one, two, chance) for one, two in pairwise(judged))
     opposite = len(wanted) == 1 and turns == (-wanted[0],)
     verdict: Verdict = "as said" if turns == wanted else "the opposite" if opposite else "not seen"
+    shown = judged
     if turns != wanted:  # the highest place tells what the ends do not
         shown = sorted({line[0], max(line, key=lambda point: point.y), line[-1]}, key=_place)
-    told = ", ".join(f"{_told(point, chance)} at {_place(point):,.10g}" for point in shown)
-    return Answer(says, _cautious(verdict, shown, line, chance), told, line[0].method)
+    told = ", ".join(f"{point.reached(chance is not None)} at {_place(point):,.10g}" for point in shown)
+    return Answer(says, _cautious(verdict, judged, line, chance), told, line[0].method)
 
 
 def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tuple[int, ...]]:
@@ -131,7 +130,9 @@ def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     signs = [_beyond(b, a, chance) for a, b in pair]
     mixed: Verdict = "in part" if max(signs) > 0 and min(signs) == 0 else "not seen"
     verdict: Verdict = "as said" if min(signs) > 0 else "the opposite" if max(signs) < 0 else mixed
-    told = ", ".join(f"{_told(a, chance)} against {_told(b, chance)} at {_place(a):,.10g}" for a, b in pair)
+    told = ", ".join(
+        f"{a.reached(chance is not None)} against {b.reached(chance is not None)} at {_place(a):,.10g}" for a, b in pair
+    )
     both = [point for two in pair for point in two]
     names = f"{pair[0][0].method} against {pair[0][1].method}"
     return Answer(says, _cautious(verdict, both, both, chance), told, names)
@@ -142,13 +143,13 @@ def _common(line: Sequence[Point], other: Sequence[Point]) -> list[tuple[Point, 
     return [(point, theirs[_place(point)]) for point in line if _place(point) in theirs]
 
 
-def _cautious(verdict: Verdict, shown: Sequence[Point], line: Sequence[Point], chance: float | None) -> Verdict:
+def _cautious(verdict: Verdict, judged: Sequence[Point], line: Sequence[Point], chance: float | None) -> Verdict:
     """What may be concluded of accuracies."""
     if chance is None:
         return verdict
     if all(point.y < 2 * chance for point in line):
         return "ours at chance"
-    return "one seed" if any(point.seeds == 1 for point in shown) else verdict
+    return "one seed" if any(point.seeds == 1 for point in judged) else verdict
 
 
 def _beyond(one: Point, two: Point, chance: float | None) -> int:
@@ -159,10 +160,3 @@ def _beyond(one: Point, two: Point, chance: float | None) -> int:
     else:
         least = (one.spread or 0.0) + (two.spread or 0.0)
     return (abs(apart) > least) * (1 if apart > 0 else -1)
-
-
-def _told(point: Point, chance: float | None) -> str:
-    """An accuracy in percent, another number as it is."""
-    if chance is None:
-        return f"{point.y:,.3g}"
-    return f"{100 * point.y:.1f}" + ("" if point.spread is None else f" ± {100 * point.spread:.1f}") + " %"

@@ -42,6 +42,13 @@ class Point:
     proven: bool = True
     unit: str = ""
 
+    def reached(self, is_share: bool) -> str:
+        """`y` with its deviation, in percent if it is a share."""
+        if is_share:
+            spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"
+            return f"{100 * self.y:.1f}{spread} %"
+        return f"{self.y:,.4g}" + ("" if self.spread is None else f" ± {self.spread:,.3g}")
+
 
 @dataclass(frozen=True)
 class Panel:

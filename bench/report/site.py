@@ -16,9 +16,10 @@ from bench.leaderboard.columns import ALL
 from bench.report import boards, charts, figures, glossary, method_pages, paper_tables, points, releases, runs
 from bench.report.charts import tag
 from bench.report.figure_claims import answers
+from bench.report.figure_kinds import Figure
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, highlights
-from bench.report.paper_figures import FIGURES, Figure
+from bench.report.paper_figures import FIGURES
 from bench.report.sources import Sources
 from bench.report.sweep_charts import SIDES, agreement, sweep_figure
 from bench.report.sweep_points import Picture, pictures

@@ -197,7 +197,7 @@ def _status(main: Main, arguments: Sequence[str]) -> int:
         return main(arguments)
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    except Exception:
+    except Exception:  # whatever it is, it is this run's end alone, and its stderr tells it
         traceback.print_exc()
         return 1
 

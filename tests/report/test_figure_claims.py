@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.report.figure_claims import Says, answers
-from bench.report.paper_figures import FIGURES, WHICH
+from bench.report.figure_kinds import WHICH
+from bench.report.paper_figures import FIGURES
 from bench.report.points import Point
 
 

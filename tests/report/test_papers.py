@@ -20,7 +20,8 @@ from bench.leaderboard.selection import Constraints, choose, objection
 from bench.report import Sources, charts, method_pages, paper_tables, releases, sweep_charts, sweep_points
 from bench.report.axes import linear, named
 from bench.report.charts import overlap
-from bench.report.paper_figures import FIGURES, Printed, Sweep
+from bench.report.figure_kinds import Printed, Sweep
+from bench.report.paper_figures import FIGURES
 from bench.report.points import Point, grouped
 from bench.report.site import parts
 from bench.report.sources import recipes

@@ -20,6 +20,7 @@ from bench.sweeps import processes
 from bench.sweeps.executors import Executor, Task
 from bench.sweeps.local import Local
 from bench.sweeps.staying import Staying
+from tests.sweeps.importable import importable
 
 CELLS = """
 import os, signal, subprocess, sys, time
@@ -59,14 +60,7 @@ print(json.dumps([found[i] for i in range(len(statuses))]))
 
 @pytest.fixture
 def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of trivial commands, which other processes can import."""
-    (tmp_path / "cells.py").write_text(CELLS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "cells", raising=False)
-    import cells  # type: ignore[import-not-found]
-
-    return cells
+    return importable("cells", CELLS, tmp_path, monkeypatch)
 
 
 @pytest.mark.thorough

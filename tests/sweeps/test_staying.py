@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.processes import end, stopping
 from bench.sweeps.staying import Staff, Staying, Worker
+from tests.sweeps.importable import importable
 
 CELLS = """
 import os, signal, sys
@@ -45,14 +45,7 @@ def main(arguments):
 
 @pytest.fixture
 def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of trivial commands, which other processes can import."""
-    (tmp_path / "staying_cells.py").write_text(CELLS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "staying_cells", raising=False)
-    import staying_cells  # type: ignore[import-not-found]
-
-    return staying_cells
+    return importable("staying_cells", CELLS, tmp_path, monkeypatch)
 
 
 def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: Any) -> None:
@@ -100,8 +93,8 @@ def test_one_that_died_while_it_had_nothing_to_do_costs_no_task(cells: Any, tmp_
         (first,) = staff.over(None)
         process = int(first.tail.split()[1])
         os.kill(process, signal.SIGKILL)
-        while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            time.sleep(0.01)
+        (worker,) = staff.workers.values()
+        worker.process.join(60)  # threads of it may outlast it by a moment
         assert staff.may_take()
         staff.give(Task(1, ("0",)))
         (second,) = staff.over(None)
