@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _borrow(made, OF_RUN[name])
         made.set_defaults(parser=made)
         (_add_mechanism if name == "mechanism" else _add_release)(made)
+    actions.choices["prepare"].add_argument(
+        "--only", choices=("teacher", "null_teacher", "reference_teacher"), help="make this one alone (default all)"
+    )
     parser.set_defaults(actions=actions.choices)
 
 
@@ -155,7 +158,7 @@ def _prepare(given: argparse.Namespace) -> int:
 
     with closing(load_job(settings)) as job:
         for seed in seeds:
-            prepare_shared(job, game, seed)
+            prepare_shared(job, game, seed, given.only)
     return 0
 
 

@@ -57,7 +57,7 @@ def execute(given: argparse.Namespace) -> int:
     if given.check and given.publish is not None:
         raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.check or given.publish == []:
-        _expect_directory(given.boards)
+        expect_boards(given.boards)
     if given.publish is not None:
         try:
             paths = leaderboard.publish(given.boards, given.publish)
@@ -86,7 +86,8 @@ def execute(given: argparse.Namespace) -> int:
     return 0
 
 
-def _expect_directory(boards: Path) -> None:
+def expect_boards(boards: Path) -> None:
+    """Raises BenchError unless a directory of boards is there."""
     if not boards.is_dir():
         raise BenchError(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"

@@ -309,8 +309,13 @@ class PREPARE:
 
     HELP = "make what runs share: teacher and evaluator, those of them that the run asks, and nothing else"
     DESCRIPTION = "Takes the options of `bench run`; `bench sweep` begins with it, so that no run waits for another."
-    add_arguments = staticmethod(add_arguments)
     add_plugin_arguments = staticmethod(add_plugin_arguments)
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """The options of `bench run`, and one of its own."""
+        add_arguments(parser)
+        parser.add_argument("--only", choices=("teacher", "evaluator"), help="make this one alone (default both)")
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
@@ -321,7 +326,7 @@ class PREPARE:
 
         with closing(load_job(settings)) as job:
             for seed in seeds:
-                prepare_shared(job, seed)
+                prepare_shared(job, seed, given.only)
         return 0
 
 

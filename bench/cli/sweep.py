@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
+from bench.cli.boards import expect_boards
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
 from bench.progress import head, out, say
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
 DESCRIPTION = (
-    "Runs every cell of a recipe, a run or an audit, that has no record yet. Cells whose method, attack or data the "
-    "bench lacks are listed as planned. A failed cell does not stop the others; the exit status is 1 if any failed. "
+    "Runs every cell of a recipe, a run or an audit, that has no record yet, in --out or among --boards. Cells whose "
+    "method, attack or data the bench lacks are listed as planned. A failed cell does not stop the others; the exit "
+    "status is 1 if any failed. "
     "Interrupted, it goes on where it was when it is run again."
 )
 NAMING = (
@@ -38,7 +40,7 @@ NAMING = (
 )
 """Options on which it depends what options there are, or what their help says."""
 Words = tuple[str, ...]
-STATES = ("ok", "inconclusive", "skipped", "cached", "ready", "failed", "refused", "planned")
+STATES = ("ok", "inconclusive", "skipped", "cached", "published", "ready", "failed", "refused", "planned")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where and how")
     where.add_argument("--data-root", type=paths.named, metavar="DIR", help="as for `bench run`")
     where.add_argument("--out", type=paths.named, default=Path("runs"), metavar="DIR", help="as for `bench run`")
+    where.add_argument(
+        "--boards", type=paths.named, metavar="DIR", help="run nothing that these boards have, such as leaderboards"
+    )
     where.add_argument(
         "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
     )
@@ -90,6 +95,8 @@ def execute(given: argparse.Namespace) -> int:
     there = next(path for path in (given.out, *given.out.parents) if path.exists())
     if not there.is_dir():  # a dry run does not try to write
         raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
+    if given.boards is not None:
+        expect_boards(given.boards)
     from bench.sweeps import plan, read
 
     recipe = read(given.recipe)
@@ -98,7 +105,7 @@ def execute(given: argparse.Namespace) -> int:
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
-    asked = partial(plan, _changed(recipe, given), _common(given), datasets, given.out, Settler())
+    asked = partial(plan, _changed(recipe, given), _common(given), datasets, given.out, Settler(), boards=given.boards)
     if given.dry_run:
         with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
             _list(recipe.title, asked(Path(scratch)))

@@ -106,18 +106,21 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     return AuditOutcome(audit, final, cached=False)
 
 
-def prepare_shared(job: Job, game: CanaryGame, seed: int) -> None:
+def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = None) -> None:
     """Make what audits with the same canaries share, their teachers, unless it is there.
 
+    Args:
+        only: the name of one of `teachers_of`, to make that alone.
+
     Raises:
-        BenchError: the game cannot be played.
+        BenchError: the game cannot be played, or has no teacher of that name.
         RunFailed: a teacher could not be trained.
     """
     check(job, game)
-    spec = audit_spec(job, game, seed)
+    asked = teacher_steps.only_asked(teachers_of(audit_spec(job, game, seed)), only)
     with _failing():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
-        for name, teacher in teachers_of(spec).items():
+        for name, teacher in asked.items():
             training.teacher(name, teacher)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,10 +14,26 @@ from bench import nets, teachers
 from bench.api import Context
 from bench.data import ImageData, at_once, to_float
 from bench.data.partition import with_guests
+from bench.errors import BenchError
 from bench.pipeline.job import Job
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec
+
+T = TypeVar("T")
+
+
+def only_asked(shared: Mapping[str, T], only: str | None) -> Mapping[str, T]:
+    """Of what runs share, by name, the one that `bench prepare --only` asks for; all to None.
+
+    Raises:
+        BenchError: these runs have no such step.
+    """
+    if only is None:
+        return shared
+    if only not in shared:
+        raise BenchError(f"--only {only}: what is shared here is {', '.join(shared) or 'nothing'}")
+    return {only: shared[only]}
 
 
 def teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:

@@ -6,8 +6,9 @@ import.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +39,26 @@ FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
 """What may go wrong in a step; anything else is a defect of the bench."""
 
 
-def prepare_shared(job: Job, seed: int) -> None:
+def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
     """Make what runs on the same data share, teacher and, for inversions, evaluator, unless it is there.
 
+    Args:
+        only: "teacher" or "evaluator", to make that alone.
+
     Raises:
+        BenchError: the run does not ask for that one.
         RunFailed: it cannot be trained.
     """
     spec = run_spec(job, seed)
+    steps: dict[str, Callable[[], Any]] = {}
+    if job.asks_teacher:
+        steps["teacher"] = partial(teacher_steps.teacher, job, spec.release.teacher)
+    if job.judged:
+        steps["evaluator"] = partial(teacher_steps.evaluator, job, spec.evaluator)
+    asked = teacher_steps.only_asked(steps, only)
     try:
-        if job.asks_teacher:
-            teacher_steps.teacher(job, spec.release.teacher)
-        if job.judged:
-            teacher_steps.evaluator(job, spec.evaluator)
+        for make in asked.values():
+            make()
     except RunFailed:
         raise
     except FAILURES as error:

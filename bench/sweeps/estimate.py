@@ -29,10 +29,11 @@ class Estimate:
     Args:
         out: where finished records and audits lie.
         make: a kind of spec and its parts to the spec, which many runs may share.
+        boards: whose published ones count too.
     """
 
-    def __init__(self, out: Path, make: Callable[..., Any] = make_spec) -> None:
-        self._known, self._make = _known(out), make
+    def __init__(self, out: Path, make: Callable[..., Any] = make_spec, boards: Path | None = None) -> None:
+        self._known, self._make = _known(out, boards), make
         self._counted: set[tuple[str, str]] = set()
         self._stored: dict[tuple[Store, str], set[str]] = {}
 
@@ -142,12 +143,17 @@ class _Alike(NamedTuple):
         return step, *where, self.method, self.variant
 
 
-def _known(out: Path) -> dict[Like, float]:
-    """The median seconds of like steps in the records and audits below `out`."""
+def _known(out: Path, boards: Path | None) -> dict[Like, float]:
+    """The median seconds of like steps in the records and audits below `out` and those published."""
     found: dict[Like, list[float]] = defaultdict(list)
-    kinds: dict[str, type[Record] | type[Audit]] = {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}
-    for pattern, kind in kinds.items():
-        for path in sorted(out.glob(pattern)):
+    places: list[tuple[Path, str, type[Record] | type[Audit]]] = [
+        (out, f"records/*/{RECORD}", Record),
+        (out, f"audits/*/{AUDIT}", Audit),
+    ]
+    if boards is not None:
+        places += [(boards, "records/*.json", Record), (boards, "audits/*.json", Audit)]
+    for folder, pattern, kind in places:
+        for path in sorted(folder.glob(pattern)):
             try:
                 record = kind.read(path)
             except (OSError, ValueError):

@@ -18,11 +18,11 @@ from bench.pipeline.job import Job, Lookup, load_job
 from bench.pipeline.material import kept_in
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
-from bench.storage.records import RECORD, Record
+from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
-State = Literal["cached", "ready", "planned", "refused"]
+State = Literal["cached", "published", "ready", "planned", "refused"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,13 @@ class Cell:
         name: for people.
         arguments: what the command is given, --out and all.
         seed: of the run.
-        state: cached (the record is there), ready (to be run), planned (the bench has no such method, attack or data
-            yet, for `reason`), refused (the bench knows all of them and says no, for `reason`).
-        record: the directory the record or the audit lies in or will lie in; None where there will be none.
-        after: what the run shares with others and is best made once before them: the same text, the same steps; ""
-            for nothing.
+        state: cached (the record is there), published (it is among the boards' records), ready (to be run), planned
+            (the bench has no such method, attack or data yet, for `reason`), refused (the bench knows all of them and
+            says no, for `reason`).
+        record: the directory the record or the audit lies in or will lie in, or its published file; None where there
+            will be none.
+        after: the steps that others may have too and that are best made once before all of them, each by its name and
+            its hash.
         seconds: how long it may take after the cells before it, of a ready cell; None where nothing like it has run.
     """
 
@@ -47,7 +49,7 @@ class Cell:
     state: State
     reason: str = ""
     record: Path | None = None
-    after: str = ""
+    after: tuple[tuple[str, str], ...] = ()
     seconds: float | None = None
     note: str = ""
     command: str = "run"
@@ -64,6 +66,7 @@ def plan(
     out: Path,
     settle: Settle,
     scratch: Path | None = None,
+    boards: Path | None = None,
 ) -> list[Cell]:
     """Every run of a recipe, in its order.
 
@@ -72,8 +75,9 @@ def plan(
         datasets: only cells of these; empty = all.
         settle: parses a command of `bench` and its arguments.
         scratch: where images are decoded that were not before, so that nothing is written below `out`.
+        boards: whose published records will do as well as those below `out`.
     """
-    planned = _Plan(settle, out, scratch)
+    planned = _Plan(settle, out, scratch, boards)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
     return [cell for written in chosen for cell in planned.cells(written, common)]
 
@@ -81,9 +85,9 @@ def plan(
 class _Plan:
     """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
 
-    def __init__(self, settle: Settle, out: Path, scratch: Path | None) -> None:
-        self.settle, self.lookup = settle, Lookup.remembering(scratch)
-        self.estimate, self.made = Estimate(out, self.lookup.spec), cache(_names)
+    def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None) -> None:
+        self.settle, self.lookup, self.boards = settle, Lookup.remembering(scratch), boards
+        self.estimate, self.made = Estimate(out, self.lookup.spec, boards), cache(_names)
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
@@ -118,10 +122,14 @@ class _Plan:
         except BenchError as error:
             return cell("refused", str(error))
         path = there.folder / there.name
-        known = there.name in self.made(there.folder) and not job.settings.fresh
-        state: State = "cached" if known and there.done(path) else "ready"
-        seconds = there.seconds() if state == "ready" else None
-        return cell(state, record=path, after=there.shared, seconds=seconds)
+        if not job.settings.fresh:
+            if there.name in self.made(there.folder) and there.done(path / there.file):
+                return cell("cached", record=path)
+            if self.boards is not None:
+                published = self.boards / there.folder.name / f"{there.name}.json"
+                if published.name in self.made(published.parent) and there.done(published):
+                    return cell("published", record=published)
+        return cell("ready", record=path, after=there.shared, seconds=there.seconds())
 
 
 @dataclass(frozen=True)
@@ -130,28 +138,42 @@ class _Place:
 
     folder: Path
     name: str
+    file: str
     done: Callable[[Path], bool]
-    shared: str
+    shared: tuple[tuple[str, str], ...]
     seconds: Callable[[], float | None]
 
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
-    steps = ((spec.release.teacher, job.asks_teacher), (spec.evaluator, job.judged))
-    shared = " ".join([step.hash for step, needed in steps if needed])
+    steps = (("teacher", spec.release.teacher, job.asks_teacher), ("evaluator", spec.evaluator, job.judged))
+    shared = tuple((name, step.hash) for name, step, needed in steps if needed)
     seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher)
-    return _Place(job.store.root / "records", spec.hash, done, shared, seconds)
+    return _Place(job.store.root / "records", spec.hash, RECORD, _succeeded, shared, seconds)
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     spec = canary_audit.audit_spec(job, game, seed)
-    shared = " ".join(teacher.hash for teacher in canary_audit.teachers_of(spec).values())
+    shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
     seconds = partial(estimate.audit_seconds, job.store, spec)
-    return _Place(job.store.root / "audits", spec.hash, _audited, shared, seconds)
+    return _Place(job.store.root / "audits", spec.hash, AUDIT, _audited, shared, seconds)
 
 
 def _audited(path: Path) -> bool:
-    return canary_audit.published(path) is not None
+    """Whether an audit lies there that can be read."""
+    try:
+        Audit.read(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _succeeded(path: Path) -> bool:
+    """Whether a finished record lies there, of a run that did not fail."""
+    try:
+        return Record.read(path).status != "failed"
+    except (OSError, ValueError):
+        return False
 
 
 def _names(folder: Path) -> set[str]:
@@ -160,14 +182,6 @@ def _names(folder: Path) -> set[str]:
         return set(os.listdir(folder))
     except FileNotFoundError:
         return set()
-
-
-def done(path: Path) -> bool:
-    """Whether a finished record lies there, of a run that did not fail."""
-    try:
-        return Record.read(path / RECORD).status != "failed"
-    except (OSError, ValueError):
-        return False
 
 
 def _absent(method: str, attack: str, dataset: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
@@ -17,13 +17,12 @@ from bench.sweeps.executors import Executor, Task, TaskResult
 from bench.sweeps.plan import Cell
 from bench.sweeps.recipe import COMMANDS
 
-ENDED = ("ok", "inconclusive", "skipped")
 Say = Callable[[str], None]
 
 
 @dataclass
 class Outcome:
-    """What came of one cell: ok, inconclusive, skipped, failed, refused, planned, or cached; seconds of this sweep."""
+    """What came of one cell: ok, inconclusive, skipped, failed, or what it was before; seconds of this sweep."""
 
     name: str
     state: str
@@ -77,12 +76,14 @@ def run_sweep(
     summary.write(path)
     start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
+    shared = shared_steps(cells)
     count, begun = 0, math.inf
-    for done in executor.run(tasks(cells, ready), until):
+    for done in executor.run(tasks(cells, shared), until):
         now = time.monotonic()
         if done.index >= len(cells):
             if done.status:
-                name = cells[done.index - len(cells)].name
+                step = shared[done.index - len(cells)]
+                name = f"{step.name} of {cells[step.cells[0]].name}"
                 say(f"preparing {name}: {_reason(done)}; its runs will say what is wrong")
             continue
         outcome = outcomes[done.index]
@@ -113,26 +114,42 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def tasks(cells: Sequence[Cell], ready: Sequence[int]) -> list[Task]:
-    """A task for each set of steps that several runs share, and one for each run, after those that make a step of its.
+class SharedStep(NamedTuple):
+    """A step that several ready cells need: its name, its hash, and their indices."""
 
-    The first have the index of the first run of theirs, counted on from the last cell's.
+    name: str
+    hash: str
+    cells: list[int]
+
+
+def shared_steps(cells: Sequence[Cell]) -> list[SharedStep]:
+    """What is best made before the cells that are ready: a step for each that more than one of them needs."""
+    needed: dict[str, SharedStep] = {}
+    for i, cell in enumerate(cells):
+        for name, step in cell.after if cell.state == "ready" else ():
+            needed.setdefault(step, SharedStep(name, step, [])).cells.append(i)
+    return [step for step in needed.values() if len(step.cells) > 1]
+
+
+def tasks(cells: Sequence[Cell], shared: Sequence[SharedStep]) -> list[Task]:
+    """A task for each shared step, and one for each ready cell, after those that make a step of its.
+
+    The first are numbered on from the last cell. They need nothing of each other: teacher and evaluator are made side
+    by side, and so are the teachers with and without canaries.
     """
-    groups: dict[str, list[int]] = {}
-    for i in ready:
-        if cells[i].after:
-            groups.setdefault(cells[i].after, []).append(i)
-    makes = {len(cells) + group[0]: set(steps.split()) for steps, group in groups.items() if len(group) > 1}
+    made = {step.hash: index for index, step in enumerate(shared, start=len(cells))}
     first = []
-    for i in makes:
-        cell = cells[i - len(cells)]
+    for step in shared:
+        cell = cells[step.cells[0]]
+        typed = (*_typed(cell, COMMANDS[cell.command]), "--only", step.name)
         # Not begun where no run that needs it would fit behind it
-        shortest = min(cells[j].seconds or 0.0 for j in groups[cell.after])
-        first.append(Task(i, tuple(_typed(cell, COMMANDS[cell.command])), seconds=shortest))
+        shortest = min(cells[i].seconds or 0.0 for i in step.cells)
+        first.append(Task(made[step.hash], typed, seconds=shortest))
     runs = []
-    for i in ready:
-        waits = frozenset(index for index, steps in makes.items() if not steps.isdisjoint(cells[i].after.split()))
-        runs.append(Task(i, tuple(_typed(cells[i], cells[i].command)), waits, cells[i].seconds or 0.0))
+    for i, cell in enumerate(cells):
+        if cell.state == "ready":
+            waits = frozenset(made[step] for _, step in cell.after if step in made)
+            runs.append(Task(i, tuple(_typed(cell, cell.command)), waits, cell.seconds or 0.0))
     return first + runs
 
 

@@ -1,0 +1,121 @@
+"""`bench sweep --boards`: what is published is not run again, and tells how long the rest will take."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import write_toy
+
+from bench.cli import main
+from bench.cli.sweep import Settler
+from bench.storage.records import AUDIT, RECORD
+from bench.sweeps import Cell, plan, read
+
+GRIDS = """
+[[grid]]
+method = "no-defence"
+seeds = [0, 1]
+
+[[grid]]
+command = "audit release"
+method = "no-defence"
+canaries = [40, 41]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    write_toy(tmp_path, 360)
+    path = tmp_path / "toy.toml"
+    path.write_text(f'[defaults]\ndataset = "npz:{tmp_path}/toy.npz"\nteacher = "datalens"\n{GRIDS}', encoding="utf-8")
+    return path
+
+
+def planned(recipe: Path, out: Path, boards: Path | None) -> list[Cell]:
+    return plan(read(recipe), ["--tier", "smoke", "--out", str(out)], [], out, Settler(), boards=boards)
+
+
+def publish(cell: Cell, boards: Path) -> Path:
+    """What a cell has made, as boards have it."""
+    assert cell.record is not None
+    kind, name = cell.record.parent.name, cell.record.name
+    (boards / kind).mkdir(parents=True, exist_ok=True)
+    return shutil.copy(cell.record / (RECORD if kind == "records" else AUDIT), boards / kind / f"{name}.json")
+
+
+def test_published_runs_and_audits_are_not_run_again(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, boards, new = tmp_path / "there", tmp_path / "boards", tmp_path / "new"
+    run, _, audit, _ = planned(recipe, there, None)
+    assert main(["run", *run.arguments]) == main(["audit", "release", *audit.arguments]) == 0
+    paths = [publish(run, boards), publish(audit, boards)]
+    cells = planned(recipe, new, boards)
+    assert [cell.state for cell in cells] == ["published", "ready", "published", "ready"]
+    assert [cell.record for cell in cells[::2]] == paths and not any(cell.after for cell in cells[::2])
+    assert [cell.state for cell in planned(recipe, new, None)] == ["ready"] * 4, "unless boards are named"
+    assert [cell.state for cell in planned(recipe, there, boards)][::2] == ["cached"] * 2, "what is here comes first"
+
+    typed = ["sweep", str(recipe), "--tier", "smoke", "--out", str(new), "--boards", str(boards)]
+    capsys.readouterr()
+    assert main([*typed, "--dry-run"]) == 0
+    assert "2 published, 2 ready; 4 in all" in " ".join(capsys.readouterr().out.split())
+    assert main([*typed, "--jobs", "2"]) == 0
+    assert [len(list((new / kind).glob("[0-9a-f]*"))) for kind in ("records", "audits")] == [1, 1]
+    (summary,) = (new / "sweeps").glob("*.json")
+    states = [outcome["state"] for outcome in json.loads(summary.read_text())["outcomes"]]
+    assert states[0] == states[2] == "published" and "published" not in states[1::2]
+
+
+def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: Path, tmp_path: Path) -> None:
+    there, boards = tmp_path / "there", tmp_path / "boards"
+    run = planned(recipe, there, None)[0]
+    assert main(["run", *run.arguments]) == 0
+    path = publish(run, boards)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for damaged in ("{", json.dumps(content | {"status": "failed", "reason": "no memory"})):
+        path.write_text(damaged, encoding="utf-8")
+        assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
+
+
+def test_seconds_of_published_records_tell_what_the_rest_takes(recipe: Path, tmp_path: Path) -> None:
+    there, boards = tmp_path / "there", tmp_path / "boards"
+    run = planned(recipe, there, None)[0]
+    assert main(["run", *run.arguments]) == 0
+    path = publish(run, boards)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["provenance"]["seconds"] = {"teacher": 100.0, "release": 20.0}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert planned(recipe, tmp_path / "new", None)[1].seconds is None
+    assert planned(recipe, tmp_path / "new", boards)[1].seconds == 10 + 100 + 20, "the rest of a run takes ten"
+
+
+def test_boards_that_are_not_there_are_told_in_a_line(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["sweep", str(recipe), "--tier", "smoke", "--out", str(tmp_path / "new")]
+    assert main([*typed, "--boards", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err
+    assert "--boards" in said and "no such directory" in said and said.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("prepare --method no-defence --only evaluator", "--only evaluator: what is shared here is teacher"),
+        (
+            "audit prepare --method no-defence --canaries 40 --only reference_teacher",
+            "--only reference_teacher: what is shared here is teacher, null_teacher",
+        ),
+    ],
+)
+def test_what_is_not_shared_cannot_be_prepared_alone(
+    command: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--tier", "smoke", "--out", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1 and not (tmp_path / "runs" / "steps").exists()
