@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,10 @@ class Ray:
     jobs: int = 0
 
     def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
-        """As `Executor`; a task that waits for a place on the cluster has been begun.
+        """As `Executor`.
+
+        Without an end all tasks are handed over at once, as they may. With one, no more than have a place on the
+        cluster as it is: a task that waited there for a place could get it when nothing is left of the time.
 
         Raises:
             BenchError: no ray, or no cluster at `address`.
@@ -63,7 +67,7 @@ class Ray:
         head, lost = ray.get_runtime_context().gcs_address, False
         try:
             while waiting or where:
-                while task := may_begin(waiting, unended, left(until)):
+                while self._has_place(ray, len(where), until) and (task := may_begin(waiting, unended, left(until))):
                     waiting.remove(task)
                     where[remote.remote(self.main, task, here, devices, threads)] = task
                 if not where:
@@ -98,6 +102,14 @@ class Ray:
                 f"--address {self.address}: no Ray cluster there ({line}); start one or leave it"
             ) from None
 
+    def _has_place(self, ray: Any, running: int, until: float | None) -> bool:
+        """Whether one task more can begin at once; not asked where there is no end."""
+        if until is None:
+            return True
+        asked = {"CPU": self.cpus, "GPU": self.gpus}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return running < sum(places(asked, node) for node in nodes)
+
     @staticmethod
     def _result(ray: Any, reference: Any, task: Task) -> TaskResult:
         """A task's end, or that its worker died as often as it was begun."""
@@ -106,6 +118,15 @@ class Ray:
         except ray.exceptions.RayError as error:
             line = str(error).strip().splitlines()[0]
             return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
+
+
+def places(asked: Mapping[str, float], node: Mapping[str, float]) -> float:
+    """How many tasks a node of a cluster takes at once, of what each asks for and what the node has.
+
+    >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
+    (4, 0)
+    """
+    return min((int(node.get(name, 0) // each) for name, each in asked.items() if each), default=math.inf)
 
 
 def _answers(head: str) -> bool:

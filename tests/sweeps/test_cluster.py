@@ -150,3 +150,53 @@ def test_a_head_that_is_gone_does_not_answer() -> None:
         port = server.getsockname()[1]
         assert cluster._answers(f"127.0.0.1:{port}")
     assert not cluster._answers(f"127.0.0.1:{port}")
+
+
+SLEEPER = """
+import time
+from pathlib import Path
+
+def main(arguments):
+    Path(arguments[0]).touch()
+    time.sleep(float(arguments[1]))
+    return 0
+"""
+WITH_AN_END = """
+import time
+import sleeper
+from bench.sweeps.cluster import Ray
+from bench.sweeps.executors import Task
+
+tasks = [Task(0, ("first", "20")), Task(1, ("long", "50"), seconds=50), Task(2, ("short", "0"), seconds=1)]
+for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 60):
+    print(done.index, done.status, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
+    (tmp_path / "sleeper.py").write_text(SLEEPER, encoding="utf-8")
+    found = environment()
+    found["PYTHONPATH"] = os.pathsep.join([str(tmp_path), found["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_AN_END], cwd=tmp_path, env=found, capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout.split() == ["0", "0", "2", "0"], done.stderr
+    assert (tmp_path / "first").exists() and (tmp_path / "short").exists() and not (tmp_path / "long").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "node", "expected"),
+    [
+        ({"CPU": 1, "GPU": 0}, {"CPU": 3.0, "memory": 1e9}, 3),
+        ({"CPU": 2, "GPU": 0}, {"CPU": 3.0}, 1),
+        ({"CPU": 1, "GPU": 0.5}, {"CPU": 16.0, "GPU": 2.0}, 4),
+        ({"CPU": 1, "GPU": 1}, {"CPU": 16.0}, 0),
+        ({"CPU": 0, "GPU": 0}, {"CPU": 16.0}, float("inf")),
+    ],
+)
+def test_a_node_has_places_for_what_a_task_asks_for(
+    asked: dict[str, float], node: dict[str, float], expected: float
+) -> None:
+    assert cluster.places(asked, node) == expected
