@@ -29,7 +29,7 @@ from bench.privacy import (
     randomised_response_event,
 )
 from bench.privacy.accountant import account
-from bench.privacy.claims import dpsd_theorem1, dpsd_theorem2
+from bench.privacy.claims import NO_EPSILON, dpsd_theorem1, dpsd_theorem2
 from bench.privacy.events import gaussian_event, unprotected_event
 from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
@@ -59,7 +59,7 @@ def candidates(logits: Tensor, k: int) -> Tensor:
 
 def paper_beta(dataset: str, epsilon: float | None) -> float:
     """beta of DPSD's section IV-A for a data set and a budget."""
-    if dataset == "imagenet":
+    if data.base_name(dataset) == "imagenet":
         return 1e-4
     return 1e-3 if epsilon is not None and epsilon <= 1 else 5e-3
 
@@ -217,7 +217,8 @@ class AnnotationMechanism:
         if self.teachers:
             return None
         if self.mode == "label":
-            return Claim(dpsd_theorem2(parameters.answer_epsilon), 0.0, Unit.QUERY, "DPSD, Theorem 2")
+            epsilon, disputed = dpsd_theorem2(parameters.answer_epsilon), NO_EPSILON * self.response_as_printed
+            return Claim(epsilon, 0.0, Unit.QUERY, "DPSD, Theorem 2", disputed=disputed)
         value = math.inf
         if parameters.sigma > 0:
             value = dpsd_theorem1(
@@ -282,6 +283,8 @@ def few_enough(
     def cost(answers: int) -> float:
         return mechanism.cost(replace(fields, sigma=readable, iterations=answers), budget)
 
+    if cost(1) == cost(fields.iterations) < math.inf:
+        return fields  # each answer is paid for by itself: none is saved by leaving others out
     try:
         affordable = largest_count(cost, budget.epsilon, fields.iterations)
     except Unreachable:

@@ -86,7 +86,7 @@ FLAT_QUESTIONS = Departure(
     "14.9 %",
 )
 FEW_CLEAR_ANSWERS = Departure(
-    "gradients: few images with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
+    "gradients: few images, 256 at least, with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
     "beyond a noise of the bound itself a student learns the noise by heart",
     worth="DPSD, data mode: 80.1 % on digits and 77.9 % on MNIST, with 10,240 images at sigma 1.7 67.4 % and 49.8 %",
 )

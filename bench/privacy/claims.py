@@ -16,8 +16,12 @@ MOST_COUNT = 10**18
 DEFECTS = {
     "DPSD, Theorem 1": "noise-taken-without-its-bound",
     "DPDFD, Theorem 3": "noise-taken-without-its-bound",
+    "the generator's use of the baseline is not charged": "baseline-not-charged",
+    "the private images are not charged": "private-images-not-charged",
 }
-"""How the source of a claim begins to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
+"""What stands in the source of a claim to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
+NO_EPSILON = "answers-give-the-label-away"
+"""`Claim.disputed` of responses that satisfy no finite epsilon: DPSD's Eq. 5 as printed, DP-DFD's soft answers."""
 
 
 def defect(source: str) -> str:
@@ -26,7 +30,7 @@ def defect(source: str) -> str:
     >>> defect("DPSD, Theorem 1"), defect("DPSD, Theorem 2")
     ('noise-taken-without-its-bound', '')
     """
-    return next((reason for start, reason in DEFECTS.items() if source.startswith(start)), "")
+    return next((reason for words, reason in DEFECTS.items() if words in source), "")
 
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:

@@ -39,6 +39,9 @@ Differs from the paper:
   entropy of the batch's mean output. Eq. 2 adds ||.||_1, which makes features small; the text argues that real images
   have large ones. ||.||_1 is the mean over a feature vector.
 - Queried images are drawn at random from D^.
+- phi_b is the run's `--teacher`, where the paper has the teachers' network. D^ has 60,000 images on every data set, for
+  the paper's as many as there are private ones; SVHN's two extra layers are left out. CIFAR10's 100 fine-tuned vision
+  transformers are options (recipes/dgd-table2.toml).
 - Gaussian votes have no threshold: whether DGD+ has the one of PATE 2018 is not said.
 """
 
@@ -93,7 +96,7 @@ FEW, MANY = 27, 1300
 
 @dataclass(frozen=True)
 class Dgd:
-    """Discriminative-generative distillation; the defaults are the paper's section IV.
+    """Discriminative-generative distillation; the defaults are those of the paper's section IV for MNIST.
 
     Raises:
         ValueError: a value out of its range; the sentence names it.

@@ -29,7 +29,7 @@ from bench.privacy import (
 )
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, strongest_game
-from bench.privacy.claims import dpsd_theorem2
+from bench.privacy.claims import NO_EPSILON, dpsd_theorem2
 from bench.privacy.events import unprotected_event
 from bench.privacy.information import selective_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
@@ -118,9 +118,10 @@ def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool 
     return ledger
 
 
-def response_claim(plan: ResponsePlan) -> Claim:
+def response_claim(plan: ResponsePlan, soft: bool = False) -> Claim:
     """epsilon-LabelDP of one answer, as the paper says of soft answers too."""
-    return Claim(dpsd_theorem2(plan.answer_epsilon), 0.0, Unit.QUERY, "DP-DFD, section II-C")
+    disputed = NO_EPSILON if soft else ""
+    return Claim(dpsd_theorem2(plan.answer_epsilon), 0.0, Unit.QUERY, "DP-DFD, section II-C", disputed=disputed)
 
 
 def within(

@@ -32,9 +32,10 @@ Differs from the paper:
   temperature 1.
 - T and the number of images behind the tables are not given. T = 320 is the best of Fig. 3; the numbers of images are
   where section III-C sees convergence (50,000 MNIST, 120,000 FMNIST, 220,000 CIFAR10, 500,000 CIFAR100), and
-  120,000 elsewhere.
-- Networks, optimisers, rates, batches and steps are not given; Adam everywhere, vectors z of length 100. "A general
-  learning algorithm that is robust to random label noise" is not named; the loss is Eq. 3.
+  120,000 elsewhere. Stages have equal shares of them, rounded down (156 each on MNIST).
+- Teacher (ResNet34) and student are the run's `--teacher` and `--student`. The generator's network, optimisers, rates,
+  batches and steps are not given; Adam everywhere, vectors z of length 100. "A general learning algorithm that is
+  robust to random label noise" is not named; the loss is Eq. 3.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ class DpDfd:
 
     def claim(self, plan: ResponsePlan) -> Claim:
         """epsilon-LabelDP of one answer, as the paper says of soft answers too."""
-        return response_claim(plan)
+        return response_claim(plan, soft=self.answers == "soft")
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""

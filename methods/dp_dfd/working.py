@@ -8,7 +8,7 @@ unprotected teacher here, so that the sum over all answers is all that one priva
 `--account accounted` asks for it.
 
 Differs from the paper: in all that `departures` lists, and where the paper leaves things open as the printed variant
-does.
+does. The student's weights start as Xavier's, and it takes a fixed number of steps after each round (`student_steps`).
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ can be proved.
 Differs from the paper:
 - The gradient is taken at the student's logits and applied to its probabilities; the paper says "outputs".
 - The target r of the decoupled loss is the teacher's arg-max, as the paper says; its weights are left open: 1 and 8.
-- C, B, T, sigma, gamma, gamma_s, gamma_g and e are not printed for any table; the defaults are DPSD's, by the same
-  authors, with gamma = gamma_s. Sigma, or T, is solved from the budget.
+- C, B, T, gamma, gamma_s, gamma_g and e are not printed for any table, sigma for Table 5 alone; the defaults are those
+  of DPSD, by the same authors, with gamma = gamma_s, and C is DPSD's beta above epsilon 1 at every epsilon. Sigma, or
+  T, is solved from the budget.
 - Theorem 3's n is undefined; it is taken as the number of classes, which is what DPSD's Theorem 1 writes there.
 - Eq. 5 prints the entropy per sample, but describes class balance; its third term has a plus sign, but is argued to
   raise activations; it is the norm of the outputs, but described as that of backbone features. `generator_terms argued`

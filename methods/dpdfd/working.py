@@ -5,7 +5,8 @@ proved. Every question is a batch of its own, so that one private record may mov
 multiplier sigma / 2, N times (with `shared` B: sigma / (2 B), N / B times). What is asked and how the student learns is
 `bench/distillation/transcription.py`: post-processing of the answers.
 
-Differs from the paper: as `dpdfd.py` says, and by the `departures` below.
+Differs from the paper: as `dpdfd.py` says, and by the `departures` below. Many teachers (`teachers`) are least squares
+on scattering features (`teacher_nets`), where the printed variant's are networks like the run's `--teacher`.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class WorkingDpdfd(TranscriptionOptions):
     sigma: Solved[float] = 100.0
     """Noise scale sigma of line 9, over C; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
+    """Largest noise over the bound at which questions beyond the 256th are asked, which leaves few of them; 0 = any."""
     shared: int = 1
     """Images that share one noisy mean, B of line 9; 1 = every image has a draw of its own. Of every 256 images, and of
     every round, those that do not make up a B are charged and not answered."""

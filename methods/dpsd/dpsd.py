@@ -20,7 +20,10 @@ Differs from the paper:
 - Eq. 8's second term is printed per sample but described as class balance, which needs the batch mean; its third is
   printed with a plus sign but argued to raise activations. `generator_terms argued` (default) follows the text,
   `generator_terms printed` the equation. The third takes the features that the student's last layer sees.
-- Alg. 1 does not say whether one iteration is one batch; here it is.
+- An iteration is one batch, as in Alg. 1, and T is section IV-A's 200; section III-D speaks of 20 iterations.
+- Label mode asks anew in every iteration, as line 4 does, b T answers in all; section III-C has labels drawn once and
+  used again throughout.
+- y is held constant in the generator's step, which sees the updated student, in evaluation mode.
 - The student has no dropout while it learns from Eq. 3's targets, which lie a step of gamma_s beta from its own output.
 - sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for every epsilon it reports.
 - Its student ends at chance on digits, 10.3 % (tier `paper`, one seed), without noise too: see `working.py`.

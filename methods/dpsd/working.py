@@ -133,7 +133,8 @@ class WorkingDpsd(TranscriptionOptions):
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
+    """Data mode: largest noise over the bound at which questions beyond the 256th are asked, which leaves few of them;
+    0 = any."""
     loss: Literal["kd", "dkd"] = "kd"
     """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"

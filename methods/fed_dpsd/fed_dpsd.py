@@ -18,11 +18,12 @@ Differs from the paper:
   one draw for each image.
 - The updates follow Algorithm 2 as DPSD's do: fresh vectors z, cross-entropy, L_S + L_G for the generator, with the
   signs and the batch mean that the text argues for.
-- Algorithm 2's settings are those of two other papers (DENSE and FastDFKD) that it does not print; the defaults are
-  DPSD's. Clients start from their own random weights and train for a fixed number of steps. A client that has its equal
-  share of all records gets no more, as in DENSE.
-- The claim is Theorem 1's number for one teacher; another synthetic image moves the answers of all m clients, which the
-  ledger's unit `query` counts.
+- Algorithm 2's settings are those of two other papers (DENSE and FastDFKD) that it does not print; the defaults of the
+  distillation are DPSD's. The clients' networks (resnet18) and how they train (3000 steps) are ours: they start from
+  their own random weights. A client that has its equal share of all records gets no more, as in DENSE.
+- The claim is Theorem 1's number for one teacher, or in label mode Theorem 2's for one response; another synthetic
+  image moves the answers of all m clients, which the ledger's unit `query` counts.
+- y is held constant in the generator's step, which sees the updated student, in evaluation mode.
 - The student has no dropout while it learns from data mode's targets, which lie a step of gamma_s beta from its output.
 - Table V does not say which mode it used; both are here.
 """
@@ -69,7 +70,7 @@ LATENT, WIDTH = 100, 32
 
 @dataclass(frozen=True)
 class FedDpsd:
-    """Algorithm 2; the defaults are those of section IV-A and IV-E."""
+    """Algorithm 2; the defaults are those of sections IV-A and IV-E, the clients' training ours."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"

@@ -4,7 +4,8 @@ What is asked of the clients, the bound, the noise and the theorems are those of
 and for what is proved. What is asked and how the student learns is `bench/distillation/transcription.py`:
 post-processing of the answers.
 
-Differs from the paper: as `fed_dpsd.py` says, and by the `departures` below.
+Differs from the paper: as `fed_dpsd.py` says, and by the `departures` below. Clients are small networks (`shard-cnn`)
+of 600 steps, where the printed variant's are of 3000; the paper gives neither.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class WorkingFedDpsd(TranscriptionOptions):
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise over the bound at which a question is asked, which leaves few of them; 0 = any."""
+    """Data mode: largest noise over the bound at which questions beyond the 256th are asked, which leaves few of them;
+    0 = any."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,6 +14,7 @@ from bench.distillation.noisy_labels import (
     AnnotationParameters,
     calibrate,
     few_enough,
+    paper_beta,
 )
 from bench.errors import BenchError
 from bench.privacy import Budget, Relation, Unit
@@ -217,6 +218,38 @@ def test_the_claim_has_its_own_number_of_questions() -> None:
     """Theorem 1 buys many questions where the ledger buys the fewest."""
     assert asked(ONES, 10.0, 10**6, account="claimed").iterations > 50 * FEWEST
     assert asked(ONES, 10.0, 10**6).iterations == FEWEST
+
+
+def test_answers_that_are_each_paid_for_by_themselves_are_all_asked() -> None:
+    """Of unit `query` many answers cost what one does: at little budget, too, none is left out."""
+    for target in (1.0, 10.0):
+        budget = Budget(target, account="accounted", unit=Unit.QUERY)
+        found = asked(ONES, target, 10_000, unit=Unit.QUERY)
+        assert found.iterations == 10_000
+        few = replace(found, iterations=FEWEST)
+        assert calibrate(ONES, found, budget).sigma == calibrate(ONES, few, budget).sigma, "for no more noise"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "epsilon", "expected"),
+    [
+        *((name, 10.0, 1e-4) for name in ("imagenet", "imagenet-subset", "imagenet-64px", "imagenet-subset-64px")),
+        ("tiny-imagenet-subset", 10.0, 5e-3),
+        ("mnist", 10.0, 5e-3),
+        ("mnist", 1.0, 1e-3),
+        ("imagenet", None, 1e-4),
+        ("mnist", None, 5e-3),
+    ],
+)
+def test_the_papers_beta_is_of_the_data_set_whatever_of_it_is_there(
+    dataset: str, epsilon: float | None, expected: float
+) -> None:
+    assert paper_beta(dataset, epsilon) == expected
+
+
+def test_the_claim_of_the_response_as_printed_is_disputed() -> None:
+    said = [replace(LABELS, response_as_printed=printed).claim(PARAMETERS, 1e-5) for printed in (True, False)]
+    assert [claim.disputed for claim in said if claim] == ["answers-give-the-label-away", ""]
 
 
 def test_what_is_impossible_is_refused_before_the_number_is_sought() -> None:

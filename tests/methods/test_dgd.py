@@ -26,6 +26,7 @@ from bench.nets.vae import VAE
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
+from bench.privacy.claims import defect
 from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
 from methods.dgd import working
 from methods.dgd.dgd import Dgd
@@ -381,7 +382,7 @@ def test_private_images_are_used_instead_of_synthetic_ones_and_charged() -> None
     release = convert(method, teacher(private=private, model=spy))
     assert spy.shown == 0 and release.generator is None and release.synthetic is None
     assert any("private images" in e.why for e in release.ledger.entries(Unit.EXAMPLE))
-    assert release.claim is not None and "private images" in release.claim.source
+    assert release.claim is not None and defect(release.claim.source) == "private-images-not-charged"
     few = (private[0][:6], private[1][:6])
     with pytest.raises(BenchError, match="6 images to query, but there are 6"):
         convert(method, teacher(private=few))
@@ -395,6 +396,7 @@ def test_golden_claims(method: Dgd | DgdWorking, queries: int, golden: float) ->
     claim = method.claim(method.plan(Budget(None, solve="none"), "mnist"), 1e-5)
     assert claim.epsilon == pytest.approx(golden, abs=1e-3)
     assert claim.unit == Unit.EXAMPLE and ("not charged" in claim.source) == isinstance(method, Dgd)
+    assert defect(claim.source) == ("baseline-not-charged" if isinstance(method, Dgd) else "")
 
 
 def test_noise_on_the_codes_enters_the_claim_and_the_budget() -> None:

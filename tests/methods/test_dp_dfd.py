@@ -442,6 +442,8 @@ def test_soft_or_unprotected_answers_have_no_finite_epsilon(method: Either, budg
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon == budget.epsilon and release.claim.delta == 0
+    soft = getattr(method, "answers", "") == "soft"
+    assert bool(release.claim.disputed) == soft, "infinity is a true claim of answers without noise"
 
 
 # Budgets
