@@ -23,7 +23,8 @@ classes had none ("no start for 3 of 50"), the record their share over all draws
 `images_per_class` are used in turn, several searches from one start by different u.
 
 Differs from the paper:
-- The two caps; and a rejected z' counts as a step without growth.
+- The two caps; and a rejected z' counts as a step without growth. Step 1 goes on until every class has been predicted
+  as often as it has images (`images_per_class`), as several are searched for.
 - The search also ends when R exceeds the diagonal of the clamp, 2 x 1.5 sqrt(latent): from no point inside of it is
   there more to learn. It ends the search on a target that knows one class only.
 - A z that is still waiting for its first growth at the end is the result itself (the paper says nothing).

@@ -15,10 +15,10 @@ ICML 2016), with the critic of Gulrajani et al. (NeurIPS 2017). The search is th
 4. Bring back G(z).
 
 Why: a GAN that two cores train in minutes draws nobody in particular (`plg-mi` shows 1 % of LFW's people); principal
-components draw people, blurred. On LFW's 62 people the network redraws unseen photographs better (the judge takes 59 %
-of them for the person, 53 % of the components' alone), and the attack gains nothing by it: 58.4 % beside `pca-mi`'s
-58.1, one seed. The GAN's settings were not tuned, and `realism` is off; those of the search are `pca-mi`'s, which were
-chosen by the judge on such a teacher.
+components draw people, blurred. On LFW's 62 people the network adds nothing: the judge takes 59 % of redrawn unseen
+photographs for the person with it and without, and the attack shows 58.4 % beside `pca-mi`'s 58.1, one seed. The GAN's
+settings were not tuned, and `realism` is off; those of the search are `pca-mi`'s, which were chosen by the judge on
+such a teacher.
 
 Differs from the paper: there is no paper.
 """

@@ -16,7 +16,8 @@ a Gaussian mechanism of multiplier s / sqrt(2) otherwise, for one label replaced
 all that is done with o_i is post-processing. The images are used unprotected (unit `example`: nothing is promised).
 
 Differs from the paper:
-- Gaussian noise is an option of the official code; s is solved by the bench's accountant, at the run's delta.
+- Gaussian noise is an option of the official code, whose exponent divides by s where Bayes' rule has s^2; s is solved
+  by the bench's accountant, at the run's delta.
 - The official code's other post-processing (projection on the simplex, arg-max) is left out; `uniform` replaces
   the prior by a uniform one in the first steps. It was switched off after one look at test accuracy: at label epsilon
   1 on MNIST, tier quick, one seed, a fifth of the steps with it left 53 % of the test set right, none of them 95 %.

@@ -25,7 +25,7 @@ Differs from the paper:
 - Generator: the bench's, which normalises before its sigmoid; its weights start as PyTorch's or, with
   `init_std` above 0, as N(0, init_std^2), 0.02 in the official code.
 - Images are moved by up to 4 pixels, black coming in, and mirrored with probability 1/2 (`flip`), as the official code
-  does; mirroring is wrong for digits.
+  does while it makes them; while the student learns from them it moves CIFAR's alone. Mirroring is wrong for digits.
 - Hooks are removed after use and the pool starts empty, which the official code forgets.
 - More than one round (`rounds`) is not the paper's: then the clients go on from the student. Its heterogeneous
   federation is `client_nets`, several architectures.

@@ -17,7 +17,8 @@ Differs from the paper:
 - The networks are those of Papernot et al. (AAAI 2021) with ReLU, so that `ts-adp` differs in the activation alone. The
   paper has differentially private PCA before one hidden layer on MNIST, and on CIFAR-10 convolutions trained on
   CIFAR-100 beforehand; here nothing is public.
-- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks.
+- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks. Their code
+  normalises CIFAR-10's channels by public means and deviations; here pixels are from 0 to 1 (`mean`, `std`).
 - `student` trains the run's own `--student`, for which no settings are published.
 """
 

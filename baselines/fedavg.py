@@ -21,7 +21,8 @@ Differs from the paper:
 - The paper does not speak of BatchNorm: running means and variances are averaged like weights; counters are rounded.
 - The batches of an epoch are of equal length, instead of a short last one.
 - The draw of the Dirichlet shares depends on the run's seed and data alone: all federations of one seed, that of
-  `fed-dpsd` too, have the same clients where their number, their partition and alpha are the same.
+  `fed-dpsd` too, have the same clients where their number, their partition and alpha are the same. An audit's canaries
+  come to clients by their hash and move no other record.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ Privacy. None: the private records train what is released, and the ledger says s
 inversion attack finds, positive smoothing mostly for the worse, negative for the better; it proves nothing.
 
 Differs from the paper:
-- The recipe is that of the bench's teachers (AdamW, a warm-up and a cosine, small shifts), so that the network differs
-  from an undefended one in its labels alone.
+- The recipe is `standard` of the bench's teachers (AdamW, a warm-up and a cosine, small shifts), so that the network
+  differs from an undefended one of that recipe in its labels alone. Other recipes and options of `--teacher.X` do not
+  reach it: beside such a teacher it differs in those too.
 - Negative smoothing is on from the first step; Struppek et al. begin without it and grow it over the first epochs.
 - The loss of negative smoothing has no lower bound; only the number of steps and weight decay hold it.
 - The default alpha is Szegedy et al.'s 0.1; `--method.smoothing -0.05` is a setting of Struppek et al.'s defence.

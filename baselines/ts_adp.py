@@ -12,7 +12,8 @@ number; folding is post-processing. Choosing s, T and o is in no epsilon.
 
 Differs from the paper:
 - tanh is one point of the paper's family, at or near the best of its searches; nothing is searched here.
-- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks.
+- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks, whose code
+  normalises CIFAR-10's channels; here pixels are from 0 to 1 (`mean`, `std`).
 - Accounted by privacy loss distributions, where the paper has Renyi's; batches are Poisson samples.
 - A phi that is not 0 at 0 cannot be folded past a padded convolution: tanh-vgg needs o = s/2.
 """

@@ -28,6 +28,7 @@ from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.storage.records import AUDIT, Audit, Record
 from bench.storage.specs import digest
+from bench.teachers import federated
 
 
 @pytest.fixture(scope="module")
@@ -398,6 +399,35 @@ def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
     assert without is not None and without.version == 1, "made as ever"
     by_hash = canary_audit.audit_spec(job(place, "dgd"), CanaryGame(40, 20), 0)
     assert by_hash.version == 1 and canary_audit.audit_spec(job(place), CanaryGame(40), 0).version == 1
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddf", "dense", "fedadi", "feddafl"])
+def test_canaries_come_to_the_clients_of_baselines_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    seen: list[list[set[int]]] = []
+    divide = federated.with_guests
+
+    def spy(*given: Any) -> Any:
+        parts = divide(*given)
+        seen.append([set(part.tolist()) for part in parts])
+        return parts
+
+    monkeypatch.setattr(federated, "with_guests", spy)
+    given = job(place, method, method_options=(("clients", "2"),), out=place / method)
+    n, game = len(given.material.private[0]), CanaryGame(40, 20)
+    inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]
+    run.run(given, 0)
+    audited, alone = seen
+    came = [{record for record in part if record >= n} for part in audited]
+    assert [part - guests for part, guests in zip(audited, came, strict=True)] == alone
+    assert sum(map(len, came)) == inserted and all(came)
+    spec = canary_audit.audit_spec(given, game, 0)
+    of = canary_audit.teachers_of(spec)
+    kinds = [canary_audit.release_of(spec, of[name]).kind for name in ("teacher", "null_teacher")]
+    assert spec.version == 2 and kinds == ["audit-release-2", "audit-release"], "no step of an older audit is taken"
+    hashed = job(place, method, method_options=(("clients", "2"), ("partition", "hash")))
+    assert canary_audit.audit_spec(hashed, game, 0).version == 1
 
 
 def test_the_plain_release_and_the_audited_one_share_nothing(place: Path) -> None:

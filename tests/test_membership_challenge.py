@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,8 @@ import pytest
 import torch
 from conftest import write_toy
 
-from bench.api import AttackerKnowledge, MembershipResult, Target
+from baselines.no_defence import NoDefence
+from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
 from bench.pipeline import release_step, run, teacher_steps
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.membership_challenge import make_challenge
@@ -254,6 +257,33 @@ def test_a_released_generator_is_attacked_where_the_attackers_images_have_no_lab
     assert not len(found.reserve[0])
     record = run.run(given, 0).record
     assert record.status in ("ok", "inconclusive") and record.metrics["auc"] is not None
+
+
+def test_beside_own_weights_no_network_is_said_to_be_trained_as_the_teacher_was(toy: Path) -> None:
+    """Of a user's weights the recipe is not known."""
+    trained = run.run(job(toy, out=toy / "trained"), 0)
+    assert trained.record.metrics["teacher_auc_gain"] is not None
+    weights = min((toy / "trained" / "steps" / "teacher").glob("[0-9a-f]*/model.safetensors"))
+    record = run.run(job(toy, teacher_weights=weights, out=toy / "own"), 0).record
+    assert record.status in ("ok", "inconclusive") and record.metrics["teacher_auc"] is not None
+    assert record.metrics["teacher_auc_gain"] is None and "weights were given" in record.missing["teacher_auc_gain"]
+
+
+def test_a_network_that_answers_with_no_numbers_fails_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arg-max of NaN is class 0, so that it would stand on boards as a network that is right on that class."""
+
+    def diverge(self: NoDefence, teacher: Teacher, *given: Any) -> Release:
+        found = no_defence(self, teacher, *given)
+        broken = copy.deepcopy(found.student)
+        with torch.no_grad():
+            for parameter in broken.parameters():
+                parameter.mul_(math.nan)
+        return replace(found, student=broken)
+
+    no_defence = NoDefence.convert
+    monkeypatch.setattr(NoDefence, "convert", diverge)
+    with pytest.raises(run.RunFailed, match=r"training diverged: \d+ of \d+ test images"):
+        run.run(job(toy, attack="label-only", out=toy / "diverged"), 0)
 
 
 def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

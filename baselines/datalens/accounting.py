@@ -31,12 +31,14 @@ SOURCE = "DataLens (Wang et al. 2021), Renyi, whatever the votes are"
 def published_epsilon(sigma: float, k: int, images: int, delta: float) -> float:
     """Epsilon of so many images as the authors' code counts it, without its data-dependent bound; infinite at sigma 0.
 
-    Steps of 15 images within epsilon 1 and 10 on MNIST, and 10 on Fashion-MNIST, at the published settings:
+    Steps of 15 images within epsilon 1 and 10 on MNIST, and within 10 on Fashion-MNIST, at the published settings:
 
     >>> [round(published_epsilon(5000.0, 200, 15 * steps, 1e-5), 3) for steps in (86, 87)]
     [0.996, 1.002]
     >>> [round(published_epsilon(800.0, 300, 15 * steps, 1e-5), 2) for steps in (109, 110)]
     [9.97, 10.03]
+    >>> [round(published_epsilon(1000.0, 350, 15 * steps, 1e-5), 2) for steps in (146, 147)]
+    [9.97, 10.01]
     """
     if sigma <= 0:
         return math.inf

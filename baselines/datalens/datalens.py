@@ -124,7 +124,8 @@ class DataLens(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     teachers: Size[int] = 4000
-    """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 1000 on larger data sets."""
+    """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
+    1000."""
     steps: Size[int] = 109
     """T, steps of the generator; 109 are claimed to be within epsilon 10. Solved from the budget with --solve steps."""
     batch: Size[int] = 15

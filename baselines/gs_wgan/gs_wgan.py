@@ -29,7 +29,7 @@ Differs from the paper:
 - The generator's spectral norms do not move while critics learn: how often they moved would tell whether a critic has
   records.
 - The records are divided by a hash, so that parts are of unequal size; the paper cuts a permutation of 60,000. A
-  critic without records stays as it is.
+  critic without records learns nothing.
 - Clipping and noise are those of the sum of the scores and the mean is taken afterwards; the paper's code clips the
   mean's gradients to C / B, which is the same.
 - The average starts as the plain mean; spectral norms are those of the last weights' power iteration.

@@ -110,7 +110,8 @@ class P3gmParameters:
         plain = sum(count / sigma**2 for sigma, count in squares)
         total = ORDERS * plain / 2 + self.steps * sampled_renyi(self.sampling, self.gradients)
         spent = total + np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
-        return max(0.0, float(spent.min()))
+        least = float(spent.min())
+        return math.inf if math.isnan(least) else max(0.0, least)  # noise so little that its square is 0
 
 
 def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmParameters:

@@ -22,7 +22,8 @@ Differs from the paper:
 - T gradients exactly: the published code's loop runs 1,001 iterations where 1,000 are accounted for.
 - Accounted by privacy loss distributions, the paper by the moments accountant; so sigma is a little smaller.
 - Networks see (pixel - mean) / std for public constants; the paper's are statistics of the training set.
-- S is clamped to pixels in [0, 1] before anything is trained on it; the paper clamps for pictures alone.
+- S is clamped to pixels in [0, 1] before the student is trained on it; the paper clamps for pictures alone. While S is
+  made theta sees it as it is, as in the paper, unless `clamp`.
 - theta comes from the run's seed, in the published code from the clock.
 - The student is the run's; `network` names another, the paper's being convnet. It sees pixels in [0, 1]. One student is
   trained where the paper averages three. Moved images get a black border, the paper's the mean grey or black.
@@ -105,7 +106,8 @@ class Psg:
     passes: Size[int] = 0
     """Passes of the student over the set; 0 = the paper's, 1,000 over moved images or 300 over plain ones."""
     augment: Literal["auto", "always", "never"] = "auto"
-    """The student sees shifted, scaled or turned images; auto = on mnist, fmnist and digits."""
+    """The student sees shifted, scaled or turned images; auto = on mnist, fmnist, kmnist,
+    usps and digits."""
     network: Size[str] = "student"
     """What is trained on the set and released: the run's --student, or a network's name (the paper: convnet)."""
     images_per_class: Size[int] = 10

@@ -69,6 +69,8 @@ class Teacher:
             "teacher_ensemble".
         public: (n, c, h, w) uint8, unlabelled images of the private data's own distribution, which no teacher was
             trained on and no attacker has; None unless the method's `needs` names "public_data".
+        guests: how many of `private`, the last ones, are an audit's canaries; who holds another record of a federation
+            must not depend on them (`bench.data.partition.with_guests`).
     """
 
     model: nn.Module
@@ -79,6 +81,7 @@ class Teacher:
     private: tuple[Tensor, Tensor] | None = None
     ensemble: Ensemble | None = None
     public: Tensor | None = None
+    guests: int = 0
 
     def members(self) -> Ensemble:
         """The ensemble. Raises RuntimeError if the method did not ask for one."""

@@ -80,7 +80,7 @@ def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int,
 
     `balanced` sets the share of a holder that already has its equal part of all records to 0, as the federated
     comparison of DENSE does (Zhang et al., NeurIPS 2022). Where alpha is so small that all shares underflow, one holder
-    at random gets the class, which is the limit. The draws come from NumPy's
+    at random, of those that may get more, gets the class, which is the limit. The draws come from NumPy's
     legacy generator, with which that comparison's client sizes can be reproduced.
 
     Raises:
@@ -110,10 +110,10 @@ def _dirichlet_draw(
         members = np.flatnonzero(labels == label)
         random.shuffle(members)
         shares = random.dirichlet(np.repeat(alpha, count))
-        if balanced:
-            shares = shares * (sizes < len(labels) / count)
-        if not shares.sum() > 0:
-            shares = np.eye(count)[random.randint(count)]
+        may = np.flatnonzero(sizes < len(labels) / count) if balanced else np.arange(count)
+        if not shares[may].sum() > 0:  # NaN where a tiny alpha underflows
+            shares = np.eye(count)[random.choice(may)]
+        shares = np.where(np.isin(np.arange(count), may), shares, 0.0)
         cuts = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
         for j, piece in enumerate(np.split(members, cuts)):
             held[j].append(piece)

@@ -29,7 +29,7 @@ LIGHT: dict[str, Any] = {"batch": 1024, "steps": 300}
 STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600}
 """Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon, with `FALLING_RATE`."""
 QUIET = 0.02
-"""A falling rate begins at most at QUIET B / sigma, where a step's noise on a weight is QUIET C."""
+"""A falling rate begins at most at QUIET q N / sigma, where a step's noise on a weight is QUIET C."""
 FALLING_RATE = Departure(
     what="a learning rate of 8, or less where noise is strong, that falls linearly to 0, instead of the published "
     "constant one",
@@ -100,18 +100,19 @@ class PrivateTraining:
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
-        settings = self._quiet(settings, parameters)
+        settings = self._quiet(settings, parameters, len(private[0]))
         coding = self._coding(teacher, parameters, ctx)
         train(network, name, private, settings, parameters, ctx, "private training", coding)
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
 
-    def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters) -> DpSgdSettings:
+    def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters, records: int) -> DpSgdSettings:
         """With a rate at which the first and fastest steps are not lost in their noise."""
         if not self.decay or parameters.multiplier == 0:
             return settings
-        return replace(settings, rate=min(settings.rate, QUIET * settings.batch / parameters.multiplier))
+        expected = parameters.sampling * records  # B, or all N where these are fewer
+        return replace(settings, rate=min(settings.rate, QUIET * expected / parameters.multiplier))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
         """q, T and sigma within the budget; claim and account are one number."""

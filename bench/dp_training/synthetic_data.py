@@ -51,7 +51,8 @@ class Synthesis:
     """A private source of labelled images.
 
     Attributes:
-        draw: makes images and labels from what was released; never looks at private data.
+        draw: makes images and labels from what was released; never looks at private data (that of `dpgen`, which
+            promises nothing, asks the teacher for the labels).
         ledger, claim, solved: as of a `Release`.
         generator: the network behind `draw`, released with the student.
     """
@@ -98,7 +99,7 @@ class PrivateGenerator(ABC):
         """
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make the source, then train the student; only `synthesise` may ask `teacher.model`, where `needs` say so."""
+        """Make the source, then train the student; only the source may ask `teacher.model`, where `needs` say so."""
         images, labels = private_records(teacher, ctx.device)
         made = self.synthesise(images, labels, teacher, budget, ctx)
         x, y = sample(made.draw, self.samples, ctx.generator("synthetic set"))

@@ -34,7 +34,7 @@ class Reconstructions:
         features: (n, f) float32, the evaluator's penultimate features; no attack saw the evaluator.
         logits: (n, classes) float64, the evaluator's.
         private: the teacher's training images.
-        held_out: test images, which trained nothing.
+        held_out: test images, which trained nothing (but for copies of them that a data set may have among the others).
     """
 
     images: Tensor

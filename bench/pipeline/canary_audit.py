@@ -57,8 +57,9 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
 
 
 def _by_labels(release: ReleaseSpec) -> bool:
-    """Whether who holds a record depends on the labels of all."""
-    return release.ensemble is not None and release.ensemble.shards.get("partition", "hash") != "hash"
+    """Whether who holds a record depends on the labels of all: of an ensemble's parts, or of a federation's clients."""
+    held = release.options if release.ensemble is None else release.ensemble.shards
+    return held.get("partition", "hash") != "hash"
 
 
 def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
@@ -72,11 +73,14 @@ def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
 
 def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
     """The release made of one of an audit's teachers, by way of an ensemble that is trained on what the teacher was."""
-    ensemble = spec.release.ensemble
+    ensemble, guests = spec.release.ensemble, bool(teacher.canaries) and _by_labels(spec.release)
+    kind = "audit-release"
     if ensemble is not None:
-        version = GUESTS if teacher.canaries and _by_labels(spec.release) else ensemble.version
+        version = GUESTS if guests else ensemble.version
         ensemble = replace(ensemble, seed=teacher.seed, canaries=teacher.canaries, coins=teacher.coins, version=version)
-    return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind="audit-release")
+    elif guests:
+        kind += f"-{GUESTS}"
+    return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind=kind)
 
 
 def _overfitted(job: Job, game: CanaryGame) -> Job:

@@ -42,7 +42,8 @@ class Scored:
 
 @dataclass(frozen=True)
 class Judge:
-    """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator."""
+    """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator (but
+    for copies of them that a data set may have among its training images)."""
 
     evaluator: Classifier
     private: Labelled

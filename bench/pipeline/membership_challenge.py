@@ -4,7 +4,7 @@ Of each class there are as many of one half as of the other: the class of a susp
 Under split canaries the private ones are those with a wrong label, and as wrong a label is given to the test images.
 Suspects are disjoint from the attacker's own images, of which one half is the population, in no training records; the
 other half, the reserve, trains reference models, together with the half of the suspects that each of them is given, up
-to as many records as the target had (`reference_models`). The test images' only other use is the accuracy in the
+to about as many records as the target had (`reference_models`). The test images' only other use is the accuracy in the
 record.
 """
 

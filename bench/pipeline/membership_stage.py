@@ -27,6 +27,7 @@ Metrics = dict[str, float | None]
 ENDS = ("", ".lo", ".hi")
 GAINS = [f"{prefix}auc_gain{end}" for prefix in ("", "teacher_") for end in ENDS]
 NO_RESERVE = "the attacker has no records for a network that saw none of those who are asked about"
+OWN_WEIGHTS = "how the teacher was trained is not known, as its weights were given: no network can be trained as it was"
 CONVERTED = "its references were converted and those of the unaware network were not: the two are no one attack"
 
 
@@ -51,7 +52,8 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     converted = getattr(attack, "reference_kind", "") == "student"
     gains = _gains(played, challenge.members, ("teacher",) if converted else ("student", "teacher")) if unaware else {}
     metrics |= dict.fromkeys(GAINS) | gains
-    missing = missing_of(played) | {key: CONVERTED if unaware else NO_RESERVE for key in GAINS if key not in gains}
+    without = NO_RESERVE if job.settings.teacher_weights is None else OWN_WEIGHTS
+    missing = missing_of(played) | {key: CONVERTED if unaware else without for key in GAINS if key not in gains}
     gate = membership_power(played["teacher"].found, played["random"].found, metrics["teacher_auc_gain.lo"])
     title = f"{name} against {spec.release.method} on {m.data.name}: who was in the private data"
     lines = {NAMES[target]: (one.scores, challenge.members) for target, one in played.items()}

@@ -61,11 +61,14 @@ class ReferenceModels:
         return {name: sum(seconds) for name, seconds in found.items() if seconds}
 
     def unaware(self) -> tuple[TeacherSpec, Classifier] | None:
-        """A network by the teacher's recipe that saw no suspect; None where the attacker has no two records for it.
+        """A network by the teacher's recipe that saw no suspect; None where the attacker has no two records for it, and
+        beside a user's own weights, whose recipe is not known.
 
         It is trained on the reserve, up to as many records as the target's. What an attack finds in it, no training on
         the suspects has put there: members and others may differ by chance, or by where they are from.
         """
+        if self._job.settings.teacher_weights is not None:
+            return None
         records = len(self._job.material.private[0])
         images, labels = (part[:records] for part in self._challenge.reserve)
         if len(images) < 2:
@@ -102,7 +105,8 @@ class ReferenceModels:
     def _train(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
         """A network made as the target was, on the suspects of `mask`, and on the reserve up to the target's records.
 
-        With many more records than the target it would overfit less, and tell members from others less well.
+        Half of the suspects are counted, of which `mask` may have some more or fewer. With many more records than the
+        target it would overfit less, and tell members from others less well.
         """
         asked, release = self._challenge, self._release
         room = max(0, len(self._job.material.private[0]) - len(asked.labels) // 2)

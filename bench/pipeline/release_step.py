@@ -72,7 +72,7 @@ def _shown(
     private = m.private if "private_data" in job.method.needs else None
     members = None if ensemble is None else ensemble.network
     world = (m.data.shape, m.data.classes, m.data.name)
-    return Teacher(asked, spec.teacher.arch, *world, private, members, m.public)
+    return Teacher(asked, spec.teacher.arch, *world, private, members, m.public, m.canaries)
 
 
 def _result(job: Job, made: Release) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from bench import nets, teachers
 from bench.data import ImageData
+from bench.errors import RunFailed
 from bench.pipeline.job import Job
 from bench.pipeline.material import Material
 from bench.storage.specs import canonical
@@ -82,7 +83,14 @@ def save_network(path: Path, model: nn.Module, result: dict[str, Any]) -> None:
 
 
 def test_accuracy(model: nn.Module, data: ImageData, device: torch.device) -> dict[str, Any]:
-    """Right answers on the test set: "correct" of "tested", and their share "accuracy"."""
+    """Right answers on the test set: "correct" of "tested", and their share "accuracy".
+
+    Raises:
+        RunFailed: the network answers with no numbers, of which the arg-max would be class 0.
+    """
     logits = teachers.predict(model, data.test_images, device)
+    if not (finite := logits.isfinite().all(1)).all():
+        lost = len(logits) - int(finite.sum())
+        raise RunFailed(f"training diverged: {lost} of {len(logits)} test images are answered with NaN or infinity")
     correct = int((logits.argmax(1) == data.test_labels).sum())
     return {"correct": correct, "tested": len(logits), "accuracy": correct / len(logits)}

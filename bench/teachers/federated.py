@@ -25,7 +25,7 @@ from bench import nets, validate
 from bench.api import Advance, Context, Release, Teacher
 from bench.config import Size
 from bench.data import to_float
-from bench.data.partition import partition
+from bench.data.partition import with_guests
 from bench.errors import BenchError, RunFailed
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger, Unit
@@ -134,7 +134,8 @@ class Clients:
         if teacher.private is None:
             raise RuntimeError('the clients hold the private images; the method\'s `needs` must name "private_data"')
         (images, labels), s = teacher.private, self.settings
-        shared = partition(images, labels, s.clients, s.partition, s.alpha, self.ctx.clients_seed)
+        drawn = s.clients, s.partition, s.alpha, self.ctx.clients_seed
+        shared = with_guests(images, labels, teacher.guests, *drawn)
         parts = [torch.from_numpy(part) for part in shared]
         fewest = min(len(part) for part in parts)
         if fewest < FEWEST_RECORDS:

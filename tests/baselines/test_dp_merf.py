@@ -12,7 +12,15 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines import dp_merf
-from baselines.dp_merf import DpMerf, MerfGenerator, NoisyMeanEmbedding, RandomFeatures, joint_sum, mean_embedding
+from baselines.dp_merf import (
+    LEAST_LENGTH,
+    DpMerf,
+    MerfGenerator,
+    NoisyMeanEmbedding,
+    RandomFeatures,
+    joint_sum,
+    mean_embedding,
+)
 from bench.api import Teacher
 from bench.config import configure
 from bench.errors import BenchError
@@ -100,6 +108,24 @@ def test_one_record_moves_the_sum_by_one_and_a_replaced_one_by_at_most_two() -> 
         changed, relabelled = images.clone(), labels.clone()
         changed[index], relabelled[index] = 255 - images[index], (labels[index] + index) % CLASSES
         assert 0.1 < (whole - sums(phi, changed, relabelled)).norm() <= 2
+
+
+def test_a_record_that_leaves_moves_no_other_by_more_than_rounding_and_narrower_kernels_are_refused() -> None:
+    """2,001 colour images of 64 pixels: one more, or one fewer, is another cut into parts of 1,000."""
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2001, 3, 64, 64), dtype=torch.uint8, generator=rng)
+    labels, pixels = torch.zeros(2001, dtype=torch.long), 3 * 64 * 64
+
+    def moved(length: float) -> float:
+        phi = features(200, pixels, length)
+        alone, whole = (count * mean_embedding(phi, images[:count], labels[:count], 1) for count in (2000, 2001))
+        (last,) = phi(images[2000:].flatten(1).float() / 255)
+        return float((whole - alone - last.reshape(whole.shape)).norm())
+
+    assert moved(pixels / 6) < 4e-6 and moved(LEAST_LENGTH * pixels) < 4e-5
+    narrow = replace(smoke(), length=0.99 * LEAST_LENGTH * math.prod(SHAPE))
+    with pytest.raises(BenchError, match=r"--method\.length [\d.]+: expected 0 or at least"):
+        quarters(narrow, FREE)
 
 
 def test_two_is_reached() -> None:
@@ -263,7 +289,6 @@ def test_budgets_that_mean_nothing_here_are_refused_in_one_line(budget: Budget, 
         {"steps": 0},
         {"latent": 0},
         {"hidden": 0},
-        {"length": 1e-9},
         {"rate": 0.0},
         {"decay": 0.0},
         {"samples": 0},

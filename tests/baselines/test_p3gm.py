@@ -367,6 +367,12 @@ def test_a_phase_without_noise_makes_everything_infinite(silent: str) -> None:
     assert math.isinf(plan.renyi_epsilon(1e-5)) and math.isinf(account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.parametrize("little", [1e-150, 1e-160, 1e-170, 1e-200])
+def test_noise_whose_square_underflows_is_no_privacy(little: float) -> None:
+    plan = replace(P3gm(), noise_steps=little).calibrate(60_000, FREE)
+    assert plan.renyi_epsilon(1e-5) > 1e300 and replace(plan, steps=0).renyi_epsilon(1e-5) > 0
+
+
 def test_an_infinite_budget_has_no_noise() -> None:
     plan = P3gm(mean="paid").calibrate(60_000, Budget(math.inf))
     assert (plan.mean, plan.components, plan.mixture, plan.gradients) == (0, 0, 0, 0)

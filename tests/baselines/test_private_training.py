@@ -439,7 +439,8 @@ def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeyp
     [
         ({"multiplier": "2.0", "decay": "true"}, 8.0),
         ({"multiplier": "10.24", "decay": "true"}, 2.0),
-        ({"multiplier": "10.24", "batch": "4096", "decay": "true"}, 8.0),
+        ({"multiplier": "10.24", "batch": "512", "decay": "true"}, 1.0),
+        ({"multiplier": "10.24", "batch": "4096", "decay": "true"}, 4.0),
         ({"multiplier": "10.24"}, 8.0),
         ({"multiplier": "0", "decay": "true"}, 8.0),
     ],
@@ -447,14 +448,14 @@ def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeyp
 def test_a_falling_rate_begins_where_noise_allows(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rate: float
 ) -> None:
-    """0.02 B / sigma, by hand; a constant rate is what was asked for."""
+    """0.02 B / sigma, by hand, and of 2048 records where B is more; a constant rate is what was asked for."""
     seen: list[float] = []
 
     def spy(network: nets.Classifier, name: str, private: Any, settings: Any, *rest: Any) -> None:
         seen.append(settings.rate)
 
     monkeypatch.setattr(private_classifier, "train", spy)
-    convert("dp-sgd", **{"batch": "1024", "rate": "8", **given})
+    convert("dp-sgd", teacher=toy(2048), **{"batch": "1024", "rate": "8", **given})
     assert seen == [pytest.approx(rate)]
 
 
