@@ -27,10 +27,10 @@ Differs from the paper:
   stop training. Here only the data-independent bound counts, and no data-dependent number is computed. Needed noise is
   far larger: 6,400 queries at epsilon 1 want a scale of about 780 votes.
 - The paper has tables, and nothing official exists for images. Here images and one-hot labels go through perceptrons,
-  the generator is told the label, which is uniform, and pixels are in [0, 1], public. k, the widths, the latent
-  vector, the numbers of steps, Adam and its rates are the bench's; the released code has k = 10, batches of 64,
-  lambda = 1, n_S = 1, RMSProp at 1e-4 and weights clipped at 0.01. The label chooses one of the outputs of a discriminator, as beside so many
-  pixels it would go unheard (until version 2 it did).
+  the generator is told the label, which is uniform, and pixels are in [0, 1], public. k, the widths, the latent vector,
+  the numbers of steps, Adam and its rates are the bench's; the released code has k = 10, batches of 64, lambda = 1, n_S
+  = 1, RMSProp at 1e-4 and weights clipped at 0.01. The label chooses one of the outputs of a discriminator, as beside
+  so many pixels it would go unheard (until version 2 it did).
 - Of the faults that Ganev et al. (2024) and the bench found in released code none is here: each teacher has its own
   part; noise scale and accounting agree; nothing is scaled by private minima or selected on private data; training
   stops at a number of queries that no record decides.
