@@ -148,6 +148,9 @@ def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: f
         row("dp-merf", None, dataset="celeba-g"),
         row("alibi", 1.0, dataset="cifar10"),
         row("random-guess"),
+        row("dgd", 10.0, {"aggregation": "gaussian"}),
+        row("dgd", 10.0, {"images": "private"}),
+        row("dp-sgd", 2.0001, {"epsilon": 2.0001}),
     ],
     ids=lambda ours: f"{ours['method']} {ours['epsilon_claimed']} {ours['options']}",
 )
@@ -248,7 +251,10 @@ def test_a_row_of_another_student_stands_back_however_many_seeds_it_has() -> Non
 
 
 def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:
-    at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95)}
-    assert at[10.0] and at[9.966] == at[10.0] and not at[9.95]
+    at = {claimed: reported.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95, 10.001, 10 + 1e-12)}
+    assert at[10.0] and at[9.966] == at[10.0] == at[10 + 1e-12] and not at[9.95] and not at[10.001]
+    between = {claimed: reported.find("cifar10", "ts-adp", claimed) for claimed in (7.5, 7.4999, 7.517817, 7.53)}
+    assert between[7.4999] == between[7.5] and between[7.517817] == between[7.53]
+    assert not {entry.source for entry in between[7.5]} & {entry.source for entry in between[7.53]}
     printed = sorted({entry.epsilon for entry in reported.load() if entry.epsilon is not None})
     assert min((b - a) / b for a, b in pairwise(printed)) > reported.CLOSE

@@ -9,7 +9,9 @@ from typing import Any
 from bench.bundle.finding import Found
 from bench.bundle.solved import public
 from bench.errors import BenchError
-from bench.privacy import Ledger, Unit, accountant
+from bench.leaderboard.flags import UNTRUE_ACCOUNTS
+from bench.leaderboard.selection import MOST_DELTA
+from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
@@ -80,7 +82,20 @@ def warnings(privacy: dict[str, Any]) -> list[str]:
 
 def alarms(privacy: dict[str, Any]) -> list[str]:
     """Those of the warnings that take the promise away from private records; they come first, on the card too."""
-    return _of_noise(privacy) + _of_audit(privacy) + _of_records(privacy)
+    return _of_version(privacy) + _of_noise(privacy) + _of_audit(privacy) + _of_records(privacy)
+
+
+def _of_version(privacy: dict[str, Any]) -> list[str]:
+    """What later versions of a method have mended in its account."""
+    method, proved = privacy["method"], privacy["accounted"].get(str(Unit.EXAMPLE), {})
+    if (method["name"], method["version"]) in UNTRUE_ACCOUNTS:
+        return ["The account of this version of the method was not true; the next one's is. Run it again."]
+    if method["name"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
+        return [
+            "The epsilon of a private record holds for a record that is left out, not for one that is replaced, as it "
+            "says: one client alone was charged for the responses of two. Run it again."
+        ]
+    return []
 
 
 def _of_noise(privacy: dict[str, Any]) -> list[str]:
@@ -121,6 +136,8 @@ def _of_records(privacy: dict[str, Any]) -> list[str]:
 
 def _of_proof(privacy: dict[str, Any]) -> list[str]:
     said, finite = [], _finite(privacy)
+    if privacy["delta"] > MOST_DELTA:
+        said.append(f"Delta is {privacy['delta']:g}: with that chance nothing is promised. 1e-5 is usual.")
     if str(Unit.QUERY) in finite:
         said.append("An epsilon per query covers the answer to one synthetic image; it does not protect records.")
     record = finite.get(str(Unit.EXAMPLE))

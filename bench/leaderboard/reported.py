@@ -46,12 +46,16 @@ MODES = ("dpsd", "fed-dpsd")
 """Methods with a mode for data and one for labels; the papers' numbers of one are not compared with the other's."""
 BY_SIGMA = ("dpdfd",)
 """Methods of which a table has no epsilon and several sigmas, the default one among them (DPDFD, Table 5)."""
+DGD_PLUS = {"aggregation": "gaussian", "images": "private"}
+"""The options that make DGD the paper's DGD+."""
 TERMS = {"ce_weight": "CE", "ie_weight": "IE", "norm_weight": "NORM"}
 TERMS_DP_DFD = {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}
 """The weight that switches a term of the generator's loss off, to the papers' name of the term."""
 CLOSE = 3.5e-3
-"""Two epsilons are the same if they differ by less than this share: a search for the noise meets a budget from below.
+"""A claim is of a printed epsilon if it is less by at most this share: a search for noise meets a budget from below.
 The nearest two that the papers print, 7.5 and 7.53, are 4e-3 apart."""
+EXACT = 1e-9
+"""What rounding may add to a number that is asked for exactly, as a share."""
 ONE_OF_TWO = "eps-uncertain"
 """The issue of a number that belongs to one of a table's epsilons, of which one is not known."""
 
@@ -138,7 +142,7 @@ def _printed_ablation(method: str, epsilon: str, printed: dict[str, str]) -> str
     """The ablation of a printed number, in the words of `ablation`."""
     found = []
     if method == "dgd-plus":
-        found.append("aggregation=gaussian images=private")
+        found += [f"{name}={value}" for name, value in DGD_PLUS.items()]
     if method == "dpsd-t":
         found.append("discriminator=teacher")
     if printed.get("loss", "CE+IE+NORM") != "CE+IE+NORM":
@@ -176,8 +180,8 @@ def ablation(method: str, given: Changed) -> str:
     'sigma=100'
     """
     own, found = given.get("method", {}), []
-    if method == "dgd" and own.get("aggregation") == "gaussian" and own.get("images") == "private":
-        found.append("aggregation=gaussian images=private")
+    if method == "dgd":  # both together are DGD+ (Fig. 7); either alone is no table's
+        found += [f"{name}={value}" for name, value in DGD_PLUS.items() if own.get(name) == value]
     if method == "dpsd" and own.get("discriminator") == "teacher":
         found.append("discriminator=teacher")
     terms = TERMS_DP_DFD if method == "dp-dfd" else TERMS if method in ("dpdfd", "dpsd") else {}
@@ -426,7 +430,9 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
 
 
 def _are_close(epsilon: float, claimed: float | None) -> bool:
-    return claimed is not None and math.isclose(epsilon, claimed, rel_tol=CLOSE)
+    if claimed is None:
+        return False
+    return math.isclose(epsilon, claimed, rel_tol=CLOSE) and claimed <= epsilon * (1 + EXACT)
 
 
 def of_tier(rows: Iterable[Row], tier: str | None = None) -> list[Row]:
@@ -442,11 +448,11 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
 
 def _plainness(row: Row) -> tuple[int, int, bool, bool, int, str, str]:
     given = options(str(_blank(row.get("options"))))
-    seeds = str(_blank(row.get("seeds"))).split()
+    seeds = len(str(_blank(row.get("seeds"))).split()) - int(_number(row.get("failed")) or 0)
     number = sum(len(given[group]) for group in GROUPS if group != "attack")
     older = "older-version" in str(_blank(row.get("flags"))).split()
     other = row.get("student") != STUDENT
-    return -TIERS.index(row["tier"]), number, older, other, -len(seeds), str(row.get("options")), str(row.get("runs"))
+    return -TIERS.index(row["tier"]), number, older, other, -seeds, str(row.get("options")), str(row.get("runs"))
 
 
 def boards_folder(given: Path | None) -> Path:

@@ -7,8 +7,9 @@ such as a claimed epsilon, differ if they do by more than two percent.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any, Literal
@@ -122,8 +123,12 @@ def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tupl
 
 
 def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
-    """Of the two lines that have the most places in common; None without any."""
-    pairs = [_common(*two) for two in product(_lines(says, says.line, points), _lines(says, says.other, points))]
+    """Of the two lines that have the most places in common and differ in one setting; None without any."""
+    pairs = [
+        _common(line, other)
+        for line, other in product(_lines(says, says.line, points), _lines(says, says.other, points))
+        if _apart(line[0].series, other[0].series) <= 1
+    ]
     pair = max(pairs, key=lambda common: _weight([point for two in common for point in two]), default=[])
     if not pair:
         return None
@@ -136,6 +141,21 @@ def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     both = [point for two in pair for point in two]
     names = f"{pair[0][0].method} against {pair[0][1].method}"
     return Answer(says, _cautious(verdict, both, both, chance), told, names)
+
+
+def _apart(line: str, other: str) -> int:
+    """In how many settings two series differ."""
+    one, two = (dict(_settings(json.loads(series))) for series in (line, other))
+    return sum(one.get(name) != two.get(name) for name in one.keys() | two.keys())
+
+
+def _settings(found: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting with its place."""
+    if not isinstance(found, dict):
+        yield name, found
+        return
+    for key, value in found.items():
+        yield from _settings(value, f"{name}.{key}")
 
 
 def _common(line: Sequence[Point], other: Sequence[Point]) -> list[tuple[Point, Point]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.selection import Candidate, Constraints, choose, number
+from bench.leaderboard.selection import Candidate, Constraints, choose, finished, number
 from bench.report.glossary import UNITS
 
 EPSILON = 10.0
@@ -34,7 +34,7 @@ def _line(candidate: Candidate) -> dict[str, Any]:
         "name": candidate.name,
         "run": str(row["runs"]).split()[0],
         "accuracy": candidate.accuracy,
-        "seeds": len(str(row["seeds"]).split()),
+        "seeds": finished(row),
         "epsilon": candidate.epsilon,
         "attack": None if strongest is None else strongest.attack,
         "success": None if strongest is None else strongest.success,

@@ -9,7 +9,7 @@ from bench import data
 from bench.leaderboard import printed_information, reported
 from bench.leaderboard.reasons import CLOSE, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
-from bench.leaderboard.selection import number
+from bench.leaderboard.selection import finished, number
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
 from bench.report.releases import plain, text
@@ -43,7 +43,7 @@ def tables(
 def _table(
     entries: Sequence[Reported], compared: Sequence[Line], controls: Mapping[object, Row], recipe: Recipe | None
 ) -> dict[str, Any]:
-    first = entries[0]
+    first, counting = entries[0], {id(line) for line in standing_for(compared).values()}
     return {
         "slug": readable(first.source),
         "paper": first.paper,
@@ -51,7 +51,7 @@ def _table(
         "title": f"{first.source}: {_about(entries)}" if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         **counted(compared),
-        "lines": [_line(line, entries.index(line.entry), controls) for line in compared],
+        "lines": [_line(line, entries.index(line.entry), controls, id(line) in counting) for line in compared],
     }
 
 
@@ -64,14 +64,26 @@ def _about(entries: Sequence[Reported]) -> str:
 def counted(compared: Sequence[Line]) -> dict[str, int]:
     """How many numbers the table prints, how many have one of ours, and how many of these are within two points.
 
-    A number counts as within by the variant that is run by default, or by the only one that was run.
+    A number counts as within by the line of ours that `standing_for` takes.
     """
-    ours: dict[Reported, Line] = {}
-    for line in compared:
-        if line.row is not None and (line.entry not in ours or _is_usual(line)):
-            ours[line.entry] = line
+    ours = standing_for(compared)
     within = [line for line in ours.values() if line.difference is not None and line.difference >= -CLOSE]
     return {"cells": len({line.entry for line in compared}), "ours": len(ours), "within": len(within)}
+
+
+def standing_for(compared: Iterable[Line]) -> dict[Reported, Line]:
+    """Of each number that we have, the line that counts: of the variant that is run by default, or of the only one that
+    was run; of several, where the number's epsilon is not known, the one that is furthest behind."""
+    ours: dict[Reported, Line] = {}
+    for line in compared:
+        if line.row is not None and (line.entry not in ours or _counts_before(line, ours[line.entry])):
+            ours[line.entry] = line
+    return ours
+
+
+def _counts_before(line: Line, other: Line) -> bool:
+    usual, behind = _is_usual(line), (line.difference or 0.0) < (other.difference or 0.0)
+    return usual > _is_usual(other) or (usual == _is_usual(other) and behind)
 
 
 def _is_usual(line: Line) -> bool:
@@ -79,8 +91,9 @@ def _is_usual(line: Line) -> bool:
     return method in installed("method") and (line.row or {})["variant"] == variants_of("method", method)[-1]
 
 
-def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row]) -> dict[str, Any]:
-    """A printed number, and ours of one variant. `entry` is the same for all lines of one printed number."""
+def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row], counts: bool) -> dict[str, Any]:
+    """A printed number, and ours of one variant. `entry` is the same for all lines of one printed number, of which one
+    `counts`."""
     entry = line.entry
     return {
         "entry": number_of_entry,
@@ -94,6 +107,7 @@ def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row]) -> d
         "note": entry.note,
         "allows": printed_information.allowed(entry),
         "state": line.state,
+        "counts": counts,
         "ours": None if line.row is None else _ours(line, line.row, controls),
     }
 
@@ -105,7 +119,7 @@ def _ours(line: Line, row: Row, controls: Mapping[object, Row]) -> dict[str, Any
         "variant": row["variant"],
         "accuracy": number(row["accuracy_mean"]),
         "std": number(row["accuracy_std"]),
-        "seeds": len(str(row["seeds"]).split()),
+        "seeds": finished(row),
         "tier": row["tier"],
         "dataset": row["dataset"],
         "setting": text(row["setting"]),

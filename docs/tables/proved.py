@@ -67,8 +67,8 @@ def compared() -> str:
         key = f"`{each['paper']}` {name}"
         counts = [each["cells"], each["ours"], each["within"]]
         lines[key] = [sum(pair) for pair in zip(lines.get(key, [0, 0, 0]), counts, strict=True)]
-        usual = [line["ours"] for line in each["lines"] if line["ours"] and line["ours"]["usual"]]
-        codes.setdefault(key, Counter()).update(ours["reason"][0] for ours in usual if ours["reason"])
+        counting = [line["ours"] for line in each["lines"] if line["counts"]]
+        codes.setdefault(key, Counter()).update(ours["reason"][0] for ours in counting if ours["reason"])
     lines["all"] = [sum(counts) for counts in zip(*lines.values(), strict=True)]
     codes["all"] = sum(codes.values(), Counter())
     heads = ["", "prints accuracies", "ours beside", "within two points or better", "reasons of the others"]

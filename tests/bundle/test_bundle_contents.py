@@ -176,6 +176,31 @@ def test_the_card_begins_with_what_is_wrong() -> None:
         assert words in card, words
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"method": {"name": "p3gm", "version": 1}}, "was not true"),
+        ({"method": {"name": "gs-wgan", "version": 1}}, "was not true"),
+        ({"method": {"name": "p3gm", "version": 2}}, ""),
+        ({"method": {"name": "fed-dpsd", "version": 1}, "relation": "replace"}, "not for one that is replaced"),
+        ({"method": {"name": "fed-dpsd", "version": 1}, "relation": "add-or-remove"}, ""),
+        ({"delta": 0.5}, "with that chance nothing is promised"),
+        ({"delta": 1e-4}, ""),
+    ],
+    ids=str,
+)
+def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], says: str) -> None:
+    privacy = read(bundle_of("dp-sgd") / "privacy.json")
+    usual = account.warnings(privacy)
+    if relation := changes.pop("relation", ""):
+        privacy["accounted"]["example"]["relation"] = relation
+    said = account.warnings(privacy | changes)
+    new = [each for each in said if each not in usual]
+    assert bool(new) == bool(says) and all(says in each for each in new)
+    if "version" in changes.get("method", {}) and says:
+        assert new[0] == said[0], "what takes the promise away comes first"
+
+
 def test_an_infinite_epsilon_stays_infinite() -> None:
     folder = bundle_of("no-defence")
     said = read(folder / "privacy.json")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from bench.report.figure_claims import Says, answers
@@ -10,9 +13,14 @@ from bench.report.paper_figures import FIGURES
 from bench.report.points import Point
 
 
-def line(name: str, *values: float, spread: float | None = 0.01, seeds: int = 3, first: float = 1.0) -> list[Point]:
-    """A line with a place at first, first + 1, ..."""
-    return [Point(name, "", first + i, y, spread, f"{name}{i}", series=name, seeds=seeds) for i, y in enumerate(values)]
+def line(
+    name: str, *values: float, spread: float | None = 0.01, seeds: int = 3, first: float = 1.0, teacher: str = "a"
+) -> list[Point]:
+    """A line with a place at first, first + 1, ...; its name is what it is about."""
+    series = json.dumps({"release": {"options": {"name": name}, "teacher": {"arch": teacher}}})
+    return [
+        Point(name, "", first + i, y, spread, f"{name}{i}", series=series, seeds=seeds) for i, y in enumerate(values)
+    ]
 
 
 def asked(shape: str, *values: float, spread: float | None = 0.01, seeds: int = 3) -> tuple[str, str]:
@@ -65,7 +73,7 @@ def test_numbers_are_told_with_their_deviations_and_where_they_stand() -> None:
 def test_a_claim_differs_by_more_than_two_percent_whatever_the_seeds() -> None:
     def falls(*values: float) -> tuple[str, str]:
         points = [
-            Point("dgd", "", x, y, None, "a", series="a") for x, y in zip((10, 60_000, 1e-5), values, strict=True)
+            Point("dgd", "", x, y, None, "a", series="{}") for x, y in zip((10, 60_000, 1e-5), values, strict=True)
         ]
         (found,) = answers([Says("", "falls", ("dgd",))], points, None)
         return found.verdict, found.told
@@ -90,13 +98,23 @@ def test_a_line_is_ahead_where_it_is_everywhere_and_in_part_where_it_is_nowhere_
     assert ahead(0.4)[1] == "40.0 ± 1.0 % against 30.0 ± 1.0 % at 1", "claims are met from below, and places are common"
 
 
+def test_two_lines_are_compared_that_differ_in_one_setting() -> None:
+    """A longer line of another teacher says nothing of the loss."""
+    says = [Says("", "ahead", ("dkd",), ("kd", "classic"))]
+    dkd, alike = line("dkd", 0.3, 0.4), line("kd classic", 0.5, 0.6)
+    other = line("kd classic", 0.1, 0.2, seeds=9, teacher="b")
+    (found,) = answers(says, [*dkd, *alike, *other], 0.1)
+    assert found.verdict == "the opposite" and "50.0 ± 1.0 %" in found.told
+    assert answers(says, [*dkd, *other], 0.1) == []
+
+
 def test_of_several_lines_the_longest_then_that_of_most_seeds_is_meant() -> None:
     says = [Says("", "rises", ("dgd",), most=3)]
     short, few = line("dgd a", 0.9, 0.8), line("dgd b", 0.3, 0.4, 0.5, seeds=1)
     many, other = line("dgd c", 0.5, 0.4, 0.3), line("dpsd", 0.3, 0.3, 0.3, 0.3)
     (found,) = answers(says, [*short, *few, *many, *other], 0.1)
     assert (found.line, found.verdict) == ("dgd c", "the opposite")
-    twice = [Point("dgd b", "", 3.0, 0.9, 0.01, "z", series="dgd b", seeds=9)]
+    twice = [replace(line("dgd b", 0.9, seeds=9)[0], x=3.0)]
     (found,) = answers(says, [*few, *twice], 0.1)
     assert found.told.endswith("90.0 ± 1.0 % at 3"), "of two points of a place the one with more seeds"
 

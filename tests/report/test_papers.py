@@ -193,6 +193,27 @@ def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
     assert {each["state"] for each in empty} <= {"not run", "planned"} and empty
 
 
+def test_one_line_counts_for_a_number_the_furthest_behind_where_its_epsilon_is_not_known() -> None:
+    (entry,) = (e for e in reported.load() if (e.paper, e.dataset, e.method) == ("dp-dfd", "celeba-g", "dp-merf"))
+    of_merf = {"method": "dp-merf", "variant": "printed"}
+    near, far = line(entry, entry.value + 0.01, **of_merf), line(entry, entry.value - 0.05, **of_merf)
+    for lines in ([near, far], [far, near]):
+        assert paper_tables.standing_for(lines) == {entry: far} and paper_tables.counted(lines)["within"] == 0
+    for table in paper_tables.tables(some_rows(), {}):
+        assert sum(each["counts"] for each in table["lines"]) == table["ours"]
+
+
+def test_a_seed_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row | {"failed": 1} if row["seeds"] == "0 1" else row for row in some_rows()]
+    told = {
+        each["ours"]["variant"]: each["ours"]["seeds"]
+        for table in paper_tables.tables(rows, {})
+        for each in table["lines"]
+        if each["ours"] and each["method"] == "dpsd"
+    }
+    assert told == {"working": 1, "printed": 1}
+
+
 def test_a_data_set_can_be_asked_for_alone() -> None:
     found = paper_tables.tables(some_rows(), {}, "fmnist")
     assert {line["dataset"] for table in found for line in table["lines"]} == {"fmnist"}
