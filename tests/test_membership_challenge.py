@@ -15,6 +15,7 @@ from conftest import write_toy
 
 from baselines.no_defence import NoDefence
 from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
+from bench.errors import BenchError
 from bench.pipeline import release_step, run, teacher_steps
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.membership_challenge import make_challenge
@@ -259,6 +260,18 @@ def test_a_released_generator_is_attacked_where_the_attackers_images_have_no_lab
     assert record.status in ("ok", "inconclusive") and record.metrics["auc"] is not None
 
 
+def test_own_weights_that_change_while_they_are_read_are_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.run(job(toy, out=toy / "written"), 0)
+    weights = toy / "mine.safetensors"
+    weights.write_bytes(min((toy / "written" / "steps" / "teacher").glob("[0-9a-f]*/model.safetensors")).read_bytes())
+    given = job(toy, teacher_weights=weights, out=toy / "changed")
+    weights.write_bytes(weights.read_bytes() + b" ")  # after its hash was taken
+    monkeypatch.setattr("bench.teachers.load_user", lambda *_: None)
+    with pytest.raises(BenchError, match="changed meanwhile"):
+        run.run(given, 0)
+    assert not list((toy / "changed" / "steps" / "teacher").glob("[0-9a-f]*"))
+
+
 def test_beside_own_weights_no_network_is_said_to_be_trained_as_the_teacher_was(toy: Path) -> None:
     """Of a user's weights the recipe is not known."""
     trained = run.run(job(toy, out=toy / "trained"), 0)
@@ -304,3 +317,4 @@ def test_an_inversion_of_classes_without_private_records_is_told_before_anything
     kept = labels != 3
     lacking = replace(given, material=replace(given.material, private=(images[kept], labels[kept])))
     assert str(lacking.unplayable).startswith("1 of 4 classes have no private record, the first 3: ")
+    assert given.judged and not lacking.judged, "no evaluator is trained for nothing"

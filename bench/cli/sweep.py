@@ -69,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
     )
-    where.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at once (default: a device or core each)")
+    where.add_argument(
+        "--jobs", type=int, default=0, metavar="N", help="runs at once (default: one a GPU, or for two cores)"
+    )
     where.add_argument(
         "--within",
         type=float,
@@ -148,6 +150,10 @@ def _check_numbers(given: argparse.Namespace) -> None:
     if given.within is not None and not 0 < given.within < math.inf:
         raise BenchError(f"--within {given.within:g}: expected a number of minutes above 0")
     asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
+    if given.executor == "ray" and given.devices:
+        raise BenchError(f"--devices {given.devices} is for processes here; give --gpus to a Ray cluster")
+    if given.address and given.jobs:
+        raise BenchError(f"--jobs {given.jobs}: how many tasks a running cluster takes is its own affair; leave it out")
     if given.executor != "ray" and any(asked.values()):
         flag = next(name for name, value in asked.items() if value)
         raise BenchError(f"{flag} is for a Ray cluster; give --executor ray, or leave it out")
@@ -164,10 +170,8 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
     changes: dict[str, str] = {}
     for text in given.set:
         option, equals, value = text.removeprefix("--").partition("=")
-        if option in FORBIDDEN | {"seeds"}:
-            raise BenchError(
-                f"--set {text}: '{option}' is no option of the cells; give --{option} to `bench sweep` itself"
-            )
+        if instead := (FORBIDDEN | {"seeds": "give --seeds to `bench sweep`"}).get(option):
+            raise BenchError(f"--set {text}: '{option}' is no option of the cells; {instead}")
         if not equals or not option:
             raise BenchError(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
         if option in ("method", "attack") and value not in {"none", *(known := registry.entries(option))}:

@@ -83,7 +83,7 @@ def decode(files: Sequence[Path], base: Path, wanted: Look, keep: Keep | None) -
 
 
 def _spec(files: Sequence[Path], base: Path, wanted: Look) -> dict[str, Any]:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{base.resolve()}\n".encode("utf-8", "surrogateescape"))
     for file in files:
         try:
             stat = os.stat(file)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.data.canaries import SPLIT as CANARIES
 from bench.data.canaries import canaries, wrong_labels
 from bench.data.catalog import facts
-from bench.data.images import ImageData
+from bench.data.images import ImageData, images_fingerprint
 from bench.data.request import Keep
 from bench.data.rows import take
 from bench.data.subset import subset
@@ -218,7 +218,10 @@ def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageDat
         keep: as of `load`.
     """
     if split.aux_dataset is None:
-        return take(attackers_source(data, split), split.aux, keep, f"{data.fingerprint}-{split.outside}")
+        source = attackers_source(data, split)
+        # A data set's fingerprint knows nothing of its outsiders
+        content = f"{images_fingerprint(source)}-outside" if split.outside else f"{data.fingerprint}-False"
+        return take(source, split.aux, keep, content)
     import torch
 
     from bench.data.resizing import fit

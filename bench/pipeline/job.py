@@ -91,7 +91,7 @@ class Job:
     @property
     def judged(self) -> bool:
         """Whether there will be reconstructed images, so that the evaluator, which judges them, is needed."""
-        return self.goal == "inversion"
+        return self.goal == "inversion" and self.unplayable is None
 
     @cached_property
     def shared(self) -> dict[str, Shared]:
@@ -126,7 +126,7 @@ class Job:
         """The networks that are sure to be built, in the order in which they are."""
         s, shards = self.settings, self.shards()
         found = [s.teacher] if self.asks_teacher else []
-        found += [s.evaluator] if self.judged and self.unplayable is None else []
+        found += [s.evaluator] if self.judged else []
         found += [] if shards is None else shards.archs
         return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 

@@ -31,7 +31,7 @@ def run(job: Job, seed: int) -> Outcome:
     """
     spec = run_spec(job, seed)
     final = job.store.root / "records" / spec.hash
-    if not job.settings.fresh and (known := _published(final)) is not None:
+    if not job.settings.fresh and (known := published(final)) is not None:
         return Outcome(known, final, cached=True)
     job.check()
     from bench.pipeline import walk
@@ -41,14 +41,14 @@ def run(job: Job, seed: int) -> Outcome:
     except walk.FAILURES as error:
         reason = walk.one_line(error)
         # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
-        if _published(final) is None:
+        if published(final) is None:
             walk.publish_run(job, walk.failed(job, spec, reason), final)
         raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
     walk.publish_run(job, finished, final)
     return Outcome(finished.record, final, cached=False)
 
 
-def _published(final: Path) -> Record | None:
+def published(final: Path) -> Record | None:
     """The finished record in `final`, unless it failed, is damaged or lacks a picture, or a part of one."""
     try:
         record = Record.read(final / RECORD)

@@ -15,7 +15,7 @@ from bench.api import Context
 from bench.data import ImageData, at_once, to_float
 from bench.data.partition import with_guests
 from bench.errors import BenchError
-from bench.pipeline.job import Job
+from bench.pipeline.job import Job, weights_sha256
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec
@@ -45,6 +45,8 @@ def teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
         if spec.weights is not None:
             assert job.settings.teacher_weights is not None
             teachers.load_user(job.settings.teacher_weights, model, spec.arch, spec.normalise)
+            if weights_sha256(job.settings.teacher_weights) != spec.weights:
+                raise BenchError(f"--teacher-weights {job.settings.teacher_weights}: changed meanwhile; run it again")
         else:
             _fit(model, *job.material.private, job.recipe, ctx, f"teacher {spec.arch}")
         save_network(path, model, test_accuracy(model, job.material.data, ctx.device))

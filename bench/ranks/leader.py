@@ -259,7 +259,7 @@ def _stay_on_this_machine() -> None:
     """Sums of private records' gradients are no one else's: gloo connects through the loopback interface alone."""
     loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
     if loopback:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback[0])
+        os.environ["GLOO_SOCKET_IFNAME"] = loopback[0]  # whatever it was: no other machine takes part
 
 
 def _abort_when_lost(helpers: Sequence[_Helper]) -> None:

@@ -1,7 +1,7 @@
 """The runs of a sweep on CPUs, as processes of this machine.
 
-A process that imports torch, timm and scikit-learn has used seconds before it begins. So one process imports them,
-once, and every run is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing else).
+A process that imports torch and timm has used seconds before it begins. So one process imports them, once, and every
+run is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing else).
 CUDA does not outlive a fork: runs on a GPU are `staying.py`'s.
 
 One thread begins the processes and waits for them. `Process.start` also asks every other process how it ended, and the

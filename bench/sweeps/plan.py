@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 from bench import data, registry
 from bench.config import DATASET
 from bench.errors import BenchError
-from bench.pipeline import canary_audit
+from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
 from bench.pipeline.job import Job, Lookup, load_job
 from bench.pipeline.material import kept_in
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
-from bench.storage.records import AUDIT, RECORD, Audit, Record
+from bench.storage.records import Audit, Record
 from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
@@ -123,12 +123,12 @@ class _Plan:
             return cell("refused", str(error))
         path = there.folder / there.name
         if not job.settings.fresh:
-            if there.name in self.made(there.folder) and there.done(path / there.file):
+            if there.name in self.made(there.folder) and there.done(path):
                 return cell("cached", record=path)
             if self.boards is not None:
-                published = self.boards / there.folder.name / f"{there.name}.json"
-                if published.name in self.made(published.parent) and there.done(published):
-                    return cell("published", record=published)
+                file = self.boards / there.folder.name / f"{there.name}.json"
+                if file.name in self.made(file.parent) and _is_published(file, there.kind):
+                    return cell("published", record=file)
         return cell("ready", record=path, after=there.shared, seconds=there.seconds())
 
 
@@ -138,7 +138,7 @@ class _Place:
 
     folder: Path
     name: str
-    file: str
+    kind: type[Record] | type[Audit]
     done: Callable[[Path], bool]
     shared: tuple[tuple[str, str], ...]
     seconds: Callable[[], float | None]
@@ -149,31 +149,31 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     steps = (("teacher", spec.release.teacher, job.asks_teacher), ("evaluator", spec.evaluator, job.judged))
     shared = tuple((name, step.hash) for name, step, needed in steps if needed)
     seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher)
-    return _Place(job.store.root / "records", spec.hash, RECORD, _succeeded, shared, seconds)
+    return _Place(job.store.root / "records", spec.hash, Record, _is_done, shared, seconds)
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     spec = canary_audit.audit_spec(job, game, seed)
     shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
     seconds = partial(estimate.audit_seconds, job.store, spec)
-    return _Place(job.store.root / "audits", spec.hash, AUDIT, _audited, shared, seconds)
+    return _Place(job.store.root / "audits", spec.hash, Audit, _is_audited, shared, seconds)
 
 
-def _audited(path: Path) -> bool:
-    """Whether an audit lies there that can be read."""
+def _is_done(path: Path) -> bool:
+    return run.published(path) is not None
+
+
+def _is_audited(path: Path) -> bool:
+    return canary_audit.published(path) is not None
+
+
+def _is_published(file: Path, kind: type[Record] | type[Audit]) -> bool:
+    """Whether the file is of an audit, or of a run that did not fail."""
     try:
-        Audit.read(path)
+        found = kind.read(file)
     except (OSError, ValueError):
         return False
-    return True
-
-
-def _succeeded(path: Path) -> bool:
-    """Whether a finished record lies there, of a run that did not fail."""
-    try:
-        return Record.read(path).status != "failed"
-    except (OSError, ValueError):
-        return False
+    return isinstance(found, Audit) or found.status != "failed"
 
 
 def _names(folder: Path) -> set[str]:

@@ -44,8 +44,13 @@ from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
 
 KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
-FORBIDDEN = {"out", "fresh", "device", "devices", "tier", "data-root", "download", "help", "debug"}
-"""What `bench sweep` itself is told, and no recipe may say."""
+TOLD = {name: f"give --{name} to `bench sweep`" for name in ("out", "devices", "tier", "data-root", "help", "debug")}
+FORBIDDEN = TOLD | {
+    "fresh": "give `bench sweep` another --out",
+    "device": "give --devices to `bench sweep`",
+    "download": "fetch the data by `bench run --download` before",
+}
+"""What no recipe may say, to what a user can do instead."""
 COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
 """What cells may be: a command of `bench`, and the one that makes what such cells share."""
 
@@ -153,7 +158,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
         if value == []:
             raise BenchError(f"recipe {path}: {key} is an empty list; expected a value or some")
         if key in FORBIDDEN:
-            raise BenchError(f"recipe {path}: '{key}' is not for a recipe; give --{key} to `bench sweep`")
+            raise BenchError(f"recipe {path}: '{key}' is not for a recipe; {FORBIDDEN[key]}")
     seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
     if command not in list(COMMANDS):
         raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")

@@ -109,6 +109,21 @@ def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkey
     assert data.load(name).fingerprint != kept.fingerprint == gone.fingerprint
 
 
+def test_two_folders_of_equal_names_sizes_and_times_are_two(tmp_path: Path) -> None:
+    """As archives are unpacked whose times were made equal."""
+    for seed, name in enumerate(("one", "two")):
+        for file in noise(tmp_path / name, 40, seed=seed).rglob("*.png"):
+            with Image.open(file) as image:
+                image.save(file.with_suffix(".bmp"))
+            file.unlink()
+        for file in (tmp_path / name).rglob("*.bmp"):
+            os.utime(file, (1, 1))
+    keep = kept_in(tmp_path / "out")
+    shared, alone = ([data.load(f"imagefolder:{tmp_path / name}@24", keep=each).fingerprint for name in ("one", "two")]
+                     for each in (keep, None))  # fmt: skip
+    assert shared == alone and len(set(alone)) == 2
+
+
 @pytest.mark.thorough
 def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
     folder, out = noise(tmp_path / "in", 1500, 96), tmp_path / "out"

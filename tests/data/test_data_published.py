@@ -20,10 +20,12 @@ from scipy.io import savemat
 from torchvision.datasets import CIFAR100, SVHN
 
 from bench import data
+from bench.data import rows
 from bench.data.decoded import Look
 from bench.data.duplicates import without_copies
 from bench.data.faces import identities
 from bench.errors import BenchError
+from bench.pipeline.material import kept_in
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTRIBUTES = ("Bald", "Black_Hair", "Blond_Hair", "Brown_Hair", "Male")
@@ -244,6 +246,18 @@ def test_people_with_at_least_n_images_are_the_classes(tmp_path: Path) -> None:
     assert public is not None
     shown = [{image.numpy().tobytes() for image in images} for images in (aux, public, found.train_images)]
     assert len(set().union(*shown)) == 48
+
+
+def test_the_attacker_has_the_outsiders_of_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data set's fingerprint does not know them, so that it cannot name what is kept of them."""
+    monkeypatch.setattr(rows, "LARGE", 1)
+    keep = kept_in(tmp_path / "out")
+    found = data.load("celeba-id:9", celeba(tmp_path, 51))
+    shared = data.split(found, "identity", public=True)
+    assert found.outsiders is not None and not bool((shared.aux.diff() == 1).all())
+    others = replace(found, outsiders=255 - found.outsiders)
+    before, after = (data.aux_part(each, shared, lambda _: found, keep) for each in (found, others))
+    assert found.fingerprint == others.fingerprint and bool((before.int() + after.int() == 255).all())
 
 
 def test_people_are_private_or_the_attackers(tmp_path: Path) -> None:

@@ -70,6 +70,18 @@ def test_published_runs_and_audits_are_not_run_again(
     assert states[0] == states[2] == "published" and "published" not in states[1::2]
 
 
+def test_a_record_without_its_pictures_is_made_again(recipe: Path, tmp_path: Path) -> None:
+    """As `bench run` would."""
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("seeds =", 'attack = "loss-threshold"\nseeds ='))
+    out = tmp_path / "there"
+    run = planned(recipe, out, None)[0]
+    assert main(["run", *run.arguments]) == 0 and planned(recipe, out, None)[0].state == "cached"
+    assert run.record is not None
+    picture = next(run.record.glob("*.png"))
+    picture.write_bytes(picture.read_bytes()[:-20])
+    assert planned(recipe, out, None)[0].state == "ready"
+
+
 def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: Path, tmp_path: Path) -> None:
     there, boards = tmp_path / "there", tmp_path / "boards"
     run = planned(recipe, there, None)[0]
