@@ -349,6 +349,14 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
         assert noted["ceiling"] > 0.5
 
 
+def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Record) -> None:
+    old, new = made_up(record, 95), made_up(record, 60)
+    new.spec = old.spec | {"version": 2}
+    new.hash = digest(new.spec)
+    (found,) = leaderboard.by_release([old, new]).values()
+    assert found == [new] and [*leaderboard.by_release([old]).values()] == [[old]]
+
+
 def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
     quick, boards = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
     quick["tier"] = "quick"
@@ -401,7 +409,10 @@ def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
     assert by_hash.version == 1 and canary_audit.audit_spec(job(place), CanaryGame(40), 0).version == 1
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddf", "dense", "fedadi", "feddafl"])
+@pytest.mark.parametrize(
+    "method",
+    ["feddf", *(pytest.param(m, marks=pytest.mark.thorough) for m in ("fedavg", "dense", "fedadi", "feddafl"))],
+)
 def test_canaries_come_to_the_clients_of_baselines_too(
     place: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

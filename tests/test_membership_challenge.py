@@ -317,4 +317,7 @@ def test_an_inversion_of_classes_without_private_records_is_told_before_anything
     kept = labels != 3
     lacking = replace(given, material=replace(given.material, private=(images[kept], labels[kept])))
     assert str(lacking.unplayable).startswith("1 of 4 classes have no private record, the first 3: ")
-    assert given.judged and not lacking.judged, "no evaluator is trained for nothing"
+    assert given.judged and not lacking.judged
+    record = run.run(lacking, 0).record
+    assert record.status == "skipped" and record.metrics.get("evaluator_accuracy") is None
+    assert not (toy / "lacking" / "steps" / "evaluator").exists(), "no evaluator is trained for nothing"

@@ -260,7 +260,8 @@ def execute(given: argparse.Namespace) -> int:
         if unasked and (ignored := _asked_of(given, "teacher")):
             say(f"{ignored} will not be used: {given.method} asks no teacher")
         if not job.judged and (ignored := _asked_of(given, "evaluator")):
-            say(f"{ignored} will not be used: no reconstruction is judged, as {_unjudged(given.attack)}")
+            why = _unjudged(given.attack) if reason is None else "the attack is skipped"
+            say(f"{ignored} will not be used: no reconstruction is judged, as {why}")
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")

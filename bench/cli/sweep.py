@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
     )
     where.add_argument(
-        "--jobs", type=int, default=0, metavar="N", help="runs at once (default: one a GPU, or for two cores)"
+        "--jobs", type=int, default=0, metavar="N", help="runs at once (default: as many as GPUs, else half the cores)"
     )
     where.add_argument(
         "--within",
@@ -107,7 +107,8 @@ def execute(given: argparse.Namespace) -> int:
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
-    asked = partial(plan, _changed(recipe, given), _common(given), datasets, given.out, Settler(), boards=given.boards)
+    recipe, on_gpu = _changed(recipe, given), _is_on_gpu(given)
+    asked = partial(plan, recipe, _common(given), datasets, given.out, Settler(), boards=given.boards, on_gpu=on_gpu)
     if given.dry_run:
         with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
             _list(recipe.title, asked(Path(scratch)))
@@ -139,6 +140,13 @@ def _executor(given: argparse.Namespace) -> Executor:
     if set(devices) == {"cpu"}:
         return Local(main, given.jobs or max(1, cores() // 2))
     return Staying(main, given.jobs or len(devices), devices)
+
+
+def _is_on_gpu(given: argparse.Namespace) -> bool:
+    """Whether the runs have a GPU, as far as it matters: for how long they may take, by what is published."""
+    if given.boards is None:
+        return False
+    return given.gpus > 0 if given.executor == "ray" else set(_devices(given.devices)) != {"cpu"}
 
 
 def _check_numbers(given: argparse.Namespace) -> None:

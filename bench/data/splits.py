@@ -219,8 +219,9 @@ def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageDat
     """
     if split.aux_dataset is None:
         source = attackers_source(data, split)
-        # A data set's fingerprint knows nothing of its outsiders
-        content = f"{images_fingerprint(source)}-outside" if split.outside else f"{data.fingerprint}-False"
+        content = f"{data.fingerprint}-False"
+        if split.outside and keep is not None:  # of whom a data set's fingerprint knows nothing
+            content = f"{images_fingerprint(source)}-outside"
         return take(source, split.aux, keep, content)
     import torch
 

@@ -267,7 +267,8 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
 def few_enough(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float
 ) -> AnnotationParameters:
-    """`fields` with at most as many answers as the budget allows at a noise of `readable`, but at least FEWEST.
+    """`fields` with at most as many answers as the budget allows at a noise of `readable`, but at least FEWEST; with
+    all where more of them cost no more.
 
     What all answers can tell grows with their number over sigma^2, which the budget fixes; a student learns more of
     a few that can be read one by one than of many that cannot.

@@ -111,7 +111,7 @@ class PrivateTraining:
         """With a rate at which the first and fastest steps are not lost in their noise."""
         if not self.decay or parameters.multiplier == 0:
             return settings
-        expected = parameters.sampling * records  # B, or all N where these are fewer
+        expected = min(settings.batch, records)
         return replace(settings, rate=min(settings.rate, QUIET * expected / parameters.multiplier))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:

@@ -58,11 +58,16 @@ def _present(method: str, variant: Variant, tier: str) -> tuple[int | None, dict
 
 
 def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
-    """The audits of each `audited_release`, sorted by hash."""
+    """The audits of each `audited_release`, sorted by hash; of a game that was mended, its last version's."""
     found: dict[str, list[Audit]] = {}
     for audit in sorted(audits, key=lambda audit: audit.hash):
         found.setdefault(audited_release(audit.spec), []).append(audit)
-    return found
+    return {release: _of_last_version(each) for release, each in found.items()}
+
+
+def _of_last_version(audits: list[Audit]) -> list[Audit]:
+    versions = [audit.spec.get("version", 1) for audit in audits]
+    return [audit for audit, version in zip(audits, versions, strict=True) if version == max(versions)]
 
 
 def note(record: Record, audits: Mapping[str, list[Audit]], path: Path) -> None:

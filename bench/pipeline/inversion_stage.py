@@ -35,10 +35,11 @@ FEATURES = "features.safetensors"
 
 def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on every target, score what it brings back, and ask whether it has shown any power."""
-    assert spec.attack is not None and networks.evaluator is not None
+    assert spec.attack is not None
     m, name = job.material, spec.attack.attack
     if job.unplayable is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
+    assert networks.evaluator is not None  # as the run is judged
     victims = choose_victims(m) if attack.observes else None
     judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
     targets = _played_once(attack_targets(job, spec, networks))

@@ -16,6 +16,8 @@ from typing import Any
 from bench.errors import BenchError, RunFailed
 from bench.sweeps.executors import TAIL, Main, Task, TaskResult, environment, left, may_begin
 
+EXACT = 1e-9
+"""What rounding may take off a quotient of what is asked for."""
 BEAT = 5.0
 """Seconds after which it is asked whether the head is still there."""
 
@@ -43,7 +45,8 @@ class Ray:
         """As `Executor`.
 
         Without an end all tasks are handed over at once, as they may. With one, no more than have a place on the
-        cluster as it is: a task that waited there for a place could get it when nothing is left of the time.
+        cluster with nobody else on it: a task that waited there for a place could get it when nothing is left of the
+        time.
 
         Raises:
             BenchError: no ray, or no cluster at `address`.
@@ -103,8 +106,9 @@ class Ray:
             ) from None
 
     def _has_place(self, ray: Any, running: int, until: float | None) -> bool:
-        """Whether one task more can begin at once; not asked where there is no end."""
-        if until is None:
+        """Whether one task more can begin at once; not asked where there is no end, or where nothing runs yet: a node
+        that has a place may still be on its way."""
+        if until is None or not running:
             return True
         asked = {"CPU": self.cpus, "GPU": self.gpus}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -126,7 +130,14 @@ def places(asked: Mapping[str, float], node: Mapping[str, float]) -> float:
     >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
     (4, 0)
     """
-    return min((int(node.get(name, 0) // each) for name, each in asked.items() if each), default=math.inf)
+    return min((_fit(node.get(name, 0), each, name == "GPU") for name, each in asked.items() if each), default=math.inf)
+
+
+def _fit(has: float, each: float, of_one: bool) -> int:
+    """How often `each` fits into what there is; a share `of_one` GPU is of one, and does not span two."""
+    if of_one and each < 1:
+        return int(has) * math.floor(1 / each + EXACT)
+    return math.floor(has / each + EXACT)
 
 
 def _answers(head: str) -> bool:

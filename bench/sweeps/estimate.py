@@ -29,23 +29,31 @@ class Estimate:
     Args:
         out: where finished records and audits lie.
         make: a kind of spec and its parts to the spec, which many runs may share.
-        boards: whose published ones count too.
+        boards: whose published ones count where `out` has none like them, if they were made
+        on_gpu: on a GPU, or else on CPUs.
     """
 
-    def __init__(self, out: Path, make: Callable[..., Any] = make_spec, boards: Path | None = None) -> None:
-        self._known, self._make = _known(out, boards), make
+    def __init__(
+        self, out: Path, make: Callable[..., Any] = make_spec, boards: Path | None = None, on_gpu: bool = False
+    ) -> None:
+        self._known, self._make = _known(out), make
+        if boards is not None:
+            self._known = _published(boards, on_gpu) | self._known
         self._counted: set[tuple[str, str]] = set()
         self._stored: dict[tuple[Store, str], set[str]] = {}
 
-    def seconds(self, store: Store, spec: RunSpec, goal: str | None, asks_teacher: bool = True) -> float | None:
+    def seconds(
+        self, store: Store, spec: RunSpec, goal: str | None, asks_teacher: bool = True, judged: bool = True
+    ) -> float | None:
         """What a run will take after those asked about before; None if it has a step of which no like is known.
 
         Args:
             store: where its steps may lie already.
             goal: of its attack, "inversion" or "membership"; None without one.
             asks_teacher: whether the method or an attack asks the undefended teacher.
+            judged: whether an inversion is played, so that the evaluator is needed.
         """
-        return self._sum(store, _Alike.of(spec), self._steps(spec, goal, asks_teacher))
+        return self._sum(store, _Alike.of(spec), self._steps(spec, goal, asks_teacher, judged))
 
     def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
         """What an audit will take, likewise."""
@@ -69,11 +77,11 @@ class Estimate:
             self._stored[listed] = store.names(kind)
         return name in self._stored[listed]
 
-    def _steps(self, spec: RunSpec, goal: str | None, asks_teacher: bool) -> Iterator[Named]:
+    def _steps(self, spec: RunSpec, goal: str | None, asks_teacher: bool, judged: bool) -> Iterator[Named]:
         """The steps of a run whose specs are known before it begins."""
         if asks_teacher:
             yield "teacher", "teacher", spec.release.teacher
-        if goal == "inversion":
+        if goal == "inversion" and judged:
             yield "evaluator", "evaluator", spec.evaluator
         if spec.release.ensemble is not None:
             yield "ensemble", "ensemble", spec.release.ensemble
@@ -143,22 +151,31 @@ class _Alike(NamedTuple):
         return step, *where, self.method, self.variant
 
 
-def _known(out: Path, boards: Path | None) -> dict[Like, float]:
-    """The median seconds of like steps in the records and audits below `out` and those published."""
+def _known(out: Path) -> dict[Like, float]:
+    """The median seconds of like steps in the records and audits below `out`."""
+    return _medians(out, {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}, lambda device: True)
+
+
+def _published(boards: Path, on_gpu: bool) -> dict[Like, float]:
+    """Those of published ones that were made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
+    kinds: Kinds = {"records/*.json": Record, "audits/*.json": Audit}
+    return _medians(boards, kinds, lambda device: ("cpu" not in device) == on_gpu)
+
+
+Kinds = dict[str, type[Record] | type[Audit]]
+
+
+def _medians(folder: Path, kinds: Kinds, counts: Callable[[str], bool]) -> dict[Like, float]:
+    """Of the records and audits of a folder whose device counts."""
     found: dict[Like, list[float]] = defaultdict(list)
-    places: list[tuple[Path, str, type[Record] | type[Audit]]] = [
-        (out, f"records/*/{RECORD}", Record),
-        (out, f"audits/*/{AUDIT}", Audit),
-    ]
-    if boards is not None:
-        places += [(boards, "records/*.json", Record), (boards, "audits/*.json", Audit)]
-    for folder, pattern, kind in places:
+    for pattern, kind in kinds.items():
         for path in sorted(folder.glob(pattern)):
             try:
                 record = kind.read(path)
             except (OSError, ValueError):
                 continue
-            took = record.provenance.get("seconds", {})
+            counted = counts(str(record.provenance.get("device", "")))
+            took = record.provenance.get("seconds", {}) if counted else {}
             alike = _Alike.read(record.spec) if took else None
             for name, seconds in took.items():
                 if alike is not None and name != "references":

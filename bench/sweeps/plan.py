@@ -67,6 +67,7 @@ def plan(
     settle: Settle,
     scratch: Path | None = None,
     boards: Path | None = None,
+    on_gpu: bool = False,
 ) -> list[Cell]:
     """Every run of a recipe, in its order.
 
@@ -76,8 +77,9 @@ def plan(
         settle: parses a command of `bench` and its arguments.
         scratch: where images are decoded that were not before, so that nothing is written below `out`.
         boards: whose published records will do as well as those below `out`.
+        on_gpu: what will run them; whose published seconds say how long they may take.
     """
-    planned = _Plan(settle, out, scratch, boards)
+    planned = _Plan(settle, out, scratch, boards, on_gpu)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
     return [cell for written in chosen for cell in planned.cells(written, common)]
 
@@ -85,9 +87,9 @@ def plan(
 class _Plan:
     """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
 
-    def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None) -> None:
+    def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
         self.settle, self.lookup, self.boards = settle, Lookup.remembering(scratch), boards
-        self.estimate, self.made = Estimate(out, self.lookup.spec, boards), cache(_names)
+        self.estimate, self.made = Estimate(out, self.lookup.spec, boards, on_gpu), cache(_names)
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
@@ -148,7 +150,7 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
     steps = (("teacher", spec.release.teacher, job.asks_teacher), ("evaluator", spec.evaluator, job.judged))
     shared = tuple((name, step.hash) for name, step, needed in steps if needed)
-    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher)
+    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher, job.judged)
     return _Place(job.store.root / "records", spec.hash, Record, _is_done, shared, seconds)
 
 

@@ -1,7 +1,7 @@
 """The runs of a sweep on GPUs, by processes of this machine that stay from run to run.
 
-A process that imports torch, timm and scikit-learn and sets up CUDA has used many seconds before it begins, as long as
-a short run takes. On a CPU a run is a fork of one that has done it (`local.py`); CUDA does not outlive a fork, so a
+A process that imports torch and timm and sets up CUDA has used many seconds before it begins, as long as a short run
+takes. On a CPU a run is a fork of one that has done it (`local.py`); CUDA does not outlive a fork, so a
 process is given one run after the other. Each run is the command, as in a process of its own, and gives the same
 record, apart from how long it took; what it said is told apart. One that ends with another status than 0 ends its
 process with it, as CUDA may be out of order after an error, and so a crash takes no other run with it.

@@ -191,7 +191,7 @@ def test_the_card_begins_with_what_is_wrong() -> None:
 )
 def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], says: str) -> None:
     privacy = read(bundle_of("dp-sgd") / "privacy.json")
-    usual = account.warnings(privacy)
+    usual, changes = account.warnings(privacy), dict(changes)
     if relation := changes.pop("relation", ""):
         privacy["accounted"]["example"]["relation"] = relation
     said = account.warnings(privacy | changes)

@@ -87,13 +87,13 @@ def test_a_helper_that_dies_while_it_is_waited_for_is_no_hang(ranks: Ranks) -> N
         ranks.gather_sum(torch.ones(3))
 
 
-@pytest.mark.thorough
 def test_no_other_interface_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     leader._stay_on_this_machine()
     assert os.environ["GLOO_SOCKET_IFNAME"].startswith("lo")
 
 
+@pytest.mark.thorough
 def test_closed_there_is_no_helper_left() -> None:
     ranks, before = Ranks((CPU, CPU)), torch.get_num_threads()
     torch.set_num_threads(4)
@@ -128,7 +128,7 @@ import sys, time
 import torch
 sys.path.insert(0, sys.argv[1])
 from shared_parts import stuck
-from bench.ranks import Ranks, leader
+from bench.ranks import Ranks
 
 if __name__ == "__main__":
     cpu = torch.device("cpu")

@@ -193,6 +193,11 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
         ({"CPU": 2, "GPU": 0}, {"CPU": 3.0}, 1),
         ({"CPU": 1, "GPU": 0.5}, {"CPU": 16.0, "GPU": 2.0}, 4),
         ({"CPU": 1, "GPU": 1}, {"CPU": 16.0}, 0),
+        ({"CPU": 1, "GPU": 0.2}, {"CPU": 64.0, "GPU": 1.0}, 5),
+        ({"CPU": 1, "GPU": 0.1}, {"CPU": 64.0, "GPU": 1.0}, 10),
+        ({"CPU": 1, "GPU": 0.6}, {"CPU": 64.0, "GPU": 2.0}, 2),
+        ({"CPU": 1, "GPU": 2}, {"CPU": 64.0, "GPU": 8.0}, 4),
+        ({"CPU": 0.1, "GPU": 0}, {"CPU": 0.6}, 6),
         ({"CPU": 0, "GPU": 0}, {"CPU": 16.0}, float("inf")),
     ],
 )

@@ -131,3 +131,20 @@ def test_what_is_not_shared_cannot_be_prepared_alone(
     assert main([*command.split(), "--tier", "smoke", "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1 and not (tmp_path / "runs" / "steps").exists()
+
+
+def test_seconds_of_a_gpu_say_nothing_of_cpus_and_own_ones_come_first(recipe: Path, tmp_path: Path) -> None:
+    there, boards, new = tmp_path / "there", tmp_path / "boards", tmp_path / "new"
+    run = planned(recipe, there, None)[0]
+    assert main(["run", *run.arguments]) == 0
+    path = publish(run, boards)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["provenance"] |= {"device": "NVIDIA H200", "seconds": {"teacher": 1.0, "release": 2.0}}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+    def seconds(out: Path, on_gpu: bool) -> float | None:
+        given = ["--tier", "smoke", "--out", str(out)]
+        return plan(read(recipe), given, [], out, Settler(), boards=boards, on_gpu=on_gpu)[1].seconds
+
+    assert seconds(new, on_gpu=False) is None and seconds(new, on_gpu=True) == 13
+    assert seconds(there, on_gpu=True) not in (None, 13)
