@@ -168,9 +168,7 @@ class DpMerf(PrivateGenerator):
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 5."""
         self.check(budget, teacher.dataset, teacher.classes)
-        length, least = self.length_for(teacher.dataset, teacher.shape), LEAST_LENGTH * math.prod(teacher.shape)
-        if length < least:
-            raise BenchError(f"--method.length {length:g}: expected 0 or at least {least:.3g} for images of this size")
+        length = self.length_for(teacher.dataset, teacher.shape)
         phi = RandomFeatures.draw(self.features, math.prod(teacher.shape), length, ctx.generator("features"))
         release = self.calibrate(budget)
         mean = mean_embedding(phi, images, labels, teacher.classes)
@@ -184,12 +182,17 @@ class DpMerf(PrivateGenerator):
         return Synthesis(draw, release.ledger(), release.claim(budget.delta), solved, generator)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler[MerfGenerator]:
-        """The generator, of Gaussian latents and labels."""
+        """The generator, of Gaussian latents and labels; refuses what `length_for` does before anything is trained."""
+        self.length_for(dataset, shape)
         return Sampler(MerfGenerator(shape, classes, self.latent, self.hidden), gaussian_latents(self.latent), classes)
 
     def length_for(self, dataset: str, shape: tuple[int, int, int]) -> float:
-        """l."""
-        public = math.prod(shape) / 6
+        """l. Raises BenchError where it is so small that rounding would be more than the noise hides."""
+        public, least = math.prod(shape) / 6, LEAST_LENGTH * math.prod(shape)
+        if 0 < self.length < least:
+            raise BenchError(
+                f"--method.length {self.length:g}: expected 0 or at least {least:.3g} for images of this size"
+            )
         paper = data.facts(dataset).mmd_bandwidth if self.bandwidth == "paper" else None
         return self.length or paper or public
 

@@ -380,18 +380,24 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
         leaderboard.publish(boards, [tmp_path / "a" / AUDIT])
 
 
-def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def parts_given_by(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[set[int]]]:
+    """What the module's `with_guests` gives to each holder, whenever it is asked from now on."""
     seen: list[list[set[int]]] = []
-    divide = teacher_steps.with_guests
+    divide = module.with_guests
 
     def spy(*given: Any) -> Any:
         parts = divide(*given)
         seen.append([set(part.tolist()) for part in parts])
         return parts
 
-    monkeypatch.setattr(teacher_steps, "with_guests", spy)
+    monkeypatch.setattr(module, "with_guests", spy)
+    return seen
+
+
+def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = parts_given_by(teacher_steps, monkeypatch)
     given = job(place, "fed-dpsd", method_options=(("clients", "2"),), out=place / "clients")
     n = len(given.material.private[0])
     found = canary_audit.run(given, CanaryGame(40, 20), 0).audit
@@ -416,15 +422,7 @@ def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
 def test_canaries_come_to_the_clients_of_baselines_too(
     place: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    seen: list[list[set[int]]] = []
-    divide = federated.with_guests
-
-    def spy(*given: Any) -> Any:
-        parts = divide(*given)
-        seen.append([set(part.tolist()) for part in parts])
-        return parts
-
-    monkeypatch.setattr(federated, "with_guests", spy)
+    seen = parts_given_by(federated, monkeypatch)
     given = job(place, method, method_options=(("clients", "2"),), out=place / method)
     n, game = len(given.material.private[0]), CanaryGame(40, 20)
     inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]

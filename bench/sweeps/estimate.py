@@ -21,6 +21,8 @@ Like = tuple[str, ...]
 """What steps must share to take equally long: the step's name, the data set, the tier, and who makes it."""
 Named = tuple[str, str, Spec]
 """A step: its name in records and audits, its kind in the store, its spec."""
+Kinds = dict[str, type[Record] | type[Audit]]
+"""A pattern of files to what they hold."""
 
 
 class Estimate:
@@ -29,8 +31,8 @@ class Estimate:
     Args:
         out: where finished records and audits lie.
         make: a kind of spec and its parts to the spec, which many runs may share.
-        boards: whose published ones count where `out` has none like them, if they were made
-        on_gpu: on a GPU, or else on CPUs.
+        boards: whose published ones count where `out` has none like them.
+        on_gpu: of those, which count: what a GPU has made, or what CPUs have.
     """
 
     def __init__(
@@ -160,9 +162,6 @@ def _published(boards: Path, on_gpu: bool) -> dict[Like, float]:
     """Those of published ones that were made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
     kinds: Kinds = {"records/*.json": Record, "audits/*.json": Audit}
     return _medians(boards, kinds, lambda device: ("cpu" not in device) == on_gpu)
-
-
-Kinds = dict[str, type[Record] | type[Audit]]
 
 
 def _medians(folder: Path, kinds: Kinds, counts: Callable[[str], bool]) -> dict[Like, float]:

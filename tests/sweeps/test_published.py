@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import write_toy
@@ -46,6 +47,14 @@ def publish(cell: Cell, boards: Path) -> Path:
     return shutil.copy(cell.record / (RECORD if kind == "records" else AUDIT), boards / kind / f"{name}.json")
 
 
+def one_published(recipe: Path, there: Path, boards: Path) -> tuple[Path, dict[str, Any]]:
+    """The first cell, run and published: its file on the boards, and what is in it."""
+    run = planned(recipe, there, None)[0]
+    assert main(["run", *run.arguments]) == 0
+    path = publish(run, boards)
+    return path, json.loads(path.read_text(encoding="utf-8"))
+
+
 def test_published_runs_and_audits_are_not_run_again(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,22 +92,16 @@ def test_a_record_without_its_pictures_is_made_again(recipe: Path, tmp_path: Pat
 
 
 def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: Path, tmp_path: Path) -> None:
-    there, boards = tmp_path / "there", tmp_path / "boards"
-    run = planned(recipe, there, None)[0]
-    assert main(["run", *run.arguments]) == 0
-    path = publish(run, boards)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    boards = tmp_path / "boards"
+    path, content = one_published(recipe, tmp_path / "there", boards)
     for damaged in ("{", json.dumps(content | {"status": "failed", "reason": "no memory"})):
         path.write_text(damaged, encoding="utf-8")
         assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
 
 
 def test_seconds_of_published_records_tell_what_the_rest_takes(recipe: Path, tmp_path: Path) -> None:
-    there, boards = tmp_path / "there", tmp_path / "boards"
-    run = planned(recipe, there, None)[0]
-    assert main(["run", *run.arguments]) == 0
-    path = publish(run, boards)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    boards = tmp_path / "boards"
+    path, content = one_published(recipe, tmp_path / "there", boards)
     content["provenance"]["seconds"] = {"teacher": 100.0, "release": 20.0}
     path.write_text(json.dumps(content), encoding="utf-8")
     assert planned(recipe, tmp_path / "new", None)[1].seconds is None
@@ -135,10 +138,7 @@ def test_what_is_not_shared_cannot_be_prepared_alone(
 
 def test_seconds_of_a_gpu_say_nothing_of_cpus_and_own_ones_come_first(recipe: Path, tmp_path: Path) -> None:
     there, boards, new = tmp_path / "there", tmp_path / "boards", tmp_path / "new"
-    run = planned(recipe, there, None)[0]
-    assert main(["run", *run.arguments]) == 0
-    path = publish(run, boards)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    path, content = one_published(recipe, there, boards)
     content["provenance"] |= {"device": "NVIDIA H200", "seconds": {"teacher": 1.0, "release": 2.0}}
     path.write_text(json.dumps(content), encoding="utf-8")
 
