@@ -406,6 +406,25 @@ def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
     assert not (tmp_path / "leaderboards").exists()
 
 
+def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
+    known: dict[str, Any] = {"device": "NVIDIA H200", "git": {"clean": True, "commit": "1" * 40}}
+    steps: dict[str, Any] = {"teacher 0123": known, "evaluator 4567": None, "release 89ab": {"device": "cpu"}}
+    one = record(0, 0.5)
+    one.provenance |= {"steps": steps}
+    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
+    with pytest.raises(BenchError, match="its step teacher 0123 was made by uncommitted code"):
+        leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
+
+
+def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -> None:
+    one = record(0, 0.5)
+    one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
+    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    (row,) = pd.read_csv(tmp_path / "leaderboards" / "digits.csv").to_dict("records")
+    assert row["device"] == "cpu (2 threads), NVIDIA H200"
+
+
 def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.spend(GaussianDpEvent(1.0))

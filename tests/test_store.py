@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -140,6 +141,61 @@ def test_a_killed_process_leaves_no_half_step(tmp_path: Path) -> None:
     step = Store(tmp_path).step("toy", SPEC, write("whole"))
     assert not step.cached and (step.path / "result.txt").read_text() == "whole"
     assert list(step.path.parent.glob(".making-*")) == []
+
+
+HERE, THERE = {"device": "cpu"}, {"device": "NVIDIA H200"}
+
+
+def test_a_run_notes_its_steps_and_where_each_was_made(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    with kept.following(THERE) as before:
+        made = kept.step("toy", SPEC, write("a"))
+    with kept.following(HERE) as followed:
+        kept.step("toy", SPEC, write("b"))
+        new = kept.step("toy", SPEC | {"value": 2}, write("c"))
+    assert before.taken == {f"toy {made.path.name}": THERE}
+    assert followed.taken == {f"toy {made.path.name}": THERE, f"toy {new.path.name}": HERE}
+
+
+def test_a_step_remembers_the_steps_that_it_was_made_of(tmp_path: Path) -> None:
+    kept, inner = Store(tmp_path), SPEC | {"value": 2}
+
+    def outer(path: Path) -> None:
+        (path / "result.txt").write_bytes((kept.step("inner", inner, write("a")).path / "result.txt").read_bytes())
+
+    with kept.following(THERE):
+        part = kept.step("inner", inner, write("a"))
+    with kept.following(HERE) as first:
+        whole = kept.step("toy", SPEC, outer)
+    with Store(tmp_path).following(HERE) as again:
+        pass
+    assert again.taken == {}
+    other = Store(tmp_path)
+    with other.following(HERE) as again:
+        assert other.step("toy", SPEC, outer).cached
+    assert first.taken == again.taken == {f"inner {part.path.name}": THERE, f"toy {whole.path.name}": HERE}
+
+
+def test_a_step_made_for_no_run_or_before_steps_said_so_is_of_unknown_origin(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    path = kept.step("toy", SPEC, write("a")).path
+    manifest = json.loads((path / MANIFEST).read_text())
+    for left_out in ((), ("made", "within"), ("made", "within", "large")):
+        (path / MANIFEST).write_text(json.dumps({k: v for k, v in manifest.items() if k not in left_out}))
+        with kept.following(HERE) as followed:
+            assert kept.step("toy", SPEC, write("b")).cached
+        assert followed.taken == {f"toy {path.name}": None}
+
+
+def test_what_a_scratch_store_makes_is_noted_too(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    Store(root).step("toy", SPEC, write("a"))
+    kept = Store(root, scratch=tmp_path / "scratch")
+    with kept.following(HERE) as followed:
+        there = kept.step("toy", SPEC, write("b"))
+        new = kept.step("toy", SPEC | {"value": 2}, write("c"))
+    assert followed.taken == {f"toy {there.path.name}": None, f"toy {new.path.name}": HERE}
+    assert new.path.is_relative_to(tmp_path / "scratch")
 
 
 def test_an_unwritable_directory_is_one_line(tmp_path: Path) -> None:

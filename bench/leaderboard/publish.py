@@ -139,16 +139,25 @@ def _publishable(given: Path) -> Record | Audit:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{path} ")
         raise BenchError(f"--publish {path}: {why}; give the directory of a run, such as runs/records/HASH") from None
-    git = record.provenance.get("git", {})
+    provenance = record.provenance
+    git = provenance.get("git", {})
     if record.spec["tier"] == "smoke":
         raise BenchError(f"--publish {path}: a smoke run, its numbers mean nothing; run tier quick, standard or paper")
     if isinstance(record, Record) and record.status == "failed":
         raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
     if not git.get("clean"):
         raise BenchError(f"--publish {path}: made by uncommitted code; commit, then run again with --fresh")
+    if dirty := [name for name, made in provenance.get("steps", {}).items() if _of_uncommitted_code(made)]:
+        steps = f"{dirty[0]} and {len(dirty) - 1} more" if len(dirty) > 1 else dirty[0]
+        raise BenchError(f"--publish {path}: its step {steps} was made by uncommitted code; run it again with --fresh")
     if isinstance(record, Record) and (fault := _contradiction(record)):
         raise BenchError(f"--publish {path}: {fault}; it was edited, or is damaged: run it again with --fresh")
     return record
+
+
+def _of_uncommitted_code(made: dict[str, Any] | None) -> bool:
+    """Of a step that came from elsewhere: None of one from before steps said where, without "git" of the same code."""
+    return made is not None and "git" in made and not made["git"]["clean"]
 
 
 def _contradiction(record: Record) -> str:

@@ -15,6 +15,7 @@ from bench.leaderboard.information import information
 from bench.leaderboard.standing import Standing, standing
 from bench.privacy.budget import epsilon_from_json
 from bench.storage.options import Changed
+from bench.storage.provenance import devices
 from bench.storage.records import Audit, Record
 
 
@@ -121,7 +122,7 @@ class Member(NamedTuple):
             information(record).nats if done else None,
             " ".join(flags(record)) if done else "",
             math.fsum(record.provenance.get("seconds", {}).values()),
-            record.provenance["device"] if done else "",
+            ", ".join(devices(record.provenance)) if done else "",
             versions(record) if done else "",
             release,
         )

@@ -27,6 +27,7 @@ from bench.privacy.accountant import Overspent
 from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
 from bench.storage import provenance
+from bench.storage.provenance import Followed
 from bench.storage.records import AUDIT, Audit
 from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
 from bench.storage.store import publish
@@ -99,8 +100,8 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     final = job.store.root / "audits" / spec.hash
     if not job.settings.fresh and (known := published(final)) is not None:
         return AuditOutcome(known, final, cached=True)
-    with _failing():
-        audit = _play(job, game, spec, draw(job, game, seed))
+    with _failing(), job.following() as made:
+        audit = _play(job, game, spec, draw(job, game, seed), made)
     with job.store.exclusive(final) as work:
         (work / AUDIT).write_text(audit.to_json(), encoding="utf-8")
         publish(work, final)
@@ -122,7 +123,7 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
     """
     check(job, game)
     asked = teacher_steps.only_asked(teachers_of(audit_spec(job, game, seed)), only)
-    with _failing():
+    with _failing(), job.following():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
         for name, teacher in asked.items():
             training.teacher(name, teacher)
@@ -178,7 +179,7 @@ class _Training:
         return replace(self._job, material=replace(m, private=private, canaries=canaries))
 
 
-def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Audit:
+def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> Audit:
     training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
     teacher = training.teacher("teacher", of["teacher"])
     student = training.release("release", teacher, release_of(spec, of["teacher"]))
@@ -190,7 +191,8 @@ def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries) -> Au
         of_student = training.release("reference_release", reference, release_of(spec, of["reference_teacher"]))
         references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
     lines = {name: _line(job, each, references[name], canaries, spec) for name, each in audited.items()}
-    return _audit(job, spec, canaries, lines, student.result["privacy"], training.seconds)
+    found = provenance.collect(registry.ROOT, made, training.seconds)
+    return _audit(job, spec, canaries, lines, student.result["privacy"], found)
 
 
 def _line(
@@ -218,7 +220,7 @@ def _audit(
     canaries: Canaries,
     lines: dict[str, dict[str, Any]],
     privacy: dict[str, Any],
-    seconds: dict[str, float],
+    made: dict[str, Any],
 ) -> Audit:
     delta, number = job.settings.budget.delta, len(canaries.coins)
     found, reasons = verdict(lines["student"]["epsilon_lower"], delta, privacy)
@@ -233,5 +235,5 @@ def _audit(
         lines,
         lines["teacher"]["epsilon_lower"] > 0,
         {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
-        provenance.collect(registry.ROOT, job.device, job.precision, seconds, job.settings.devices),
+        made,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -35,6 +36,8 @@ from bench.pipeline.precision import Precision, Training, settled
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.ranks import Ranks
+from bench.storage import provenance
+from bench.storage.provenance import Followed
 from bench.storage.specs import Shared
 from bench.storage.store import Store
 
@@ -56,6 +59,11 @@ class Job:
     material: Material
     lookup: Lookup
     ranks: Ranks | None = None
+
+    def following(self) -> AbstractContextManager[Followed]:
+        """While it goes on, steps that the run makes say what they are made with, and what it takes is noted."""
+        devices = self.settings.devices
+        return self.store.following(provenance.origin(registry.ROOT, self.device, self.precision, devices))
 
     def close(self) -> None:
         """End what was begun on further devices."""

@@ -36,14 +36,15 @@ def run(job: Job, seed: int) -> Outcome:
     job.check()
     from bench.pipeline import walk
 
-    try:
-        finished = walk.walk(job, spec)
-    except walk.FAILURES as error:
-        reason = walk.one_line(error)
-        # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
-        if published(final) is None:
-            walk.publish_run(job, walk.failed(job, spec, reason), final)
-        raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
+    with job.following() as made:
+        try:
+            finished = walk.walk(job, spec, made)
+        except walk.FAILURES as error:
+            reason = walk.one_line(error)
+            # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
+            if published(final) is None:
+                walk.publish_run(job, walk.failed(job, spec, reason, made), final)
+            raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
     walk.publish_run(job, finished, final)
     return Outcome(finished.record, final, cached=False)
 

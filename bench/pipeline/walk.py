@@ -31,6 +31,7 @@ from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import Networks
 from bench.privacy.accountant import Overspent
 from bench.storage import provenance
+from bench.storage.provenance import Followed
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import RunSpec
 from bench.storage.store import publish
@@ -57,8 +58,9 @@ def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
         steps["evaluator"] = partial(teacher_steps.evaluator, job, spec.evaluator)
     asked = teacher_steps.only_asked(steps, only)
     try:
-        for make in asked.values():
-            make()
+        with job.following():
+            for make in asked.values():
+                make()
     except RunFailed:
         raise
     except FAILURES as error:
@@ -73,8 +75,8 @@ class Finished:
     plots: Plots
 
 
-def walk(job: Job, spec: RunSpec) -> Finished:
-    """All steps of a run, each made unless it is there. Raises BenchError, or one of `FAILURES`."""
+def walk(job: Job, spec: RunSpec, made: Followed) -> Finished:
+    """All steps of a run, each made unless it is there and noted in `made`. Raises BenchError, or one of `FAILURES`."""
     teacher = teacher_steps.teacher(job, spec.release.teacher) if job.asks_teacher else None
     evaluator = teacher_steps.evaluator(job, spec.evaluator) if job.judged else None
     ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
@@ -82,7 +84,7 @@ def walk(job: Job, spec: RunSpec) -> Finished:
     networks = Networks(teacher, evaluator, ensemble, student)
     utility = utility_stage.measure(job, networks)
     attack = _attack(job, spec, networks)
-    return _finished(job, spec, networks, [utility, attack])
+    return _finished(job, spec, networks, [utility, attack], made)
 
 
 def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
@@ -96,7 +98,7 @@ def _attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
     return inversion_stage.invert(job, job.attack, spec, networks)
 
 
-def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[StageResult]) -> Finished:
+def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[StageResult], made: Followed) -> Finished:
     """The record of a run that came to its end."""
     result = networks.student.result
     privacy = result["privacy"] | {"noise": job.settings.noise, "solved": result["solved"]}
@@ -110,14 +112,14 @@ def _finished(job: Job, spec: RunSpec, networks: Networks, stages: Sequence[Stag
         pictures |= stage.plots
         seconds |= stage.seconds
     check(record.metrics)
-    record.provenance = _provenance(job, seconds)
+    record.provenance = _provenance(job, made, seconds)
     return Finished(record, pictures)
 
 
-def failed(job: Job, spec: RunSpec, reason: str) -> Finished:
+def failed(job: Job, spec: RunSpec, reason: str, made: Followed) -> Finished:
     """The record of a run that did not."""
     record = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
-    record.provenance = _provenance(job, {})
+    record.provenance = _provenance(job, made, {})
     return Finished(record, {})
 
 
@@ -126,8 +128,8 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _provenance(job: Job, seconds: dict[str, float]) -> dict[str, Any]:
-    found = provenance.collect(registry.ROOT, job.device, job.precision, seconds, job.settings.devices)
+def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> dict[str, Any]:
+    found = provenance.collect(registry.ROOT, made, seconds)
     return found | ({"images": job.material.counts} if job.material.counts else {})
 
 

@@ -61,6 +61,8 @@ def notes(record: Record) -> list[str]:
     if git.get("commit"):
         state = "" if git.get("clean") else " with changes that were not committed"
         found.append(f"The code was that of commit {git['commit']}{state}.")
+    if steps := record.provenance.get("steps"):
+        found.append(f"Steps from the cache that other code or another device may have made: {', '.join(steps)}.")
     plugins = [("method", release["method"], release["version"])]
     plugins += [] if attack is None else [("attack", attack["attack"], attack["version"])]
     for kind, name, version in plugins:

@@ -6,11 +6,15 @@ import contextlib
 import platform
 import resource
 import subprocess
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from bench import __version__
+
+Origin = dict[str, Any]
+"""The code, versions, device and precision that something was made with."""
 
 PACKAGES = (
     "torch",
@@ -24,6 +28,14 @@ PACKAGES = (
     "opacus",
     "torchmetrics",
 )
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A run in the making: its own origin, and the steps that it took, by kind and hash, with the origin of each."""
+
+    origin: Origin
+    taken: dict[str, Origin | None] = field(default_factory=dict)
 
 
 def versions() -> dict[str, str | None]:
@@ -72,15 +84,14 @@ def device_name(device: Any, devices: int = 1) -> str:
     return f"{devices} x {name}" if devices > 1 else name
 
 
-def collect(root: Path, device: Any, precision: str, seconds: dict[str, float], devices: int = 1) -> dict[str, Any]:
-    """Everything a record says about its origin.
+def origin(root: Path, device: Any, precision: str, devices: int = 1) -> Origin:
+    """What a run, and every step that it makes, is made with; to be asked before anything is made.
 
     Args:
         root: the project's checkout.
         device: the torch device of the run.
         precision: "fp32" or "bf16".
-        seconds: step to seconds it took when it was made, cached or not.
-        devices: over how many such devices training was shared out.
+        devices: over how many such devices training is shared out.
     """
     return {
         "bench": __version__,
@@ -89,9 +100,38 @@ def collect(root: Path, device: Any, precision: str, seconds: dict[str, float], 
         "versions": versions(),
         "device": device_name(device, devices),
         "precision": precision,
+    }
+
+
+def collect(root: Path, run: Followed, seconds: dict[str, float]) -> dict[str, Any]:
+    """Everything a record says about where it came from: its origin, and under "steps" what came from elsewhere.
+
+    Of a step that the cache had, that is what differs from the run's own origin; None where the step says nothing.
+
+    Args:
+        root: the project's checkout; code that was changed since the run began counts as not committed.
+        run: its origin, and the steps that it took.
+        seconds: step to seconds it took when it was made, cached or not.
+    """
+    own, git = run.origin, run.origin["git"]
+    steps = {name: made and unlike(made, own) for name, made in run.taken.items() if made != own}
+    return own | {
+        "git": git | {"clean": git["clean"] and git_state(root)["clean"]},
         "seconds": seconds,
         "peak_memory_mib": peak_memory(),
+        "steps": steps,
     }
+
+
+def unlike(made: Origin, own: Origin) -> Origin:
+    """What of one origin is not so in another."""
+    return {name: value for name, value in made.items() if value != own.get(name)}
+
+
+def devices(provenance: dict[str, Any]) -> list[str]:
+    """What a record was made on, its own device first, then those of the steps that came from elsewhere."""
+    others = [(made or {}).get("device") for made in provenance.get("steps", {}).values()]
+    return list(dict.fromkeys(name for name in [provenance.get("device"), *others] if name))
 
 
 def peak_memory() -> int:

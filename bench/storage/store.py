@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from bench.errors import BenchError, disk_is_full
 from bench.storage.atomic_write import write_through
+from bench.storage.provenance import Followed, Origin
 from bench.storage.specs import canonical, digest
 
 MANIFEST = "step.json"
@@ -33,6 +34,38 @@ FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
 LARGE = 2**28
 """Bytes from which on a file is believed while its size and time are those that it was written with."""
 Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a step says of itself.
+
+    Attributes:
+        files: name to SHA-256.
+        large: bytes and time of the last change of files that are not read again while these stay.
+        seconds: that making it took.
+        made: its origin; None where it was made for no run that says its own.
+        within: the steps that were taken to make it, by kind and hash, and the origin of each.
+    """
+
+    files: dict[str, str]
+    seconds: float
+    large: dict[str, list[int]] = field(default_factory=dict)
+    made: Origin | None = None
+    within: dict[str, Origin | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, step: Path) -> Manifest:
+        """Raises OSError, ValueError or TypeError where there is none."""
+        return cls(**json.loads((step / MANIFEST).read_text(encoding="utf-8")))
+
+    def damaged(self, step: Path) -> list[str]:
+        """The files that are not what it says, nothing for a whole step. Raises OSError where one is missing."""
+        return [
+            name
+            for name, sha in self.files.items()
+            if not (name in self.large and self.large[name] == _stamp(step / name)) and _sha256(step / name) != sha
+        ]
 
 
 @dataclass(frozen=True)
@@ -72,8 +105,11 @@ class Store:
         self._fresh = fresh
         self._notify = notify
         self._made: set[Path] = set()
+        self._followed: list[Followed] = []
         self._scratch = None if scratch is None else Store(scratch, fresh, notify)
-        if self._scratch is None:
+        if self._scratch is not None:
+            self._scratch._followed = self._followed
+        else:
             self._begin()
         for name in FOLDERS:
             if (root / name).exists() and not (root / name).is_dir():
@@ -98,8 +134,8 @@ class Store:
         """The step of `spec`, made by `make(directory)` unless it is there. A step that fails leaves nothing behind."""
         final = self.root / "steps" / kind / digest(spec)
         if self._scratch is not None:
-            damaged, seconds = inspect(final)
-            return self._scratch.step(kind, spec, make) if damaged else Step(final, cached=True, seconds=seconds)
+            damaged, manifest = inspect(final)
+            return self._scratch.step(kind, spec, make) if damaged else self._found(final, manifest)
         final.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(final):
             if final.exists() and not (self._fresh and final not in self._made):
@@ -125,26 +161,52 @@ class Store:
 
     def _read(self, final: Path) -> Step | None:
         """The step if its files are what its manifest says; otherwise move it aside and say so."""
-        damaged, seconds = inspect(final)
+        damaged, manifest = inspect(final)
         if not damaged:
-            return Step(final, cached=True, seconds=seconds)
+            return self._found(final, manifest)
         aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
         final.rename(aside)
         self._notify(f"{final} is damaged ({', '.join(damaged)}); moved to {aside.name}, making it again")
         return None
 
+    def _found(self, final: Path, manifest: Manifest) -> Step:
+        if self._followed:
+            self._followed[-1].taken.update({**manifest.within, _name(final): manifest.made})
+        return Step(final, cached=True, seconds=manifest.seconds)
+
     def _make(self, final: Path, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
         with self._workplace(final) as work:
             start = time.perf_counter()
-            make(work)
+            within = self._make_followed(work, make)
             seconds = round(time.perf_counter() - start, 3)
             write_through(work / "spec.json", canonical(spec))
             files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
             times = {name: stamp for name in files if (stamp := _stamp(work / name))[0] >= LARGE}
-            write_through(work / MANIFEST, canonical({"files": files, "seconds": seconds, "large": times}))
+            made = self._followed[-1].origin if self._followed else None
+            write_through(work / MANIFEST, canonical(asdict(Manifest(files, seconds, times, made, within))))
             publish(work, final)
         self._made.add(final)
+        if self._followed:
+            self._followed[-1].taken.update({**within, _name(final): made})
         return Step(final, cached=False, seconds=seconds)
+
+    @contextmanager
+    def following(self, origin: Origin) -> Iterator[Followed]:
+        """While a run is made: steps that it makes say its origin, and what it takes is noted."""
+        self._followed.append(Followed(origin))
+        try:
+            yield self._followed[-1]
+        finally:
+            self._followed.pop()
+
+    def _make_followed(self, work: Path, make: Callable[[Path], None]) -> dict[str, Origin | None]:
+        """Make a step; what it took for that, where a run is followed."""
+        if not self._followed:
+            make(work)
+            return {}
+        with self.following(self._followed[-1].origin) as inner:
+            make(work)
+        return inner.taken
 
     @staticmethod
     @contextmanager
@@ -176,19 +238,14 @@ class Store:
         return load_file(step.path / "tensors.safetensors")
 
 
-def inspect(final: Path) -> tuple[list[str], float]:
-    """What of a step is not as its manifest says, nothing for a whole step, and the seconds that making it took."""
+def inspect(final: Path) -> tuple[list[str], Manifest]:
+    """What of a step is not as its manifest says, nothing for a whole step, and the manifest, empty where none is."""
+    manifest = Manifest({}, 0.0)
     try:
-        manifest = json.loads((final / MANIFEST).read_text(encoding="utf-8"))
-        large = manifest.get("large", {})
-        damaged = [
-            name
-            for name, sha in manifest["files"].items()
-            if not (name in large and large[name] == _stamp(final / name)) and _sha256(final / name) != sha
-        ]
-        return damaged, manifest["seconds"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return [f"{MANIFEST}: {error}"], 0.0
+        manifest = Manifest.read(final)
+        return manifest.damaged(final), manifest
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return [f"{MANIFEST}: {error}"], manifest
 
 
 def publish(work: Path, final: Path) -> None:
@@ -200,6 +257,11 @@ def publish(work: Path, final: Path) -> None:
     work.rename(final)
     if old is not None:
         shutil.rmtree(old)
+
+
+def _name(final: Path) -> str:
+    """Kind and hash of a step."""
+    return f"{final.parent.name} {final.name}"
 
 
 def _stamp(path: Path) -> list[int]:

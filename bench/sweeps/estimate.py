@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from bench.pipeline.attack_targets import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
 from bench.pipeline.job import make_spec
+from bench.storage.provenance import devices
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.storage.specs import AuditSpec, RunSpec, Spec, digest
 from bench.storage.store import Store
@@ -173,7 +174,7 @@ def _medians(folder: Path, kinds: Kinds, counts: Callable[[str], bool]) -> dict[
                 record = kind.read(path)
             except (OSError, ValueError):
                 continue
-            counted = counts(str(record.provenance.get("device", "")))
+            counted = all(counts(name) for name in devices(record.provenance) or [""])
             took = record.provenance.get("seconds", {}) if counted else {}
             alike = _Alike.read(record.spec) if took else None
             for name, seconds in took.items():

@@ -101,6 +101,21 @@ def test_the_record_says_everything(finished: tuple[Path, subprocess.CompletedPr
     }
 
 
+def test_a_record_says_which_steps_of_the_cache_came_from_elsewhere(here: Path) -> None:
+    command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--device", "cpu"]
+    assert main(command) == 0
+    (path,) = record_files(here / "runs")
+    assert json.loads(path.read_text())["provenance"]["steps"] == {}
+    (step,) = (here / "runs" / "steps" / "teacher").glob("[!.]*/step.json")
+    elsewhere = {"device": "NVIDIA H200", "git": {"clean": False, "commit": "1" * 40}}
+    manifest = json.loads(step.read_text())
+    step.write_text(json.dumps(manifest | {"made": manifest["made"] | elsewhere}))
+    shutil.rmtree(here / "runs" / "records")
+    assert main(command) == 0
+    assert json.loads(path.read_text())["provenance"]["steps"] == {f"teacher {step.parent.name}": elsewhere}
+    assert board(here / "runs")[0]["device"].endswith(", NVIDIA H200")
+
+
 def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     (row,) = board(finished[0] / "runs")
     assert (row["tier"], row["method"], row["kind"], row["attack"], row["unit"]) == (

@@ -99,7 +99,7 @@ function details(found) {
   const git = found.provenance.git || {};
   const spent = Object.values(found.provenance.seconds || {}).reduce((sum, one) => sum + one, 0);
   const code = git.commit ? `${git.commit}${git.clean ? "" : " with changes that were not committed"}` : "not in a git checkout";
-  return section("Spec and provenance", facts([["code", code], ["device", found.provenance.device], ["precision", found.provenance.precision], ["time, all steps", spent ? seconds(spent) : ""]]),
+  return section("Spec and provenance", facts([["code", code], ["device", found.provenance.device], ["precision", found.provenance.precision], ["time, all steps", spent ? seconds(spent) : ""], ["steps from elsewhere", Object.keys(found.provenance.steps || {}).join(", ")]]),
     folded("spec", spec), folded("provenance", found.provenance));
 }
 
