@@ -236,8 +236,21 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
 def test_a_student_at_chance_knows_nothing() -> None:
     for times, flags in ((1.4, ["knows-nothing"]), (1.6, [])):
         found = member_record(9.0, accounted=10.0)
-        found.metrics |= {"times_chance": times}
+        found.metrics |= {"accuracy": times / 10, "times_chance": times}
         assert leaderboard.flags(found) == flags
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "commonest", "nothing"),
+    [(0.63, 0.581, True), (0.64, 0.581, False), (0.70, 0.581, False), (0.299, 0.2, True), (0.301, 0.2, False)],
+)
+def test_of_few_classes_the_way_to_perfect_counts_and_not_the_ratio(
+    accuracy: float, commonest: float, nothing: bool
+) -> None:
+    """0.581 + (1 - 0.581) / 8 = 0.633; of five equal classes both limits are 0.3."""
+    for found in (member_record(9.0, accounted=10.0), record(0, accuracy, accounted=10.0)):
+        found.metrics |= {"accuracy": accuracy, "times_chance": accuracy / commonest}
+        assert ("knows-nothing" in leaderboard.flags(found)) == nothing
 
 
 def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_these_are_known() -> None:

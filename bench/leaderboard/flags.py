@@ -17,7 +17,15 @@ from bench.privacy.units import Relation
 from bench.storage.records import Record
 
 KNOWS = 1.5
-"""Times the accuracy of chance: a student below it knows nothing, and no attack on it shows protection."""
+LEARNT = 1 / 8
+"""A student knows nothing below so many times the accuracy of whoever names the commonest class, or below such a share
+of the way from there to perfect, whichever is less: of a class that is 58 % of all, 1.5 times are 87 %."""
+UNTRUE = {
+    "refuted": "refuted by an audit",
+    "account-mended": "the account of its version was not true",
+    "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
+}
+"""Flags of an accounted epsilon that is none, and how that is told."""
 UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 """Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""
 
@@ -28,8 +36,8 @@ def flags(record: Record) -> list[str]:
     `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
     another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
-    `knows-nothing`: the student attacked is right less than 1.5 times as often as whoever names the commonest class:
-    there is nothing to find in it;
+    `knows-nothing`: the student is right less than 1.5 times as often as whoever names the commonest class, or, of four
+    classes or fewer, no more than an eighth of the way from there to perfect: there is nothing to find in it;
     `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
     `no-judge`: an attack on people whose images the evaluator alone has judged, a network of this project;
     `weak-judge`: an inversion that the evaluator alone has judged, which knows the classes less well than the teacher;
@@ -112,19 +120,22 @@ def _flags_of_claim(record: Record) -> list[str]:
 
 
 def _flags_of_knowledge(record: Record) -> list[str]:
-    """Of a student that was attacked."""
-    attacked, known = {"attack_accuracy", "auc"} & set(record.metrics), _times_chance(record)
-    return ["knows-nothing"] if attacked and known is not None and known < KNOWS else []
+    accuracy, commonest = record.metrics.get("accuracy"), _commonest(record)
+    if accuracy is None or commonest is None:
+        return []
+    least = min(KNOWS * commonest, commonest + LEARNT * (1 - commonest))
+    return ["knows-nothing"] if accuracy < least else []
 
 
-def _times_chance(record: Record) -> float | None:
-    """Accuracy over chance; of records that are older than the number that of equal classes, where they are known."""
-    held, accuracy = (record.metrics.get(key) for key in ("times_chance", "accuracy"))
-    if held is not None or accuracy is None:
-        return held
+def _commonest(record: Record) -> float | None:
+    """The accuracy of whoever names the commonest class; of records that are older than the number, and of students
+    that are never right, that of equal classes, where these are known."""
+    times, accuracy = (record.metrics.get(key) for key in ("times_chance", "accuracy"))
+    if times and accuracy:
+        return accuracy / times
     where = record.spec["release"]["teacher"]["data"]
     classes = len(data.facts(where["dataset"]).classes_of(where["split"]))
-    return accuracy * classes if classes else None  # of some data sets only reading tells
+    return 1 / classes if classes else None  # of some data sets only reading tells
 
 
 def _flags_of_inversion(record: Record) -> list[str]:

@@ -16,6 +16,7 @@ from bench.config import STUDENT, TIERS
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
 from bench.leaderboard.board_csv import read_board
+from bench.leaderboard.flags import UNTRUE
 from bench.storage.options import GROUPS, Changed
 
 FILE = registry.ROOT / "leaderboards" / "reported.csv"
@@ -408,8 +409,8 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
     Beside a number that belongs to one of two epsilons, not known which, stands a row of each.
 
     Of several rows of a variant one of the largest tier is taken, then the one with the fewest options other than the
-    defaults, then one of today's version, then one of the usual student, then the one with the most seeds; accuracy
-    has no say.
+    defaults, then one of today's version, then one whose account is true, then one of the usual student, then the one
+    with the most seeds; accuracy has no say.
 
     Args:
         rows: of boards, with "dataset" in each.
@@ -446,13 +447,22 @@ def _line(entry: Reported, row: Row | None, state: str) -> Line:
     return Line(entry, row, state, " ".join(sorted(flags)))
 
 
-def _plainness(row: Row) -> tuple[int, int, bool, bool, int, str, str]:
+def _plainness(row: Row) -> tuple[Any, ...]:
     given = options(str(_blank(row.get("options"))))
-    seeds = len(str(_blank(row.get("seeds"))).split()) - int(_number(row.get("failed")) or 0)
     number = sum(len(given[group]) for group in GROUPS if group != "attack")
-    older = "older-version" in str(_blank(row.get("flags"))).split()
+    flags = set(str(_blank(row.get("flags"))).split())
     other = row.get("student") != STUDENT
-    return -TIERS.index(row["tier"]), number, older, other, -seeds, str(row.get("options")), str(row.get("runs"))
+    return (
+        -TIERS.index(row["tier"]), number, "older-version" in flags, not flags.isdisjoint(UNTRUE), other,
+        *most_measured(row),
+    )  # fmt: skip
+
+
+def most_measured(row: Row) -> tuple[int, bool, str, str]:
+    """Of rows of one release, which differ in the attack alone, the smallest stands for it: that with most seeds that
+    have a number, then one without an attack."""
+    seeds = len(str(_blank(row.get("seeds"))).split()) - int(_number(row.get("failed")) or 0)
+    return -seeds, bool(_blank(row.get("attack"))), str(row.get("options")), str(row.get("runs"))
 
 
 def boards_folder(given: Path | None) -> Path:

@@ -14,10 +14,10 @@ from bench import data, registry
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
-from bench.leaderboard.flags import installed_version
+from bench.leaderboard.flags import UNTRUE, installed_version
 from bench.leaderboard.needs import needs as of_method
 from bench.leaderboard.needs import teacher_matters
-from bench.leaderboard.reported import options
+from bench.leaderboard.reported import most_measured, options
 from bench.storage.options import described
 
 Row = Mapping[str, Any]
@@ -27,12 +27,6 @@ MOST_DELTA = 1e-4
 OLDER = "older-version"
 NOT_RELEASES = ("reference",)
 """Values of the column `kind` that stand for no release."""
-UNTRUE = {
-    "refuted": "refuted by an audit",
-    "account-mended": "the account of its version was not true",
-    "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
-}
-"""Flags of an accounted epsilon that is none, and how that is told."""
 ANY_FINITE = sys.float_info.max / 2
 """A limit that every finite epsilon keeps, and infinity does not, in `objection` with its tolerance either."""
 HEADLINES = ("example", "label")
@@ -55,7 +49,7 @@ class Candidate:
     """One release of a board, with everything that was measured of it.
 
     Attributes:
-        row: of the board; of several, which differ in the attack, the one with most seeds.
+        row: of the board; of several, which differ in the attack, `most_measured`.
         attacked: its rows with an attack.
         flags: of all its rows.
     """
@@ -217,7 +211,7 @@ def _plain(row: Row) -> Row:
 
 
 def _candidate(group: list[Row]) -> Candidate:
-    most = max(group, key=finished)
+    most = min(group, key=most_measured)
     attacks = tuple(row for row in group if row["attack"])
     flags = {flag for row in group for flag in str(row["flags"]).split()}
     found = Candidate(most, attacks, frozenset(flags))

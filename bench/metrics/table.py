@@ -336,7 +336,7 @@ BUILT_IN = (
     ),
     Metric(
         "times_chance", "accuracy over chance",
-        "Accuracy over the share of the commonest class: a student below 1.5 knows nothing that could be attacked.",
+        "Accuracy over the share of the test part's commonest class (flag `knows-nothing`).",
         of="run",
         averaged=False,
     ),

@@ -8,8 +8,9 @@ FLAGS = {
     "refuted": "An audit measured more leakage than a promise for one private record allows. That promise is false.",
     "teacher-reference": "The membership attack compared the student with models that were not converted as it was; "
     "an attacker who converts his own could do better.",
-    "knows-nothing": "The student is less than 1.5 times as accurate as guessing: that an attack finds nothing in it "
-    "is no protection.",
+    "knows-nothing": "The student is hardly more accurate than naming the commonest class for everything: less than "
+    "1.5 times, or, of few classes, an eighth of the way to perfect. That an attack finds nothing in it is no "
+    "protection.",
     "retrieval": "The attack shows people no better than public images that the same target prefers, or its power "
     "is not shown: nothing private was seen to leave.",
     "no-judge": "Classes are people, and the independent judge of faces was not installed: success, and the gain over "

@@ -9,7 +9,8 @@ from typing import Any
 
 from bench import leaderboard, registry, worth
 from bench.config import Description
-from bench.leaderboard.selection import EXACT, UNTRUE
+from bench.leaderboard.flags import UNTRUE
+from bench.leaderboard.selection import EXACT
 from bench.report.command import installed
 from bench.report.highlights import EPSILON
 from bench.report.runs import audit_line

@@ -76,16 +76,17 @@ def release(
     Args:
         networks: of NETWORKS those that are asked for.
 
-    Of several rows the first by: the default variant, the present version, the usual student, the usual teacher, most
-    seeds, tier quick.
+    Of several rows the first by: the default variant, the present version, a true account, the usual student, the usual
+    teacher, most seeds, tier quick.
     """
     usual = registry.variants("method", method)[-1]
 
-    def preference(row: Row) -> tuple[bool, bool, bool, bool, int, bool, bool]:
-        seeds, newest = len(row["seeds"].split()), not older(row)
+    def preference(row: Row) -> tuple[bool, bool, bool, bool, bool, int, bool, bool]:
+        seeds, newest, true = len(row["seeds"].split()), not older(row), DRAWN.isdisjoint(row["flags"].split())
         student = row["student"] == STUDENT
         teacher = "teacher" in networks or row["teacher"] == TEACHERS.get(row["tier"])
-        return row["variant"] == usual, newest, student, teacher, seeds, row["tier"] == "quick", row["attack"] == "gmi"
+        is_quick, is_gmi = row["tier"] == "quick", row["attack"] == "gmi"
+        return row["variant"] == usual, newest, true, student, teacher, seeds, is_quick, is_gmi
 
     rows = of(name, method, options, variant)
     found = [row for row in rows if all(row[key] == value for key, value in networks.items())]
