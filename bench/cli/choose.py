@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
     "Says for each data set, tier and split which release of the boards to take: the most accurate whose accounted "
-    "epsilon of one UNIT is at most --max-epsilon and whose accuracy is at least --min-accuracy. With it: what it "
-    "costs, how attacks fared, its risks, and what nobody measured of it. Above stand the others that qualify, and "
-    "every release that does not, with the reason. Claims of the papers play no part."
+    "epsilon of one UNIT is at most --max-epsilon and whose accuracy is at least --min-accuracy; where an accuracy "
+    "is asked for, also the one of the least epsilon. With it: what it costs, how attacks fared, its risks, and what "
+    "nobody measured of it. Above stand the others that qualify, and every release that does not, with the reason. "
+    "Claims of the papers play no part."
 )
 UNITS = ("example", "label", "query", "client")
 WIDTH = 200
@@ -89,7 +90,7 @@ def _excluded(choice: Choice) -> None:
 
 def _answer(found: list[Candidate], limits: Constraints) -> None:
     """What to take of a place's candidates, why, what it costs and risks, and what was not measured of it."""
-    from bench.leaderboard.selection import lacking
+    from bench.leaderboard.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
     best, row = found[0], found[0].row
@@ -104,6 +105,9 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
         "not measured": lacking(best) or ["nothing is missing"],
     }
     _print(f"take {best.name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}")
+    least = least_epsilon(found)
+    if limits.accuracy and least is not best:
+        _print(f"or {least.name}: the least epsilon, {least.epsilon:.4g}, at an accuracy of {least.accuracy:.4f}")
     for label, told in lines.items():
         for first, line in enumerate(told):
             _print(f"  {'' if first else label:<13} {line}")

@@ -186,6 +186,11 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
     )
 
 
+def least_epsilon(found: Iterable[Candidate]) -> Candidate:
+    """Of those that meet constraints, that of the least accounted epsilon; of several the most accurate."""
+    return min(found, key=lambda c: (c.epsilon or 0.0, -(c.accuracy or 0.0), c.name))
+
+
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
     """One for each release; rows that differ in the attack or its judge alone are one release. The boards' order.
 

@@ -171,6 +171,22 @@ def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
     assert "excluded" in said and "dpsd (printed): claimed 10 per query, accounted 7639" in said
 
 
+def test_where_an_accuracy_is_asked_for_the_least_epsilon_that_has_it_is_named_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [proved("gep", 7.0, 0.99), proved("pate", 0.5, 0.91), proved("rgp", 0.5, 0.93), proved("dp-sgd", 0.1, 0.6)]
+    boards = write(tmp_path / "boards", rows)
+    for asked, told in (
+        ("0.9", "or rgp (printed): the least epsilon, 0.5, at an accuracy of 0.9300"),
+        ("0.98", ""),
+        ("0", ""),
+    ):
+        assert execute(choose, "--max-epsilon", 8, "--min-accuracy", asked, "--boards", boards) == 0
+        answer = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("take gep") for line in answer)
+        assert [line for line in answer if line.startswith("or ")] == ([told] if told else [])
+
+
 def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(choose, "--max-epsilon", 1, "--min-accuracy", 0.9, "--boards", boards) == 0
     said = capsys.readouterr().out
