@@ -22,6 +22,16 @@ def disk_is_full(error: BaseException) -> bool:
     return type(error).__name__ == "SafetensorError" and f"os error {errno.ENOSPC}" in str(error)
 
 
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """ " Did you mean 'NAME'?" of the nearest of the known names; "" where none is near.
+
+    >>> did_you_mean("dpds", ["dpsd", "dgd"]), did_you_mean("dp-what", ["gmi"])
+    (" Did you mean 'dpsd'?", '')
+    """
+    close = difflib.get_close_matches(given, sorted(known), n=1, cutoff=0.5)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
 def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> BenchError:
     """The error for a name that does not exist, with the nearest names first.
 
@@ -29,7 +39,7 @@ def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> Benc
     no method called 'dpds'. Did you mean 'dpsd'? Known: dgd, dpsd
     """
     names = sorted(known)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
     tail = f" {note}" if note else ""
-    return BenchError(f"no {kind} called '{given}'.{hint} Known: {', '.join(names) or 'none'}{tail}")
+    return BenchError(
+        f"no {kind} called '{given}'.{did_you_mean(given, names)} Known: {', '.join(names) or 'none'}{tail}"
+    )

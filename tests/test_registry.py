@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from distributions import install
 
 from bench import plugins, registry
+from bench.cli import main
 from bench.errors import BenchError
 from bench.plugins import discovery
 
@@ -77,6 +79,28 @@ def test_a_module_with_no_class_or_several_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BenchError, match="expected one dataclass with `version` and `tiers`, found 0"):
         registry.load("attack", "foreign")
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("import nothing_here", "ModuleNotFoundError: No module named 'nothing_here'"),
+        ("def half(:", "SyntaxError: "),
+        ("raise ValueError('two\\nlines')", "ValueError: two"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_line(
+    source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "[bench.attacks]\nforeign = foreign_broken\n", foreign_broken=source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "foreign_broken", raising=False)
+    assert main(["show", "foreign"]) == 2
+    said = capsys.readouterr().err
+    assert f"attack 'foreign' cannot be imported from foreign_broken ({why}" in said and said.count("\n") == 1
+    with pytest.raises(BenchError) as caught:
+        registry.load("attack", "foreign")
+    assert caught.value.__cause__ is not None, "--debug shows where"
 
 
 def test_every_kind_lists_names_without_importing() -> None:

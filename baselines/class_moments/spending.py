@@ -99,7 +99,10 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     """
     units = (Unit.EXAMPLE, Unit.QUERY) if fields.teachers else (Unit.EXAMPLE,)
     if budget.unit not in units:
-        raise BenchError(f"--unit {budget.unit}: accounted are {' and '.join(units)}; name one of them")
+        asked = "" if fields.teachers else ", and, with --method.teachers N, per query"
+        raise BenchError(
+            f"--unit {budget.unit}: class-moments is accounted per {' and per '.join(units)}{asked}; name one"
+        )
     if budget.epsilon is None:
         return fields
     if math.isinf(budget.epsilon):

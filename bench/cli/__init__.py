@@ -104,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunFailed as error:
         return _complain("bench: failed", error, debug, 1)
     except KeyboardInterrupt:
-        print("\nbench: interrupted; finished steps are kept, run the same command to go on", file=sys.stderr)
+        kept = "finished steps are kept, run the same command to go on"
+        print(f"\nbench: interrupted{f'; {kept}' if arguments[0] in RESUMED else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -167,6 +167,7 @@ def _show_release(finished: AuditOutcome) -> None:
 
     from bench.progress import head, out
     from bench.storage.records import AUDIT
+    from bench.sweeps.run_sweep import powerless
 
     found = finished.audit
     release, game = found.spec["release"], found.spec
@@ -189,7 +190,7 @@ def _show_release(finished: AuditOutcome) -> None:
     for reason in found.reasons:
         out.print(reason, markup=False, soft_wrap=True)
     if not found.powerful:
-        out.print("no power: the undefended teacher shows nothing either; try --overfit, or more --canaries")
+        out.print(f"{powerless(found)}; try --overfit, or more --canaries", markup=False, soft_wrap=True)
     out.print(f"verdict: {found.verdict}", markup=False)
     out.print(f"{'audit':<16} {finished.path / AUDIT}", markup=False, soft_wrap=True)
 

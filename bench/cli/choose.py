@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.progress import out
 
 if TYPE_CHECKING:
-    from bench.leaderboard.selection import Candidate, Choice, Constraints
+    from bench.leaderboard.selection import Candidate, Choice, Constraints, Row
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -98,6 +98,7 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
         "protects": [f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}"],
+        "command": [_command(row)],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
         "audited": [f"at least {float(row['epsilon_audited']):.2g} per example" if row["epsilon_audited"] else "no"],
@@ -112,6 +113,19 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
         for first, line in enumerate(told):
             _print(f"  {'' if first else label:<13} {line}")
     out.print()
+
+
+def _command(row: Row) -> str:
+    """What makes the release again, of one seed, with noise that nobody can draw again."""
+    from bench.config import STUDENT
+    from bench.data import typed
+    from bench.leaderboard.reasons import command
+    from bench.leaderboard.reported import options
+
+    words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
+    for name, usual in (("student", STUDENT), ("split", "iid")):
+        words += f" --{name} {row[name]}" * (row[name] != usual)
+    return f"{words} --noise os"
 
 
 def _risk(name: str) -> str:

@@ -45,11 +45,18 @@ def show(outcome: Outcome, settings: Settings) -> None:
         out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
     elif record.status == "skipped":
         out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
-    if (reason := record.missing.get("judge_accuracy")) is not None:
+    for reason in _doubts(record):
         out.print(reason, markup=False, soft_wrap=True)
     for flag in flags(record):
         out.print(f"flag: {flag}", markup=False)
     _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")
+
+
+def _doubts(record: Record) -> list[str]:
+    """Why faces were not judged, and what must be known of numbers that are there."""
+    held = [key for key in record.missing if record.metrics.get(key) is not None]
+    reasons = [record.missing[key] for key in ("judge_accuracy", *held) if key in record.missing]
+    return list(dict.fromkeys(reasons))
 
 
 def _variants(spec: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import textwrap
 
 from bench import data, plugins, registry, worth
 from bench.config import Description, Option
+from bench.data.naming import BY_PATH, OWN
 from bench.errors import BenchError, unknown
 from bench.progress import out, tell
 
@@ -53,6 +54,8 @@ class SHOW:
         found = {kind: known[given.name] for kind in kinds if given.name in (known := plugins.entries(kind))}
         if not found and (name := _dataset_in(given.name)) is not None:
             found["data set"] = plugins.entries("data set")[name]
+        if not found and (kind := given.name.partition(":")[0]) in BY_PATH:
+            return _print_by_path(kind)
         if not found and _is_library_network(given.name):
             return _print_library_network(given.name)
         if not found:
@@ -67,6 +70,15 @@ class SHOW:
             else:
                 _print_part(entry)
         return 0
+
+
+def _print_by_path(kind: str) -> int:
+    """What a user's own images must be."""
+    out.print(f"[bold]{kind}:PATH[/bold]  (data set, read by path)")
+    tell(f"  {BY_PATH[kind]}")
+    for line in OWN[kind]:
+        tell(f"  {line}")
+    return 0
 
 
 def _dataset_in(name: str) -> str | None:
@@ -175,7 +187,8 @@ def _print_papers(known: data.DatasetFacts) -> None:
 
 def _print_facts(entry: plugins.Entry, variant: str, described: Description) -> None:
     told = described.facts
-    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/, version {told['version']})")
+    place = f"from {entry.module}" if entry.file is None else f"in {entry.folder}/"
+    out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} {place}, version {told['version']})")
     *others, default = registry.variants(entry.kind, entry.name)
     facts = {"reference": told["reference"], "variants": ", ".join([*others, f"{default} (default)"])}
     if others:

@@ -330,4 +330,6 @@ def _show(title: str, summary: Summary, path: Path) -> None:
     out.print(", ".join(f"{counts[state]} {state}" for state in STATES if state in counts) + took)
     for outcome in summary.failed:
         out.print(f"{outcome.state}: {outcome.name}: {outcome.reason}", markup=False, soft_wrap=True)
+    for reason in dict.fromkeys(outcome.reason for outcome in summary.outcomes if outcome.state == "planned"):
+        out.print(f"planned: {reason}", markup=False, soft_wrap=True)
     out.print(f"summary {path}", markup=False, soft_wrap=True)

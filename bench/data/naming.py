@@ -19,6 +19,19 @@ BY_PATH = {
     "imagefolder": "PATH/{train,test or val}/CLASS/* or PATH/CLASS/* (1/6 held out); PATH@64 sets the size, default 32",
     "npz": "a NumPy archive with {train,test}_{images,labels}, the layout of MedMNIST; val_* joins the training set",
 }
+OWN = {
+    "imagefolder": (
+        "image files of 8 bits; each is cut to its central square and resized; grey if all are grey, else RGB",
+        "a folder of PATH, or of PATH/train, is a class: two at least, by sorted name, each with training images",
+        "hidden files are left out; without PATH/test and PATH/val a sixth of each class's files is the test set",
+    ),
+    "npz": (
+        "images: (n, h, w) or (n, h, w, c), square, c = 1 or 3, uint8 or floats in [0, 1]; nothing is cut",
+        "labels: (n,) or (n, 1) integers 0 to classes - 1, two classes at least, each among the training images",
+        "a test part is required; PATH.npz@64 resizes",
+    ),
+}
+"""What a user's own images must be, a line each, by kind."""
 SIZES = range(8, 257)
 _FOLDER_SIZE = 32
 _PIXELS = re.compile(r"-([0-9]+)px")

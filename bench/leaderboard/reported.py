@@ -479,7 +479,11 @@ def boards(folder: Path) -> list[dict[str, str]]:
     """
     found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
     if not found:
-        raise BenchError(f"no board in {folder}; run from the project's directory, or give a folder of boards")
+        inside = folder / "leaderboards"
+        nearest = (
+            f"give {inside}" if inside.is_dir() else "run from the project's directory, or give a folder of boards"
+        )
+        raise BenchError(f"no board in {folder}; {nearest}")
     return [row for path in found for row in read_board(path)]
 
 

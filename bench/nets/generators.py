@@ -23,7 +23,7 @@ def check_square(shape: Shape) -> None:
     if h != w or h % 4 or not SMALLEST <= h <= LARGEST:
         raise BenchError(
             f"images of {h}x{w} pixels: the GAN needs square images of {SMALLEST} to {LARGEST} pixels, "
-            "a multiple of 4; resize the data set"
+            "a multiple of 4; --size N resizes them"
         )
 
 

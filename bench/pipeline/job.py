@@ -366,7 +366,8 @@ def _check_own_teacher(job: Job) -> None:
     for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
         if isinstance(values, tuple) and len(values) not in (1, channels):
             raise BenchError(
-                f"--teacher-normalise: {len(values)} {name} for images of {channels} channels; give one or {channels}"
+                f"--teacher-normalise: {len(values)} {name} for images of {channels} channel{'s' * (channels != 1)}; "
+                f"give one{f' or {channels}' if channels != 1 else ''}"
             )
 
 

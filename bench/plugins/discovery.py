@@ -156,6 +156,17 @@ def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group)
 
 
+def _imported(entry: Entry, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except BenchError:
+        raise
+    except Exception as error:  # whatever a stranger's module does on import; --debug shows where
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        what = f"{entry.kind} '{entry.name}' cannot be imported from {module} ({why})"
+        raise BenchError(f"{what}; install what it needs, or uninstall it") from error
+
+
 def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:
     """The class that an entry names: the one class of its module for which `is_one` holds.
 
@@ -163,10 +174,10 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
         what: what `is_one` asks for, for the message, such as "one dataclass".
 
     Raises:
-        BenchError: another package hides the module; or it defines no such class, or several.
+        BenchError: the module cannot be imported; another package hides it; or it defines no such class, or several.
     """
     module_name, _, attribute = entry.module.partition(":")
-    module = importlib.import_module(module_name)
+    module = _imported(entry, module_name)
     if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
         raise BenchError(
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"

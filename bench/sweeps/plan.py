@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
 from bench.config import DATASET
-from bench.errors import BenchError
+from bench.errors import BenchError, did_you_mean
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
 from bench.pipeline.job import Job, Lookup, load_job
@@ -189,12 +189,12 @@ def _names(folder: Path) -> set[str]:
 def _absent(method: str, attack: str, dataset: str) -> str:
     """Which plug-in or data set of a cell the bench does not have, in a sentence; or ""."""
     for kind, name in (("method", method), ("attack", attack)):
-        if name and name != "none" and name not in registry.entries(kind):
-            return f"no {kind} called '{name}' yet"
+        if name and name != "none" and name not in (known := registry.entries(kind)):
+            return f"no {kind} called '{name}' yet{did_you_mean(name, known)}"
     try:
         data.check(dataset or DATASET)
     except BenchError:
-        return f"no data set called '{dataset}' yet"
+        return f"no data set called '{dataset}' yet{did_you_mean(dataset, data.names())}"
     return ""
 
 

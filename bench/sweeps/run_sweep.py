@@ -175,7 +175,14 @@ def audit_state(audit: Audit) -> tuple[str, str]:
     said = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
     if audit.powerful or audit.verdict == "refuted":
         return "ok", said
-    return "inconclusive", f"{said}; no power, as the undefended teacher shows nothing either"
+    return "inconclusive", f"{said}; {powerless(audit)}"
+
+
+def powerless(audit: Audit) -> str:
+    """What can be said of an audit whose undefended teacher shows nothing."""
+    if audit.lines["student"]["epsilon_lower"] > 0:
+        return "power not known: the undefended teacher shows nothing, and the student does"
+    return "no power: the undefended teacher shows nothing either"
 
 
 def _line(outcome: Outcome) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import Classifier
+from bench.progress import say
 
 Weights = dict[str, Tensor]
 Normalisation = tuple[float | Sequence[float], float | Sequence[float]]
@@ -62,9 +63,12 @@ def load_user(path: Path, module: Classifier, arch: str, normalise: Normalisatio
     broken = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
         raise BenchError(f"the weights in '{path}' hold NaN or infinite values ({_some(broken)}): give a file without")
-    _assign(path, target, state, f"give the teacher these weights are of (now '{arch}') and its number of classes")
+    fit = f"give the --teacher that they are of (now '{arch}'), for as many classes and channels as the data set has"
+    _assign(path, target, state, fit)
     if normalise is not None:
         _normalise(module, *normalise)
+    elif target is module.body:
+        say(f"{path}: no mean and std are known of it, 0.5 and 0.5 are taken; --teacher-normalise gives others")
 
 
 def _read(path: Path, safetensors: bool) -> object:

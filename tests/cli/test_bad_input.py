@@ -170,7 +170,7 @@ CASES = {
     ),
     "normalisation of other images": (
         [*RUN, "--teacher-weights", __file__, "--teacher-normalise", "0.5/0.5,0.2/0.2"],
-        ["2 means for images of 1 channels", "give one or 1"],
+        ["2 means for images of 1 channel;", "give one"],
     ),
     "check and publish": (["leaderboard", "--check", "--publish"], ["--check", "--publish", "one of them"]),
     "boards of nothing": (["leaderboard", "--check", "--boards", "."], ["--boards .", "neither boards nor records"]),

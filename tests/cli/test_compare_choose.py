@@ -217,13 +217,30 @@ def test_what_has_no_finite_epsilon_is_near_to_none() -> None:
         (["--max-epsilon", "nan"], "--max-epsilon nan"),
         (["--max-epsilon", "8", "--min-accuracy", "90"], "--min-accuracy 90.0"),
         (["--max-epsilon", "8", "--dataset", "svhn"], "it has mnist"),
-        (["--max-epsilon", "8", "--boards", "nowhere"], "no board in nowhere"),
+        (["--max-epsilon", "8", "--boards", "nowhere"], "no board in nowhere; run from the project's directory"),
     ],
 )
 def test_choose_refuses_in_one_line(boards: Path, arguments: list[str], words: str) -> None:
     with pytest.raises(BenchError) as caught:
         execute(choose, "--boards", boards, *arguments)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_where_own_boards_lie_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "leaderboards").mkdir(parents=True)
+    with pytest.raises(BenchError, match=r"no board in .*runs; give .*runs/leaderboards$"):
+        execute(choose, "--max-epsilon", 8, "--boards", tmp_path / "runs")
+
+
+def test_the_command_of_a_choice_says_its_claim_and_all_that_is_not_usual() -> None:
+    given = {"options": '{"budget": {"epsilon": 1.0, "unit": "label"}, "method": {"rounds": 2}}'}
+    row = proved(
+        "rr", 1.0, 0.9, dataset="celeba-g-subset", split="few", student="dense-cnn", teacher="resnet34", **given
+    )
+    assert choose._command(row) == (
+        "bench run --method rr --variant printed --dataset celeba-g --teacher resnet34 --epsilon 1 --unit label "
+        "--method.rounds 2 --student dense-cnn --split few --noise os"
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,6 +288,7 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
     assert told == {
         "accuracy": ["0.9300 (sd 0.010, 2 seeds)"],
         "protects": ["one record of the teacher's private training set: epsilon 2, delta 1e-05, add-or-remove"],
+        "command": ["bench run --method pate --variant printed --dataset mnist --epsilon 10 --noise os"],
         "cost": ["12 s on cpu"],
         "attacks": ["gmi (working) 40.0% (teacher 90.0%)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
         "audited": ["no"],

@@ -115,7 +115,14 @@ def test_names_with_an_argument_or_a_size_and_networks_of_libraries_are_shown(sa
     assert "(network of timm)" in say("show", "vit_tiny_patch16_224")
     network = say("show", "tv:resnet18")
     assert "(network of torchvision)" in network and "small:tv:resnet18 has a stem" in network
-    assert main(["show", "npz:there.npz"]) == 2
+
+
+def test_what_own_images_must_be_is_shown(say) -> None:  # type: ignore[no-untyped-def]
+    for name in ("npz", "npz:there.npz"):
+        shown = say("show", name)
+        assert shown.startswith("npz:PATH  (data set, read by path)") and "uint8 or floats in [0, 1]" in shown
+    assert "central square" in say("show", "imagefolder")
+    assert main(["show", "npy"]) == 2
 
 
 def test_what_has_no_claim_says_so(say) -> None:  # type: ignore[no-untyped-def]
@@ -135,6 +142,16 @@ def test_a_part_of_another_distribution_says_where_it_is_from(
     install(other, "[bench.networks]\ntheirs = their_net\n", their_net="")
     monkeypatch.syspath_prepend(other)
     assert "from their_net" in say("show", "theirs")
+
+
+def test_a_plugin_of_another_distribution_says_where_it_is_from(
+    say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    other = tmp_path / "other"
+    other.mkdir()
+    install(other, "[bench.methods]\ntheir-rule = baselines.no_defence:NoDefence\n")
+    monkeypatch.syspath_prepend(other)
+    assert say("show", "their-rule").startswith("their-rule  (method from baselines.no_defence:NoDefence, version 1)")
 
 
 def test_test_sets_that_were_looked_at_are_named(say) -> None:  # type: ignore[no-untyped-def]

@@ -126,6 +126,13 @@ def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
         ("refuted", 1.0, 0.0, "ok", "refuted: student >= 1.00, teacher >= 0.00, ceiling 3.49"),
         (
             "not refuted",
+            0.174,
+            0.0,
+            "inconclusive",
+            "not refuted: student >= 0.17, teacher >= 0.00, ceiling 3.49; power not known: the undefended teacher",
+        ),
+        (
+            "not refuted",
             0.0,
             0.0,
             "inconclusive",

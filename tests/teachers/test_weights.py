@@ -106,6 +106,17 @@ def test_a_given_normalisation_is_applied_and_saved(tmp_path: Path) -> None:
         torch.testing.assert_close(again(images), source.body((images - 0.1307) / 0.3081))
 
 
+def test_a_normalisation_that_nothing_says_is_assumed_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(fresh(0).body.state_dict(), tmp_path / "bare.pt")
+    save(tmp_path / "whole.safetensors", fresh(0))
+    load_user(tmp_path / "whole.safetensors", fresh(1), ARCH)
+    load_user(tmp_path / "bare.pt", fresh(1), ARCH, normalise=(0.1307, 0.3081))
+    assert capsys.readouterr().err == ""
+    load_user(tmp_path / "bare.pt", fresh(1), ARCH)
+    said = capsys.readouterr().err
+    assert "bare.pt: no mean and std are known of it, 0.5 and 0.5 are taken; --teacher-normalise" in said
+
+
 @pytest.mark.parametrize("wrong", [(0.5, 0.0), (0.5, -1.0), (float("nan"), 1.0), ((0.1, 0.2), 0.5)])
 def test_impossible_normalisations(tmp_path: Path, wrong: tuple[float, float]) -> None:
     save(tmp_path / "w.safetensors", fresh(0))
