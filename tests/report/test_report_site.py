@@ -135,13 +135,54 @@ def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
     page.resize(1280, 900)
 
 
-def test_an_address_of_nothing_is_the_front_page_or_says_so(page: Browser) -> None:
-    for place in ("#board-nothing", "#table-nothing", "#constructor", "#%E0%A4%A"):
+def test_an_address_of_nothing_says_so(page: Browser) -> None:
+    for place in ("#board-nothing", "#table-nothing", "#figure-nothing", "#constructor", "#%E0%A4%A"):
         go(page, place)
-        assert words(page, "h1").startswith("Private students"), place
+        assert words(page, "h1") == "No such page", place
     for place, said in (("#run-0123456789abcdef", "No such run"), ("#method-x", "No such method")):
         go(page, place)
         assert words(page, "h1") == said
+    go(page, "#")
+    assert words(page, "h1").startswith("Private students")
+
+
+def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(page: Browser) -> None:
+    ours = "{ variant: 'working', tier: 'quick', dataset: 'a', run: 'b', accuracy: 0.5, difference: -0.1 }"
+    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, told: 'ε 10' }}"
+    script = f"""(line => {{ const cell = document.createElement('td');
+      cell.append(...printedCell([line, {{ ...line, counts: true, told: 'ε 1' }}]).filter(Boolean));
+      return [...cell.children].map(one => one.textContent); }})({line})"""
+    assert page.ask(script) == ["60.00 %", "ε 1: 50.0 % −10.0", "ε 10: 50.0 % −10.0"]  # noqa: RUF001
+    go(page, "#table-dp-dfd-table-i")
+    assert "celeba-g\nε 1 or 10" in words(page, ".sheet thead")
+
+
+def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
+    script = """(table => [[...table.querySelectorAll('th[scope=col]')].map(h => [h.textContent, h.className]),
+      table.querySelector('.group th').getAttribute('colspan')])
+      (fullGrid('a', ['name', 'none', 'number'], ['head', ['x', '', 1], ['y', [], 0]], [2]))"""
+    assert page.ask(script) == [[["name", ""], ["number", "number"]], "2"]
+    go(page, "#table-dpsd-table-i")
+    assert "printed settings allow" in words(page), "where the settings bound it the column stays"
+    go(page, "#table-dpsd-table-iv")
+    assert "printed settings allow" not in words(page)
+
+
+def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None:
+    go(page, "#table-dgd-text-iv-b-label-query")
+    assert "1 accuracy; ours beside 0" in words(page) and "no data set named" in words(page, ".sheet")
+    assert "planned" not in words(page), "what no number of the table is needs no word"
+    told = "cell({ key: 'reported_difference', kind: 'percent' }, { reported_difference: 0.107 }).textContent"
+    assert page.ask(told) == "+10.7 points"
+    assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"
+
+
+def test_doubts_are_sentences_and_figures_of_pictures_that_are_not_there_are_named(page: Browser) -> None:
+    go(page, "#table-dp-dfd-table-iii")
+    assert "Contradictions" not in words(page) and "Doubts about the printed numbers" in words(page)
+    assert "marks are damaged in the text at hand" in words(page)
+    go(page, "#papers")
+    assert "Fig. 4 and Fig. 5 are left out: they show images" in words(page)
 
 
 def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, sources: Sources) -> None:
