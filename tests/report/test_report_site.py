@@ -157,6 +157,17 @@ def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(
     assert "celeba-g\nε 1 or 10" in words(page, ".sheet thead")
 
 
+def test_audits_of_two_data_sets_and_teachers_are_told_apart(page: Browser) -> None:
+    audit = """(dataset, apart) => ({ dataset, apart, method: 'dp-dfd (printed)', setting: '--epsilon 1', ceiling: 3,
+      verdict: 'not refuted', powerful: true, reasons: ['one'], lines: [['student', 1, 2, 0, 0.5]] })"""
+    heads = f"""(audit => [...auditTable('Audits', [audit('mnist', 'teacher=resnet34'), audit('digits', '')])
+      .querySelectorAll('tr.group')].map(row => row.textContent))({audit})"""
+    assert page.ask(heads) == [
+        "digits: dp-dfd (printed) (--epsilon 1)",
+        "mnist: dp-dfd (printed) (--epsilon 1, teacher=resnet34)",
+    ]
+
+
 def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
     script = """(table => [[...table.querySelectorAll('th[scope=col]')].map(h => [h.textContent, h.className]),
       table.querySelector('.group th').getAttribute('colspan')])
@@ -183,6 +194,47 @@ def test_doubts_are_sentences_and_figures_of_pictures_that_are_not_there_are_nam
     assert "marks are damaged in the text at hand" in words(page)
     go(page, "#papers")
     assert "Fig. 4 and Fig. 5 are left out: they show images" in words(page)
+
+
+def test_a_method_page_says_what_stands_on_it_and_tells_its_releases_apart(page: Browser) -> None:
+    go(page, "#method-dpsd")
+    assert "is on the method's page" not in words(page)
+    assert "variant working, mode=data; 4 runs" in words(page) or "variant working; 4 runs" in words(page)
+    line = "{ name: 'a (b)', variant: 'b', setting: '', apart: 'teacher=x' }"
+    assert page.ask(f"[nameOf({line}), settingOf({line})]") == ["a (b), teacher=x", "b, teacher=x"]
+
+
+def test_boards_sort_tiers_by_size(page: Browser) -> None:
+    tiers = "['smoke', 'quick', 'standard', 'paper'].map(tier => ({ tier, split: 'iid' }))"
+    assert page.ask(f"grouped({tiers}, null, ['tier', 'split']).map(group => group.base[0])") == [
+        *("paper", "standard", "quick", "smoke")
+    ]
+
+
+def test_on_a_phone_tables_with_sentences_need_no_scrolling_and_the_others_show_that_they_scroll(
+    page: Browser, sources: Sources
+) -> None:
+    page.resize(390, 844, mobile=True)
+    run = next(r.hash for r in sources.records if r.status == "ok")
+    for place in ("#", "#papers", "#methods", f"#run-{run}"):
+        go(page, place)
+        wide = "[...document.querySelectorAll('.stack')].map(box => box.scrollWidth - box.clientWidth)"
+        found = page.ask(wide)
+        assert found and max(found) <= 0, place
+        assert page.ask("getComputedStyle(document.querySelector('.box')).backgroundAttachment").startswith("local")
+    epsilon = "document.querySelector('[aria-label=epsilon] tbody td:nth-of-type(2)')"
+    assert page.ask(f"getComputedStyle({epsilon}, '::before').content").startswith('"δ')
+    page.resize(1280, 900)
+
+
+def test_a_verdict_stands_under_the_head_of_its_column(page: Browser) -> None:
+    script = """(table => { VIEW.append(table); const at = e => e.getBoundingClientRect().left;
+      const text = document.createRange(); text.selectNodeContents(table.querySelector('td .ours'));
+      const found = [at(text), at(table.querySelectorAll('th')[2])];
+      table.remove(); return found; })(sentences(['as said', 'ours at chance'].map(verdict =>
+        ({ text: 'it rises', dataset: 'mnist', verdict, told: 'it does', line: 'dpsd' }))))"""
+    verdict, head = page.ask(script)
+    assert verdict - head < 20, "as said, which is shorter than the other verdict, is not at the right"
 
 
 def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, sources: Sources) -> None:
