@@ -28,6 +28,7 @@ OURS = {
     "audits-paper",
     "board",
     "cells",
+    "controls",
     "devices",
     "dgd-ablations",
     "faces",

@@ -35,15 +35,52 @@ FLAGS = {
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
     "for them, and a row without them had a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
-    "reported:exceeds-information": "The settings that the paper prints let less information through than its printed "
-    "accuracy needs, whatever the algorithm: see docs/information.md.",
 }
+ISSUES = {
+    "cell-inferred": "The printed number's column was found from another table, or by reading order.",
+    "contradicts-table": "A sentence prints this number, and the paper's own table another.",
+    "eps-not-from-formula": "The printed number is DGD's at epsilon 10 or 1; by the paper's own formula the queries "
+    "that it prints give 11.9 and 1.31.",
+    "eps-not-stated": "The paper claims privacy, and gives no epsilon for the printed number.",
+    "eps-uncertain": "The printed number belongs to one of two epsilons, and it is not known to which.",
+    "exceeds-information": "The settings that the paper prints let less information through than its printed accuracy "
+    "needs, whatever the algorithm: see docs/information.md.",
+    "fits-no-table": "The printed number is of DPDFD's Table 5, which agrees with its Table 1 at no single epsilon.",
+    "marks-lost": "The printed number is an ablation's whose marks are damaged in the text at hand: which ablation was "
+    "read from the other papers.",
+    "mode-not-stated": "The paper does not say whether the printed number of FedDPSD is of data or of label mode.",
+    "named-differently": "The paper has two names for the printed number's method (LP-2ST and LP-MST, RGP and RDP).",
+    "printed-twice": "DPDFD's Table 6 prints this number for both data sets.",
+    "quoted-differently": "Another paper prints another number for the same data set, method and epsilon.",
+    "same-numbers-other-dataset": "The other paper prints the same number for another data set: CIFAR10 and CIFAR100 "
+    "in DP-DFD's Table II are CelebA-H and CelebA-G in DPSD's Table IV.",
+    "same-numbers-other-method": "The same number is printed for another method, network or table, too.",
+    "source-not-held": "DPSD's Table II prints this number as DPDFD's, whose main text has no such table.",
+    "swapped-values": "The printed number is DGD's in DPSD's Table I, where MNIST at epsilon 1 and FMNIST at 10 "
+    "changed places.",
+    "unit-mixed": "The printed number protects labels, and stands in a table of methods that protect data.",
+}
+"""What is doubtful about a printed number, by the slug of docs/reported.md."""
+DISPUTES = {
+    "answers-are-the-records": "what its randomised response may answer is the private records themselves, which no "
+    "finite epsilon allows",
+    "answers-give-the-label-away": "what is answered tells the teacher's label, which no finite epsilon allows",
+    "baseline-not-charged": "the generator learns from the unprotected teacher, and that is not charged",
+    "lemma-without-its-conditions": "its lemma wants a sigma of at least 1 and a rate below 1 / (16 sigma), and a step "
+    "here does not meet both",
+    "noise-taken-without-its-bound": "it takes noise of deviation s where the algorithm adds s times the bound B, so "
+    "that the epsilon shrinks with B, which makes no difference to what is released",
+    "per-image-composition": "a step releases the gradients of a whole batch, and the proof is of each image by itself",
+    "private-images-not-charged": "the private images that are asked about are not charged",
+    "two-samples-for-one": "the two noisy sums of a step see one sample of the records, and the account gives each a "
+    "sample of its own",
+}
+"""What the proof of a claim leaves out or takes wrongly, by `Claim.disputed`."""
 KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
-    "reported": "The papers contradict themselves or each other about the printed number: issue {}, see "
-    "docs/reported.md.",
+    "reported": "There is a doubt about the printed number: issue {}, see docs/reported.md.",
 }
-"""Flags that end in a reason; `FLAGS` has those whose reason has a sentence of its own."""
+"""Flags that end in a reason; `ISSUES` and `DISPUTES` have the reasons that have words of their own."""
 UNITS = {
     "example": "one record of the teacher's private training set",
     "label": "the label of one private record",
@@ -73,6 +110,17 @@ TIERS = {
 def flag(name: str) -> str:
     """What a flag of a board means, in a sentence. Raises KeyError for a flag that has none."""
     kind, _, reason = name.partition(":")
-    if not reason or name in FLAGS:
+    if not reason:
         return FLAGS[name]
-    return KINDS[kind].format(reason.replace("-", " ") if kind == "disputed" else reason)
+    if kind == "reported" and reason in ISSUES:
+        return ISSUES[reason]
+    return KINDS[kind].format(dispute(reason) if kind == "disputed" else reason)
+
+
+def dispute(reason: str) -> str:
+    """What is wrong with the proof of a claim, in words; the words of the slug itself where nothing is known of it.
+
+    >>> dispute("for-a-reason"), dispute("")
+    ('for a reason', '')
+    """
+    return DISPUTES.get(reason, reason.replace("-", " "))

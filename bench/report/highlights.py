@@ -41,5 +41,10 @@ def _line(candidate: Candidate) -> dict[str, Any]:
         "floor": None if strongest is None else strongest.floor,
         "on_teacher": None if strongest is None else strongest.on_teacher,
         "membership": member and [member["attack"], number(member["auc"]), number(member["teacher_auc"])],
-        "attacks": len(candidate.attacked),
+        "attacks": len(attacks(candidate.attacked)),
     }
+
+
+def attacks(rows: Iterable[Mapping[Any, Any]]) -> list[str]:
+    """The attacks of rows, by name; those that asked their target nothing are none: they are the others' floor."""
+    return sorted({str(row["attack"]) for row in rows if row.get("attack") and number(row.get("queries")) != 0})

@@ -11,10 +11,13 @@ from bench import leaderboard, registry, worth
 from bench.config import Description
 from bench.leaderboard.flags import UNTRUE
 from bench.leaderboard.selection import EXACT
-from bench.report.command import installed
+from bench.report import glossary
+from bench.report.command import installed, variants_of
 from bench.report.highlights import EPSILON
-from bench.report.runs import audit_line
+from bench.report.runs import audit_lines
 from bench.storage.records import Audit, Record
+
+AS_PRINTED = ", as its paper prints it"
 
 
 def names(records: Iterable[Record]) -> list[str]:
@@ -23,8 +26,11 @@ def names(records: Iterable[Record]) -> list[str]:
 
 
 def summary(name: str) -> str:
-    """The first line of what a method says of itself."""
-    return registry.entries("method")[name].summary if name in installed("method") else "not installed here"
+    """The first line of what a method says of itself, without `AS_PRINTED` where another variant is run by default."""
+    if name not in installed("method"):
+        return "not installed here"
+    told = registry.entries("method")[name].summary
+    return told if variants_of("method", name)[-1] == "printed" else told.replace(AS_PRINTED, "")
 
 
 def pages(
@@ -61,20 +67,51 @@ def _page(
         "variants": _variants(name),
         "claims": claims(records),
         "releases": [line for line in releases if line["method"] == name],
-        "audits": [{"dataset": leaderboard.dataset(audit)} | audit_line(audit) for audit in mine],
+        "audits": audit_lines(mine),
         "standings": standings(name, releases),
         "tables": [line for table in tables if (line := _in_table(name, table)) is not None],
     }
 
 
-def claims(records: Iterable[Record]) -> list[dict[str, str]]:
-    """What the records claim by: the theorem, the unit, and why the claim is disputed, "" where it is not."""
-    found = set()
+def claims(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """What the records claim by: the theorem, the unit, and why the claim is disputed, "" where it is not.
+
+    `by` are the variants of the runs that claim so and the choices, such as "mode=label", that they alone have; `told`
+    is the dispute in words.
+    """
+    found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         claim = record.privacy.get("claimed")
         if claim is not None:
-            found.add((claim.get("source", ""), claim["unit"], leaderboard.dispute(claim)))
-    return [{"source": source, "unit": unit, "dispute": dispute} for source, unit, dispute in sorted(found)]
+            found[claim.get("source", ""), claim["unit"], leaderboard.dispute(claim)].append(record)
+    return [
+        {
+            "source": source,
+            "unit": unit,
+            "dispute": dispute,
+            "told": glossary.dispute(dispute),
+            "by": [*_of(mine), *_choices(mine, [each for key, of in found.items() if key != place for each in of])],
+            "runs": len(mine),
+        }
+        for place, mine in sorted(found.items())
+        for source, unit, dispute in (place,)
+    ]
+
+
+def _of(records: Iterable[Record]) -> list[str]:
+    return [f"variant {variant}" for variant in sorted({str(each.spec["release"]["variant"]) for each in records})]
+
+
+def _choices(mine: Sequence[Record], others: Iterable[Record]) -> list[str]:
+    """The options of words, or of yes and no, that all of `mine` have at one value, which none of the others has."""
+    taken = {each for record in others for each in _words(record)}
+    shared = set.intersection(*(_words(record) for record in mine))
+    return [f"{name}={value}" for name, value in sorted(shared - taken)]
+
+
+def _words(record: Record) -> set[tuple[str, str]]:
+    options = record.spec["release"]["options"].items()
+    return {(name, str(value).lower()) for name, value in options if isinstance(value, str | bool)}
 
 
 def standings(name: str, releases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -12,10 +12,13 @@ from bench.leaderboard.reported import Line, Reported
 from bench.leaderboard.selection import finished, number
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
+from bench.report.paper_cells import cells
 from bench.report.releases import plain, text
 from bench.report.sources import Recipe
 
 Row = Mapping[str, Any]
+UNNAMED = "unspecified"
+"""The data set of a sentence that names none."""
 
 
 def tables(
@@ -51,14 +54,14 @@ def _table(
         "title": f"{first.source}: {_about(entries)}" if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         **counted(compared),
-        "lines": [_line(line, entries.index(line.entry), controls, id(line) in counting) for line in compared],
+        "lines": cells([_line(line, entries.index(line.entry), controls, id(line) in counting) for line in compared]),
     }
 
 
 def _about(entries: Sequence[Reported]) -> str:
     """What a sentence of a paper prints accuracies of."""
     methods, places = dict.fromkeys(e.method for e in entries), dict.fromkeys(e.dataset for e in entries)
-    return f"{', '.join(methods)} on {', '.join(places)}"
+    return f"{', '.join(methods)} on {', '.join(places)}".replace(f" on {UNNAMED}", ", no data set named")
 
 
 def counted(compared: Sequence[Line]) -> dict[str, int]:
@@ -102,11 +105,12 @@ def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row], coun
         "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
         "unit": entry.unit,
         "epsilon": entry.epsilon,
+        "either": list(reported.beside(entry)) if reported.ONE_OF_TWO in entry.issues else [],
         "printed": entry.value,
         "issues": list(entry.issues),
         "note": entry.note,
         "allows": printed_information.allowed(entry),
-        "state": line.state,
+        "state": line.state if entry.dataset != UNNAMED or line.row else "no data set named",
         "counts": counts,
         "ours": None if line.row is None else _ours(line, line.row, controls),
     }
@@ -124,6 +128,7 @@ def _ours(line: Line, row: Row, controls: Mapping[object, Row]) -> dict[str, Any
         "dataset": row["dataset"],
         "setting": text(row["setting"]),
         "difference": line.difference,
+        "claimed": plain(number(row["epsilon_claimed"])),
         "epsilon": plain(number(row["epsilon_accounted"])),
         "unit": row["unit"],
         "information": plain(number(row["information"])),

@@ -6,17 +6,35 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.selection import Candidate, attacked, candidates, finished, lacking, number
+from bench.leaderboard.selection import Candidate, asks_teachers, attacked, candidates, finished, lacking, number
 from bench.privacy.budget import INFINITE
+from bench.report.names import apart
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A line per release of the rows of boards, in their order; an infinite number is "inf".
 
+    `apart` is what tells a release from others of its name in the same place, such as "teacher=resnet34".
+
     Args:
         rows: with "dataset" in each.
     """
-    return [line(candidate) for candidate in candidates(rows)]
+    found = candidates(rows)
+    told = apart([(each.place, each.name) for each in found], [_fields(each) for each in found])
+    return [line(each) | {"apart": words} for each, words in zip(found, told, strict=True)]
+
+
+def _fields(candidate: Candidate) -> dict[str, str]:
+    """What a release's name does not say. The teacher of a method that asks none was there for an attack alone."""
+    row = candidate.row
+    return {
+        "teacher": f"teacher={text(row['teacher'])}" if asks_teachers(row) else "",
+        "student": f"student={text(row['student'])}",
+        "version": f"version {number(row['version']):g}" if candidate.older else "",
+        "delta": f"delta={text(row['delta'])}",
+        "unit": f"accounted per {text(row['unit'])}",
+        "noise": "float32 noise" if "float32-noise" in candidate.flags else "",
+    }
 
 
 def line(candidate: Candidate) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import leaderboard
@@ -10,6 +10,7 @@ from bench.leaderboard.standing import standing
 from bench.metrics.table import BOUNDS, SUBJECTS, Metric, entry
 from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
+from bench.report.names import apart
 from bench.storage.records import Audit, Record
 
 TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membership") for subject in SUBJECTS[of]}
@@ -45,7 +46,7 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
         "missing": _missing(record.missing),
         "epsilons": _epsilons(record.privacy, audits),
         "information": _information(record),
-        "audits": [audit_line(audit) for audit in audits],
+        "audits": audit_lines(audits),
         "ledger": [
             [entry["unit"], entry["why"], event(entry["event"]), entry["count"]]
             for entry in record.privacy.get("events", [])
@@ -158,6 +159,7 @@ def audit_line(audit: Audit) -> dict[str, Any]:
         "hash": audit.hash,
         "method": f"{release['method']} ({release.get('variant', 'printed')})",
         "setting": differences(audit.spec),
+        "dataset": leaderboard.dataset(audit),
         "verdict": audit.verdict,
         "powerful": audit.powerful,
         "ceiling": audit.ceiling,
@@ -167,6 +169,27 @@ def audit_line(audit: Audit) -> dict[str, Any]:
             [name, line["correct"], line["guesses"], line["epsilon_lower"], line["accuracy"]]
             for name, line in sorted(audit.lines.items())
         ],
+    }
+
+
+def audit_lines(audits: Sequence[Audit]) -> list[dict[str, Any]]:
+    """Audits with what tells each `apart` from those of the same method, setting and data set."""
+    found = [audit_line(audit) for audit in audits]
+    names = [(line["method"], line["setting"], line["dataset"]) for line in found]
+    told = apart(names, [_audited(audit) for audit in audits])
+    return [line | {"apart": words} for line, words in zip(found, told, strict=True)]
+
+
+def _audited(audit: Audit) -> dict[str, str]:
+    release = audit.spec["release"]
+    return {
+        "teacher": f"teacher={release['teacher']['arch']}",
+        "student": f"student={release['student']}",
+        "version": f"version {release['version']}",
+        "seed": f"seed {release['seed']}",
+        "tier": f"tier {audit.spec['tier']}",
+        "noise": f"{release['noise']} noise",
+        "canaries": f"{audit.canaries['number']} canaries",
     }
 
 

@@ -18,7 +18,7 @@ from bench.report.charts import tag
 from bench.report.figure_claims import answers
 from bench.report.figure_kinds import Figure
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
-from bench.report.highlights import EPSILON, highlights
+from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.paper_figures import FIGURES
 from bench.report.sources import Sources
 from bench.report.sweep_charts import SIDES, agreement, sweep_figure
@@ -105,7 +105,7 @@ def _index(
                 "runs": of["runs"],
                 "rows": len(of["rows"]),
                 "methods": len({row["method"] for row in of["rows"] if row.get("kind") != "reference"}),
-                "attacks": sorted({row["attack"] for row in of["rows"] if row.get("attack")}),
+                "attacks": attacks(of["rows"]),
                 "best": of["best"],
                 "pictures": name in pictured,
             }
@@ -118,7 +118,9 @@ def _index(
             for page in methods
         ],
         "printed": len(sources.reported),
+        "undrawn": _undrawn(drawn),
         "flags": {flag: glossary.flag(flag) for flag in sorted(flags)},
+        "issues": glossary.ISSUES,
         "reasons": reasons.CODES,
         "close": reasons.CLOSE,
         "units": glossary.UNITS,
@@ -126,7 +128,18 @@ def _index(
         "variants": glossary.VARIANTS,
         "statuses": glossary.STATUSES,
         "tiers": glossary.TIERS,
+        "order": {"tiers": list(glossary.TIERS), "units": list(glossary.UNITS)},
     }
+
+
+def _undrawn(drawn: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Paper and name of the figures of pictures alone of which this report has none."""
+    shown = {(figure["paper"], figure["figure"]) for figure in drawn}
+    return [
+        [figure.paper, figure.name]
+        for figure in FIGURES
+        if not figure.sweeps and (figure.paper, figure.name) not in shown
+    ]
 
 
 def _without(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -170,7 +183,7 @@ def _dataset(name: str, table: Sequence[Mapping[Any, Any]], sources: Sources) ->
         "best": highlights(name, table),
         "columns": boards.columns(rows),
         "runs": sum(leaderboard.dataset(record) == name for record in sources.records),
-        "audits": [runs.audit_line(audit) for audit in audits],
+        "audits": runs.audit_lines(audits),
     }
 
 

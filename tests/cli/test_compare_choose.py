@@ -288,7 +288,7 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
     assert told == {
         "accuracy": ["0.9300 (sd 0.010, 2 seeds)"],
         "protects": ["one record of the teacher's private training set: epsilon 2, delta 1e-05, add-or-remove"],
-        "command": ["bench run --method pate --variant printed --dataset mnist --epsilon 10 --noise os"],
+        "command": ["bench run --method pate --variant printed --dataset mnist --epsilon 2 --noise os"],
         "cost": ["12 s on cpu"],
         "attacks": ["gmi (working) 40.0% (teacher 90.0%)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
         "audited": ["no"],

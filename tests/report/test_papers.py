@@ -17,7 +17,16 @@ from bench.leaderboard.reasons import CODES, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
 from bench.leaderboard.row_members import options_json
 from bench.leaderboard.selection import Constraints, choose, objection
-from bench.report import Sources, charts, method_pages, paper_tables, releases, sweep_charts, sweep_points
+from bench.report import (
+    Sources,
+    charts,
+    method_pages,
+    paper_cells,
+    paper_tables,
+    releases,
+    sweep_charts,
+    sweep_points,
+)
 from bench.report.axes import linear, named
 from bench.report.charts import overlap
 from bench.report.figure_kinds import Printed, Sweep
@@ -201,6 +210,45 @@ def test_one_line_counts_for_a_number_the_furthest_behind_where_its_epsilon_is_n
         assert paper_tables.standing_for(lines) == {entry: far} and paper_tables.counted(lines)["within"] == 0
     for table in paper_tables.tables(some_rows(), {}):
         assert sum(each["counts"] for each in table["lines"]) == table["ours"]
+
+
+def cell(entry: int, variant: str, tier: str = "quick", **changes: Any) -> dict[str, Any]:
+    ours = {"variant": variant, "tier": tier, "claimed": changes.pop("claimed", 10.0)}
+    made = {"entry": entry, "method": "dpsd", "ablation": "", "issues": [], "counts": False, "ours": ours}
+    return made | changes
+
+
+def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their_epsilons() -> None:
+    unsure: dict[str, Any] = {"issues": ["eps-uncertain"]}
+    counting = cell(0, "working", claimed=0.9997, counts=True, **unsure)
+    other, printed_too = cell(0, "working", claimed=10.0, **unsure), cell(0, "printed", claimed=1.0, **unsure)
+    found = paper_cells.cells([other, counting, printed_too, cell(1, "working", counts=True), cell(1, "printed")])
+    assert [(one["shown"], one["told"]) for one in found] == [
+        *((True, "ε 10"), (True, "ε 1"), (False, ""), (True, ""), (False, ""))
+    ]
+
+
+def test_the_number_that_ablations_are_held_against_is_shown_in_their_variant_and_all_say_what_they_are() -> None:
+    full = [cell(0, "working", "paper", counts=True), cell(0, "printed")]
+    without = [cell(1, "printed", ablation="loss=CE+IE", counts=True), {**cell(2, ""), "ours": None}]
+    other = cell(3, "own", method="pate", counts=True)
+    found = paper_cells.cells([*full, *without, other])
+    assert [(one["shown"], one["told"]) for one in found] == [
+        *((True, "working, paper"), (True, "printed, quick"), (True, "printed, quick"), (True, ""), (True, ""))
+    ]
+    alike = [cell(0, "printed", counts=True), cell(1, "printed", ablation="loss=CE+IE", counts=True)]
+    assert [one["told"] for one in paper_cells.cells(alike)] == ["", ""]
+
+
+def test_a_number_of_one_of_two_epsilons_has_both_and_one_of_no_data_set_says_so() -> None:
+    tables = {table["slug"]: table for table in paper_tables.tables(some_rows(), {})}
+    (merf,) = (e for e in tables["dp-dfd-table-i"]["lines"] if (e["method"], e["dataset"]) == ("dp-merf", "celeba-g"))
+    assert (merf["epsilon"], merf["either"], merf["shown"]) == (None, [1.0, 10.0], True)
+    (nowhere,) = tables["dgd-text-iv-b-label-query"]["lines"]
+    assert nowhere["state"] == "no data set named"
+    assert tables["dgd-text-iv-b-label-query"]["title"].endswith("dgd, no data set named")
+    claimed = {one["ours"]["claimed"] for one in tables["dpsd-table-i"]["lines"] if one["ours"]}
+    assert claimed == {10.0}
 
 
 def test_a_seed_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,11 +555,46 @@ def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None
     page = pages["dpsd"]
     assert [one["variant"] for one in page["variants"]] == ["working", "printed"], "the one that is run comes first"
     assert page["variants"][0]["departures"] and not page["variants"][1]["departures"]
-    assert page["claims"] == [{"source": "Theorem 1", "unit": "query", "dispute": "for-a-reason"}]
+    (claim,) = page["claims"]
+    assert (claim["source"], claim["unit"], claim["dispute"]) == ("Theorem 1", "query", "for-a-reason")
+    assert (claim["told"], claim["by"], claim["runs"]) == ("for a reason", ["variant printed"], 1)
     assert [line["accuracy"] for line in page["releases"]] == [0.5] and page["folder"] == "methods"
     assert {"dpsd-table-i"} <= {table["slug"] for table in page["tables"]}
     assert pages["from-elsewhere"]["variants"] == [] and pages["from-elsewhere"]["summary"] == "not installed here"
     assert (page["runs"], pages["from-elsewhere"]["runs"], pages["dp-merf"]["runs"]) == (1, 1, 0)
+
+
+def test_a_claim_says_which_variants_and_choices_it_is_of() -> None:
+    runs = [record("dpsd", seed, variant=variant) for seed, variant in ((0, "printed"), (1, "working"), (2, "working"))]
+    for run, mode in zip(runs, ("data", "data", "label"), strict=True):
+        run.spec["release"]["options"] = {"mode": mode, "sigma": 2.0, "augment": True}
+    runs[2].privacy["claimed"]["source"] = "Theorem 2"
+    assert [(one["source"], one["by"], one["runs"]) for one in method_pages.claims(runs)] == [
+        ("Theorem 1", ["variant printed", "variant working", "mode=data"], 2),
+        ("Theorem 2", ["variant working", "mode=label"], 1),
+    ]
+
+
+def test_a_summary_says_as_printed_where_that_is_run_by_default_alone() -> None:
+    assert method_pages.AS_PRINTED in registry.entries("method")["dpsd"].summary
+    assert method_pages.summary("dpsd").endswith("of one teacher into a student.")
+
+
+def test_releases_of_one_name_are_told_apart_by_what_differs() -> None:
+    runs = [record("dpsd", accounted=3.0) for _ in range(4)]
+    runs[1].spec["release"]["teacher"]["arch"] = "resnet34"
+    runs[2].spec["release"]["version"], runs[2].student = 0, "resnet10t"
+    runs[3].spec["release"] |= {"options": {"mode": "label"}}
+    runs[3].options = {"method": {"mode": "label"}}
+    found = releases.lines([row for run in runs for row in board(run)])
+    assert len({line["name"] for line in found}) == 2
+    assert [line["apart"] for line in found] == [
+        *("teacher=resnet18, student=datalens", "teacher=resnet34, student=datalens"),
+        *("teacher=resnet18, student=resnet10t, version 0", ""),
+    ]
+    rows = [row for _ in range(2) for row in board(record("dpsd", accounted=3.0))]
+    rows[0]["flags"] += " float32-noise"
+    assert [line["apart"] for line in releases.lines(rows)] == ["float32 noise", ""]
 
 
 def test_smoke_runs_are_no_points_of_a_figure() -> None:

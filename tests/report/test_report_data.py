@@ -25,6 +25,7 @@ from bench.leaderboard.columns import ALL
 from bench.leaderboard.flags import flags_of_row
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import changed_options, run_spec
+from bench.privacy.claims import DEFECTS, NO_EPSILON
 from bench.report import Sources, boards, charts, command, gather, glossary, picture, points, render, runs
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
@@ -130,8 +131,39 @@ def test_every_flag_has_a_sentence() -> None:
         assert glossary.flag(flag).endswith(".")
     assert "noise too small" in glossary.flag("disputed:noise-too-small")
     assert "issue dgd-1," in glossary.flag("reported:dgd-1") and glossary.flag("reported-differs")
+    assert glossary.flag("reported:eps-not-stated") == glossary.ISSUES["eps-not-stated"]
     with pytest.raises(KeyError):
         glossary.flag("unheard-of")
+
+
+def test_every_issue_and_every_dispute_has_words_of_its_own() -> None:
+    issues = {issue for entry in leaderboard.reported.load() for issue in entry.issues}
+    page = (registry.ROOT / "docs" / "reported.md").read_text(encoding="utf-8").partition("## Issues")[2]
+    named = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("\n## ")[0], re.MULTILINE))
+    assert issues <= named == set(glossary.ISSUES) and all(text.endswith(".") for text in glossary.ISSUES.values())
+    sources = "".join(path.read_text(encoding="utf-8") for path in (registry.ROOT / "baselines").rglob("*.py"))
+    known = {*DEFECTS.values(), NO_EPSILON, *re.findall(r'DISPUTED = "([a-z-]+)"', sources)}
+    assert len(known) > 6 and known <= set(glossary.DISPUTES)
+
+
+def test_an_attack_that_asks_nothing_is_the_floor_and_no_attack() -> None:
+    runs = [record("a", accounted=3.0, attack=name) for name in ("gmi", "random-guess")]
+    runs[1].metrics["queries"] = 0
+    (digits,) = parts(Sources(sorted(runs, key=lambda r: r.hash)))[0]["index"]["datasets"]
+    assert digits["attacks"] == ["gmi"] and [one["attacks"] for one in digits["best"]] == [1]
+
+
+def test_tiers_are_named_from_the_largest_to_the_smallest() -> None:
+    index = value_of(script("index", parts(Sources([record()]))[0]["index"]))
+    assert index["order"]["tiers"] == ["paper", "standard", "quick", "smoke"]
+    assert index["order"]["units"][0] == "example"
+
+
+def test_figures_of_pictures_of_which_there_are_none_are_named() -> None:
+    one = record("dpsd")
+    assert ["dpsd", "Fig. 7"] in parts(Sources([one]))[0]["index"]["undrawn"]
+    pictured = parts(Sources([one], pictures={one.hash: {"synthetic": png()}}))[0]["index"]["undrawn"]
+    assert ["dpsd", "Fig. 7"] not in pictured and ["dp-dfd", "Fig. 4"] in pictured
 
 
 def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:

@@ -135,13 +135,106 @@ def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
     page.resize(1280, 900)
 
 
-def test_an_address_of_nothing_is_the_front_page_or_says_so(page: Browser) -> None:
-    for place in ("#board-nothing", "#table-nothing", "#constructor", "#%E0%A4%A"):
+def test_an_address_of_nothing_says_so(page: Browser) -> None:
+    for place in ("#board-nothing", "#table-nothing", "#figure-nothing", "#constructor", "#%E0%A4%A"):
         go(page, place)
-        assert words(page, "h1").startswith("Private students"), place
+        assert words(page, "h1") == "No such page", place
     for place, said in (("#run-0123456789abcdef", "No such run"), ("#method-x", "No such method")):
         go(page, place)
         assert words(page, "h1") == said
+    go(page, "#")
+    assert words(page, "h1").startswith("Private students")
+
+
+def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(page: Browser) -> None:
+    ours = "{ variant: 'working', tier: 'quick', dataset: 'a', run: 'b', accuracy: 0.5, difference: -0.1 }"
+    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, told: 'ε 10' }}"
+    script = f"""(line => {{ const cell = document.createElement('td');
+      cell.append(...printedCell([line, {{ ...line, counts: true, told: 'ε 1' }}]).filter(Boolean));
+      return [...cell.children].map(one => one.textContent); }})({line})"""
+    assert page.ask(script) == ["60.00 %", "ε 1: 50.0 % −10.0", "ε 10: 50.0 % −10.0"]  # noqa: RUF001
+    go(page, "#table-dp-dfd-table-i")
+    assert "celeba-g\nε 1 or 10" in words(page, ".sheet thead")
+
+
+def test_audits_of_two_data_sets_and_teachers_are_told_apart(page: Browser) -> None:
+    audit = """(dataset, apart) => ({ dataset, apart, method: 'dp-dfd (printed)', setting: '--epsilon 1', ceiling: 3,
+      verdict: 'not refuted', powerful: true, reasons: ['one'], lines: [['student', 1, 2, 0, 0.5]] })"""
+    heads = f"""(audit => [...auditTable('Audits', [audit('mnist', 'teacher=resnet34'), audit('digits', '')])
+      .querySelectorAll('tr.group')].map(row => row.textContent))({audit})"""
+    assert page.ask(heads) == [
+        "digits: dp-dfd (printed) (--epsilon 1)",
+        "mnist: dp-dfd (printed) (--epsilon 1, teacher=resnet34)",
+    ]
+
+
+def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
+    script = """(table => [[...table.querySelectorAll('th[scope=col]')].map(h => [h.textContent, h.className]),
+      table.querySelector('.group th').getAttribute('colspan')])
+      (fullGrid('a', ['name', 'none', 'number'], ['head', ['x', '', 1], ['y', [], 0]], [2]))"""
+    assert page.ask(script) == [[["name", ""], ["number", "number"]], "2"]
+    go(page, "#table-dpsd-table-i")
+    assert "printed settings allow" in words(page), "where the settings bound it the column stays"
+    go(page, "#table-dpsd-table-iv")
+    assert "printed settings allow" not in words(page)
+
+
+def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None:
+    go(page, "#table-dgd-text-iv-b-label-query")
+    assert "1 accuracy; ours beside 0" in words(page) and "no data set named" in words(page, ".sheet")
+    assert "planned" not in words(page), "what no number of the table is needs no word"
+    told = "cell({ key: 'reported_difference', kind: 'percent' }, { reported_difference: 0.107 }).textContent"
+    assert page.ask(told) == "+10.7 points"
+    assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"
+
+
+def test_doubts_are_sentences_and_figures_of_pictures_that_are_not_there_are_named(page: Browser) -> None:
+    go(page, "#table-dp-dfd-table-iii")
+    assert "Contradictions" not in words(page) and "Doubts about the printed numbers" in words(page)
+    assert "marks are damaged in the text at hand" in words(page)
+    go(page, "#papers")
+    assert "Fig. 4 and Fig. 5 are left out: they show images" in words(page)
+
+
+def test_a_method_page_says_what_stands_on_it_and_tells_its_releases_apart(page: Browser) -> None:
+    go(page, "#method-dpsd")
+    assert "is on the method's page" not in words(page)
+    assert "variant working, mode=data; 4 runs" in words(page) or "variant working; 4 runs" in words(page)
+    line = "{ name: 'a (b)', variant: 'b', setting: '', apart: 'teacher=x' }"
+    assert page.ask(f"[nameOf({line}), settingOf({line})]") == ["a (b), teacher=x", "b, teacher=x"]
+
+
+def test_boards_sort_tiers_by_size(page: Browser) -> None:
+    tiers = "['smoke', 'quick', 'standard', 'paper'].map(tier => ({ tier, split: 'iid' }))"
+    assert page.ask(f"grouped({tiers}, null, ['tier', 'split']).map(group => group.base[0])") == [
+        *("paper", "standard", "quick", "smoke")
+    ]
+
+
+def test_on_a_phone_tables_with_sentences_need_no_scrolling_and_the_others_show_that_they_scroll(
+    page: Browser, sources: Sources
+) -> None:
+    page.resize(390, 844, mobile=True)
+    run = next(r.hash for r in sources.records if r.status == "ok")
+    for place in ("#", "#papers", "#methods", f"#run-{run}"):
+        go(page, place)
+        wide = "[...document.querySelectorAll('.stack')].map(box => box.scrollWidth - box.clientWidth)"
+        found = page.ask(wide)
+        assert found and max(found) <= 0, place
+        assert page.ask("getComputedStyle(document.querySelector('.box')).backgroundAttachment").startswith("local")
+    epsilon = "document.querySelector('[aria-label=epsilon] tbody td:nth-of-type(2)')"
+    assert page.ask(f"getComputedStyle({epsilon}, '::before').content").startswith('"δ')
+    page.resize(1280, 900)
+
+
+def test_a_verdict_stands_under_the_head_of_its_column(page: Browser) -> None:
+    script = """(table => { VIEW.append(table); const at = e => e.getBoundingClientRect().left;
+      const text = document.createRange(); text.selectNodeContents(table.querySelector('td .ours'));
+      const found = [at(text), at(table.querySelectorAll('th')[2])];
+      table.remove(); return found; })(sentences(['as said', 'ours at chance'].map(verdict =>
+        ({ text: 'it rises', dataset: 'mnist', verdict, told: 'it does', line: 'dpsd' }))))"""
+    verdict, head = page.ask(script)
+    assert verdict - head < 20, "as said, which is shorter than the other verdict, is not at the right"
 
 
 def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, sources: Sources) -> None:

@@ -8,6 +8,7 @@ function cell(column, row) {
   if (column.key.endsWith("variant") && value) return element("td", { title: DATA.variants[value] }, value);
   if (column.key === "method" && row.runs.length) return element("td", {}, methodLink(value));
   if (missing) return element("td", { class: isNumber(column) ? "number" : null });
+  if (column.key === "reported_difference") return element("td", { class: "number" }, `${points(value)} points`);
   if (column.kind === "percent") return element("td", { class: "number" }, percent(value), spread(column, row));
   if (column.kind === "epsilon") return element("td", { class: "number" }, number(value), unit(column, row));
   if (column.kind === "seconds") return element("td", { class: "number" }, seconds(value));
@@ -64,7 +65,7 @@ async function board({ name, file }) {
     if (again) again.focus();
   };
   redraw();
-  return [heading(`${name}: board`), tabs("board", name), note(`${dataset.runs} runs. A row is a setting, averaged over its seeds; follow a seed to its run. Click a column's head to sort.`),
+  return [heading(`${name}: board`), tabs("board", name), note(`${counted(dataset.runs, "run", "runs")}. A row is a setting, averaged over its seeds; follow a seed to its run. Click a column's head to sort.`),
     controls(dataset, now, redraw), count, box, more, flagList("What the flags mean", [...new Set(dataset.rows.flatMap((row) => row.flags))].sort()),
     auditTable("Audits", dataset.audits)];
 }

@@ -89,19 +89,19 @@ function answers({ taken, excluded }) {
   if (!taken.length) {
     const near = nearest(excluded, limits);
     parts.push(element("p", { class: "warning" }, `Nothing on the boards has ${asked}.`), near.length ? element("ul", { class: "plain" }, near.map(([label, line]) =>
-      element("li", {}, `${label}: `, runLink(line.runs[0], line.name), ` on ${line.dataset}, ${percent(line.accuracy)} at ε ${number(line.epsilon)}`))) : note(`No release is accounted per ${limits.unit} with a finite ε that stands${["example", "label"].includes(limits.unit) ? "" : "; a release is listed by one unit, and the pages of its runs hold others"}.`));
+      element("li", {}, `${label}: `, runLink(line.runs[0], nameOf(line)), ` on ${line.dataset}, ${percent(line.accuracy)} at ε ${number(line.epsilon)}`))) : note(`No release is accounted per ${limits.unit} with a finite ε that stands${["example", "label"].includes(limits.unit) ? "" : "; a release is listed by one unit, and the pages of its runs hold others"}.`));
   }
   for (const [[dataset, tier, split], found] of taken) parts.push(place(dataset, tier, split, found));
-  const rows = excluded.map(([line, reason]) => [element("span", { class: "list" }, line.runs.length ? runLink(line.runs[0], line.name) : line.name), line.dataset, element("span", { class: "list" }, reason)]);
-  if (rows.length) parts.push(element("details", {}, element("summary", {}, `${rows.length} others, and the reason against each`), grid("excluded", ["release", "data set", "reason"], rows)));
+  const rows = excluded.map(([line, reason]) => [element("span", { class: "list" }, line.runs.length ? runLink(line.runs[0], nameOf(line)) : nameOf(line)), line.dataset, element("span", { class: "list" }, reason)]);
+  if (rows.length) parts.push(element("details", {}, element("summary", {}, `${counted(rows.length, "other", "others")}, and the reason against each`), grid("excluded", ["release", "data set", "reason"], rows, [], "fit stack", [2])));
   return parts;
 }
 function place(dataset, tier, split, found) {
   const best = found[0];
   const why = found.length > 1 ? `the most accurate of ${found.length} that qualify` : "the only one that qualifies";
-  const others = found.slice(1).map((line) => [element("span", { class: "words" }, runLink(line.runs[0], line.name)), [percent(line.accuracy), spreadOf(line)], number(line.epsilon), line.strongest || "–", timeOf(line), flagFold(line.flags)]);
+  const others = found.slice(1).map((line) => [element("span", { class: "words" }, runLink(line.runs[0], nameOf(line))), [percent(line.accuracy), spreadOf(line)], number(line.epsilon), line.strongest || "–", timeOf(line), flagFold(line.flags)]);
   return section(`${dataset}, tier ${tier}, split ${split}`,
-    element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], best.name)), `: ${why}.`),
+    element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], nameOf(best))), `: ${why}.`),
       facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}`],
         ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
@@ -110,5 +110,7 @@ function place(dataset, tier, split, found) {
         ["not measured", best.lacking.join("; ") || "nothing is missing"]])),
     others.length ? [element("h3", {}, "The others that qualify"), grid(`others on ${dataset}`, ["release", "accuracy", "ε proved", "strongest attack", "time", "flags"], others, [1, 2])] : null);
 }
+/* A release's name, and what tells it from others of that name. */
+const nameOf = (line) => [line.name, line.apart].filter(Boolean).join(", ");
 const spreadOf = (line) => element("span", { class: "spreads" }, line.std === null ? " (one seed)" : ` ± ${(100 * line.std).toFixed(1)}, ${line.seeds} seeds`);
 const timeOf = (line) => (line.seconds === null ? "not recorded" : seconds(line.seconds));

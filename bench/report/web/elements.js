@@ -85,5 +85,6 @@ function seconds(value) {
   if (value < 90) return `${value.toFixed(0)} s`;
   return value < 5400 ? `${(value / 60).toFixed(0)} min` : `${(value / 3600).toFixed(1)} h`;
 }
+const counted = (many, one, several) => `${number(many)} ${many === 1 ? one : several}`;
 const between = (low, high, shown) => (low === null || low === undefined ? "" : `[${shown(low)}, ${shown(high)}]`);
 const size = (value) => (value === "inf" ? Infinity : value);

@@ -3,16 +3,16 @@
 function overview() {
   const rows = DATA.datasets.map((dataset) => [link("board", dataset.name), number(dataset.runs), number(dataset.rows), String(dataset.methods),
     [link("charts", dataset.name, "charts"), " ", dataset.pictures ? link("images", dataset.name, "images") : ""],
-    element("span", { class: "list" }, dataset.attacks.join(", "))]);
+    dataset.attacks.length ? element("span", { class: "list" }, dataset.attacks.join(", ")) : "none"]);
   const count = (key) => DATA.tables.reduce((sum, table) => sum + table[key], 0);
   return [heading("Private students: accuracy, epsilon, attacks"),
     element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),
     element("ul", { class: "doors" },
       door("#choose", "What should I release?", "By a proved epsilon, a unit and an accuracy."),
-      door("#papers", "Papers", `${DATA.tables.length} tables and groups of sentences, ${count("cells")} numbers: ours beside ${count("ours")}, within two points or better ${count("within")}. ${DATA.figures.length} figures.`),
+      door("#papers", "Papers", `${DATA.tables.length} tables and groups of sentences, ${count("cells")} accuracies: ours beside ${count("ours")}, within two points or better ${count("within")}. ${DATA.figures.length} figures.`),
       door("#methods", "Methods", `${DATA.methods.length}: what each is, promises, costs and withstands.`),
       door("#compare", "Compare two runs", `Any two of ${number(DATA.runs)}.`)),
-    section("Boards", grid("data sets", ["data set", "runs", "rows", "methods", "", "attacks"], rows, [1, 2, 3])),
+    section("Boards", grid("data sets", ["data set", "runs", "rows", "methods", "", "attacks"], rows, [1, 2, 3], "fit stack", [5])),
     DATA.datasets.map(recommended),
     section("How to read it", element("ul", { class: "plain" },
       element("li", {}, element("strong", {}, "Three epsilons. "), "Claimed is what the method's paper says at these settings. Accounted is what can be proved from every use of the private data. Audited is a lower bound that an attack measured."),
@@ -21,8 +21,8 @@ function overview() {
       element("li", {}, element("strong", {}, "Power. "), "An attack must succeed on the undefended teacher and must not on a network with random weights. Otherwise its row is inconclusive, never protected."),
       element("li", {}, element("strong", {}, "Attacks. "), "An inversion attack's number is the share of its images that an independent network takes for their class, or a judge of faces for the person; beside it that of public images chosen by the same labels, and that on the undefended teacher. A membership attack's is its AUC: 0.5 is a coin."),
       element("li", {}, element("strong", {}, "Splits. "), "Which images are private and which the attacker has. iid: drawn from one set; full: all of it is private, the attacker has another set; few: 300 private records; canaries: some labels are wrong; identity: the attacker has other people; disjoint: other classes."),
-      element("li", {}, element("strong", {}, "Tiers. "), Object.entries(DATA.tiers).map(([name, line]) => `${name}: ${line}`).join("; "), "."))),
-    section("Units", facts(Object.entries(DATA.units).filter(([name]) => name !== "none"))), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
+      element("li", {}, element("strong", {}, "Tiers. "), DATA.order.tiers.map((name) => `${name}: ${DATA.tiers[name]}`).join("; "), "."))),
+    section("Units", facts(DATA.order.units.filter((name) => name !== "none").map((name) => [name, DATA.units[name]]))), note(`Made by bench report, dp-distill-bench ${DATA.version}.`)];
 }
 const door = (href, name, told) => element("li", {}, element("a", { href }, name), element("span", { class: "note" }, told));
 function comparedWith(one) {

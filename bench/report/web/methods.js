@@ -9,7 +9,7 @@ function methods() {
     const groups = [["methods", "The papers' methods"], ["baselines", "Baselines"], ...[...new Set(kept.map((one) => one.folder))].filter((one) => !["methods", "baselines"].includes(one)).map((one) => [one, one])];
     box.replaceChildren(...groups.map(([folder, title]) => {
       const rows = kept.filter((one) => one.folder === folder).map((one) => [methodLink(one.name), element("span", { class: "list" }, one.summary), one.runs ? number(one.runs) : "none"]);
-      return rows.length ? section(title, grid(title, ["method", "what it is", "runs"], rows, [2])) : null;
+      return rows.length ? section(title, grid(title, ["method", "what it is", "runs"], rows, [2], "fit stack", [1])) : null;
     }).filter(Boolean));
   };
   redraw();
@@ -28,7 +28,7 @@ async function method(name) {
     reproduce(found), found.variants.map(aboutVariant)];
 }
 function promise(found, usual) {
-  const claims = found.claims.map((one) => element("li", {}, `${one.source}, per ${one.unit} (${DATA.units[one.unit]})`, one.dispute ? element("span", {}, " ", element("span", { class: "chip alarm" }, `disputed: ${one.dispute.replaceAll("-", " ")}`)) : ""));
+  const claims = found.claims.map((one) => element("li", {}, `${one.source}, per ${one.unit} (${DATA.units[one.unit]}): ${one.by.join(", ")}; ${counted(one.runs, "run", "runs")}.`, one.dispute ? [" ", element("span", { class: "chip alarm" }, "disputed"), ` Its proof does not cover what the algorithm does: ${one.told}.`] : ""));
   return section("What it promises", usual ? element("p", {}, usual.unit === "none" ? "It claims nothing." : `Its claim protects ${DATA.units[usual.unit]}. The account, of what can be proved, is of every unit in its ledger.`) : null,
     claims.length ? element("ul", { class: "plain" }, claims) : note("No run here claims anything."));
 }
@@ -36,22 +36,23 @@ function standing(found) {
   const rows = found.standings.map((one) => [one.dataset, `${one.tier}, split ${one.split}`, one.unit, percent(one.accuracy), `${one.rank} of ${one.of}`]);
   return rows.length ? section(`Where it stands with a proved epsilon of at most ${DATA.proved}`, grid("standings", ["data set", "tier", "protects one", "accuracy", "place among methods"], rows, [3, 4]), note("Each method by its most accurate release; what a paper claims plays no part.")) : null;
 }
+const settingOf = (line) => [line.variant, line.setting, line.apart].filter(Boolean).join(", ");
 function measuredTable(found) {
   if (!found.releases.length) return note("No run of it is in this report.");
-  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || compared(a.tier, b.tier) || compared(usualFirst(a.split), usualFirst(b.split)) || Boolean(a.older) - Boolean(b.older) || (b.accuracy || 0) - (a.accuracy || 0));
+  const ordered = [...found.releases].sort((a, b) => compared(a.dataset, b.dataset) || DATA.order.tiers.indexOf(a.tier) - DATA.order.tiers.indexOf(b.tier) || compared(usualFirst(a.split), usualFirst(b.split)) || Boolean(a.older) - Boolean(b.older) || (b.accuracy || 0) - (a.accuracy || 0));
   const seen = new Set();
   const rows = ordered.flatMap((line) => {
     const place = `${line.dataset}, tier ${line.tier}, split ${line.split}`;
     const epsilon = (value, unit) => (value === null ? "" : [number(value), unit ? element("span", { class: "unit" }, `per ${unit}`) : ""]);
-    const row = [element("span", { class: "words" }, runLink(line.runs[0], `${line.variant}${line.setting ? `, ${line.setting}` : ""}`), line.older ? ", older version" : ""), line.accuracy === null ? "failed" : [percent(line.accuracy), spreadOf(line)],
-      epsilon(line.claimed, line.claim_unit), epsilon(line.epsilon, line.unit), line.audited === null ? "" : `≥ ${number(line.audited)}`, number(line.information), line.strongest || "", line.seconds === null ? "" : seconds(line.seconds), flagFold(line.flags)];
+    const row = [element("span", { class: "words" }, runLink(line.runs[0], settingOf(line)), line.older ? ", older version" : ""), line.accuracy === null ? "failed" : [percent(line.accuracy), spreadOf(line)],
+      epsilon(line.claimed, line.claim_unit), epsilon(line.epsilon, line.unit), line.audited === null ? "" : `≥ ${number(line.audited)}`, number(line.information), line.strongest ? element("span", { class: "words" }, line.strongest) : "", line.seconds === null ? "" : seconds(line.seconds), flagFold(line.flags)];
     return seen.has(place) ? [row] : (seen.add(place), [element("span", {}, place), row]);
   });
   const flags = [...new Set(found.releases.flatMap((line) => line.flags))].sort();
-  return [section("What was measured", grid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("What the flags mean", flags)];
+  return [section("What was measured", fullGrid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("What the flags mean", flags)];
 }
 function attacksTable(found) {
-  const lines = found.releases.flatMap((line) => line.attacks.map(([told, run]) => [element("span", { class: "list" }, `${line.variant}${line.setting ? `, ${line.setting}` : ""}`), line.dataset, element("span", { class: "list" }, runLink(run, told))]));
+  const lines = found.releases.flatMap((line) => line.attacks.map(([told, run]) => [element("span", { class: "list" }, settingOf(line)), line.dataset, element("span", { class: "list" }, runLink(run, told))]));
   return lines.length ? section("Attacks on it", grid("attacks", ["setting", "data set", "on the student (on the teacher)"], lines)) : null;
 }
 function reproduce(found) {
@@ -61,6 +62,6 @@ function reproduce(found) {
 }
 function aboutVariant(one) {
   const departures = one.departures.map(([what, why, worth]) => element("li", {}, element("strong", {}, `${what}. `), `Why: ${why}. `, worth ? `Worth: ${worth}.` : "Its worth was not measured."));
-  return element("details", {}, element("summary", {}, `Variant ${one.variant}: ${DATA.variants[one.variant]}`), element("pre", { class: "doc" }, one.doc),
+  return element("details", {}, element("summary", {}, `Variant ${one.variant}: ${one.variant === "working" ? "one that learns; every departure from what is printed is below" : DATA.variants[one.variant]}`), element("pre", { class: "doc" }, one.doc),
     departures.length ? [element("h3", {}, "Departures from what is printed"), element("ol", { class: "plain" }, departures)] : null);
 }

@@ -1,12 +1,19 @@
 "use strict";
 /* The papers' tables and figures, and all numbers that they print. */
 const PAPERS = { "dp-dfd": "DP-DFD", dpdfd: "DPDFD", dgd: "DGD", dpsd: "DPSD" };
+const subjectOf = (one) => one.title.replace(/^[^:]*: /, "");
+/* Figures that are pictures, of which this report has none. */
+function undrawn(paper) {
+  const names = DATA.undrawn.filter(([of]) => of === paper).map(([, name]) => name);
+  if (!names.length) return null;
+  return note(`${names.join(" and ")} ${names.length === 1 ? "is" : "are"} left out: ${names.length === 1 ? "it shows" : "they show"} images, and this report has none of such runs. Give the runs' directories with --runs.`);
+}
 function papers() {
   const sections = Object.entries(PAPERS).map(([paper, name]) => {
-    const tables = DATA.tables.filter((one) => one.paper === paper).map((one) => [link("table", one.slug, one.table), element("span", { class: "list" }, one.title.replace(/^[^:]*: /, "")), String(one.cells), String(one.ours), String(one.within)]);
-    const figures = DATA.figures.filter((one) => one.paper === paper).map((one) => [link("figure", one.slug, one.figure), element("span", { class: "list" }, one.title.replace(/^[^:]*: /, "")), String(one.ours), String(one.printed)]);
-    return section(name, tables.length ? grid(`tables of ${name}`, ["table", "", "numbers", "ours", "within 2 points"], tables, [2, 3, 4]) : null,
-      figures.length ? [element("h3", {}, "Figures"), grid(`figures of ${name}`, ["figure", "", "our points", "printed"], figures, [2, 3])] : null);
+    const tables = DATA.tables.filter((one) => one.paper === paper).map((one) => [link("table", one.slug, one.table), element("span", { class: "list" }, subjectOf(one)), String(one.cells), String(one.ours), String(one.within)]);
+    const figures = DATA.figures.filter((one) => one.paper === paper).map((one) => [link("figure", one.slug, one.figure), element("span", { class: "list" }, subjectOf(one)), String(one.ours), String(one.printed)]);
+    return section(name, tables.length ? grid(`tables of ${name}`, ["table", "", "accuracies", "ours", "within 2 points"], tables, [2, 3, 4], "fit stack", [1]) : null,
+      figures.length ? [element("h3", {}, "Figures"), grid(`figures of ${name}`, ["figure", "", "our points", "printed"], figures, [2, 3], "fit stack", [1]), undrawn(paper)] : undrawn(paper));
   });
   return [heading("The papers' tables and figures"), note("Ours beside what is printed. Within: two points of accuracy behind at most, or better, by the variant that is run by default."),
     DATA.printed ? element("p", {}, element("a", { href: "#reported" }, `All ${DATA.printed} numbers that the papers print`)) : null, ...sections];
@@ -23,26 +30,31 @@ async function table(slug) {
   const measured = found.lines.filter((line) => line.ours);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.table}`),
     note(found.title),
-    element("p", {}, `${found.cells} numbers; ours beside ${found.ours}, of which ${found.within} are within two points or better. Another tier is another size, and the variant working is not what the paper prints.`),
-    section("As printed, with ours below", matrix(found), keys()),
+    element("p", {}, `${counted(found.cells, "accuracy", "accuracies")}; ours beside ${found.ours}, of which ${found.within} ${found.within === 1 ? "is" : "are"} within two points or better. Another tier is another size, and the variant working is not what the paper prints.`),
+    section("As printed, with ours below", matrix(found), keys(found.lines)),
     found.chart ? drawn(found.chart, "panels") : null,
     measured.length ? section("Ours, number by number", oursTable(measured)) : null,
     reasonList(measured),
     section("Do it again", found.recipe ? command(`bench sweep ${found.recipe}`) : null, command(`bench compare --paper ${found.paper} --table "${found.table}"`)),
     issues(found.lines)];
 }
+function budgetOf(line) {
+  if (line.epsilon !== null) return `ε ${line.epsilon}`;
+  if (line.either.length) return `ε ${line.either.join(" or ")}`;
+  return line.unit === "none" ? "no privacy" : "ε not printed";
+}
 /* Rows are methods, columns data sets and budgets, as most of the tables have them. */
 function matrix(found) {
   const columns = new Map();
   const rows = new Map();
   for (const line of found.lines) {
-    const budget = line.epsilon !== null ? `ε ${line.epsilon}` : line.unit === "none" ? "no privacy" : "ε not printed";
+    const budget = budgetOf(line);
     const column = `${line.dataset} ${budget}`;
     const name = [line.method, line.ablation, line.unit === "label" ? "(labels)" : ""].filter(Boolean).join(" ");
-    if (!columns.has(column)) columns.set(column, [line.dataset, line.epsilon, budget]);
+    if (!columns.has(column)) columns.set(column, [line.dataset, line.either.length ? line.either[0] : line.epsilon, budget]);
     if (!rows.has(name)) rows.set(name, { method: line.method, cells: new Map() });
     const cells = rows.get(name).cells;
-    if (!cells.has(column) || (line.ours && line.ours.usual)) cells.set(column, line);
+    if (line.shown) cells.set(column, [...(cells.get(column) || []), line]);
   }
   const order = [...columns.entries()].sort(([, a], [, b]) => compared(a[0], b[0]) || (a[1] === null ? 0 : a[1]) - (b[1] === null ? 0 : b[1])).map(([key]) => key);
   const heads = order.map((key) => { const [dataset, , budget] = columns.get(key); return [dataset, element("br"), budget]; });
@@ -51,17 +63,29 @@ function matrix(found) {
   return grid(`${found.table} with ours`, ["method", ...heads], lines, [], "fit sheet");
 }
 /* Where ours was measured, if that is not the data set that the paper names: a subset of it, other files. */
-const where = (line) => (line.ours.dataset === line.dataset ? "" : ` on ${line.ours.dataset}`);
-function printedCell(line) {
-  if (!line) return "";
-  const printed = element("span", { class: "printed" }, percent(line.printed, 2));
-  if (!line.ours) return [printed, element("span", { class: "ours none" }, line.state)];
-  const [kind, word] = closeness(line.ours.difference);
-  return [printed, element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours${where(line)}, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
-    `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)))];
+const where = (line) => (line.ours.dataset === line.dataset ? "" : `, on ${line.ours.dataset}`);
+/* Printed numbers, and ours of each: first the one that counts, then those that must stand beside it. */
+function printedCell(lines) {
+  if (!lines) return "";
+  const counting = [...lines].sort((a, b) => a.entry - b.entry || b.counts - a.counts);
+  return counting.map((line, index) => [
+    index && counting[index - 1].entry === line.entry ? null : element("span", { class: "printed" }, percent(line.printed, 2)), ourCell(line)]).flat();
 }
-const keys = () => element("ul", { class: "keys" }, [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"], ["none", "planned: the bench lacks the method or the data; not run: it has both"]].map(([kind, told]) =>
-  element("li", {}, element("span", { class: `ours ${kind}` }, kind === "none" ? "not run" : "ours"), ` ${told}`)));
+function ourCell(line) {
+  if (!line.ours) return element("span", { class: "ours none" }, line.state);
+  const [kind, word] = closeness(line.ours.difference);
+  const told = line.told ? element("small", { class: "told" }, `${line.told}: `) : "";
+  return element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours${where(line)}, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
+    told, `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)));
+}
+/* What the colours mean, and the words where a number has none of ours. */
+const ABSENT = { "planned": "the bench lacks the method or the data", "not run": "the bench has method and data", "no data set named": "the sentence does not say of which data it speaks" };
+function keys(lines) {
+  const absent = Object.entries(ABSENT).filter(([state]) => lines.some((line) => line.state === state));
+  const colours = [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"]];
+  return element("ul", { class: "keys" }, [...colours.map(([kind, told]) => [kind, "ours", told]), ...absent.map(([state, told]) => ["none", state, told])].map(([kind, word, told]) =>
+    element("li", {}, element("span", { class: `ours ${kind}` }, word), ` ${told}`)));
+}
 function oursTable(lines) {
   const rows = lines.map(({ ours, ...line }) => {
     const [kind, word] = closeness(ours.difference);
@@ -72,7 +96,7 @@ function oursTable(lines) {
       ours.epsilon === null ? "" : [number(ours.epsilon), element("span", { class: "unit" }, `per ${ours.unit}`)], line.allows === null ? "" : percent(line.allows), number(ours.information),
       flagFold(ours.flags)];
   });
-  return grid("ours beside print", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9]);
+  return fullGrid("ours beside print", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9], "fit stack", [6]);
 }
 function toReasons() {
   document.getElementById("reasons").scrollIntoView();
@@ -89,7 +113,8 @@ function issues(lines) {
   const found = new Map();
   for (const line of lines) for (const issue of line.issues) found.set(issue, (found.get(issue) || new Set()).add(line.entry));
   if (!found.size) return null;
-  return section("Contradictions in print", note("docs/reported.md says what each is."), element("ul", { class: "plain" }, [...found.entries()].map(([issue, entries]) => element("li", {}, `${issue}: ${entries.size} ${entries.size === 1 ? "number" : "numbers"}`))));
+  return section("Doubts about the printed numbers", note("The names are those of docs/reported.md."), element("ul", { class: "plain" }, [...found.entries()].map(([issue, entries]) =>
+    element("li", {}, element("strong", {}, issue), `, ${counted(entries.size, "number", "numbers")}. ${DATA.issues[issue] || ""}`))));
 }
 const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "the opposite": "far", "ours at chance": "none", "one seed": "none" };
 function sentences(answers) {
@@ -101,7 +126,7 @@ function sentences(answers) {
 async function figure(slug) {
   const found = await part(`figure-${slug}`);
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.figure}`), note(found.title),
-    element("p", {}, found.note, " ", found.markup || found.single ? `${found.ours ? `${found.ours} points are ours` : found.single ? "No two points of ours lie on one line" : "None of it was run"}; ${found.printed ? `${found.printed} numbers are printed` : "no number is printed"}.` : `${found.gallery.length} pictures are ours.`),
+    element("p", {}, found.note, " ", found.markup || found.single ? `${found.ours ? `${counted(found.ours, "point is", "points are")} ours` : found.single ? "No two points of ours lie on one line" : "None of it was run"}; ${found.printed ? `${counted(found.printed, "number is", "numbers are")} printed` : "no number is printed"}.` : `${counted(found.gallery.length, "picture is", "pictures are")} ours.`),
     found.markup ? [note("Filled: ours, the mean over seeds; the bar is one standard deviation. Hollow and dashed: as printed. A line joins runs that differ in what the axis says and in nothing else; grey points are runs of other settings, which each names."), drawn(found.markup, "figures")] : null,
     found.single ? element("details", {}, element("summary", {}, "Charts of one place on the axis, of which nothing can be read yet"), drawn(found.single, "figures")) : null,
     sentences(found.answers), gallery(found.gallery), found.recipe ? section("Do it again", command(`bench sweep ${found.recipe}`)) : null];

@@ -24,10 +24,12 @@ const ROUTES = {
 };
 const LINKS = [["Choose", "#choose"], ["Papers", "#papers"], ["Methods", "#methods"], ["Boards", DATA.datasets.length ? address("board", DATA.datasets[0].name) : "#"], ["Compare", "#compare"]];
 
+const noPage = (place) => [heading("No such page"), note(`This report has no page #${place}. `, element("a", { href: "#" }, "To the front page"))];
+
 async function route() {
   const asked = location.hash;
   let place;
-  try { place = decodeURIComponent(asked.slice(1)); } catch { place = ""; } // an address that is no text is no page
+  try { place = decodeURIComponent(asked.slice(1)); } catch { place = asked; } // an address that is no text is no page
   if (place === "main") return;
   const dash = place.indexOf("-");
   const [kind, name] = dash < 0 ? [place, ""] : [place.slice(0, dash), place.slice(dash + 1)];
@@ -35,7 +37,7 @@ async function route() {
   VIEW.setAttribute("aria-busy", "true");
   let content;
   try {
-    content = (await known[1](name)) || overview();
+    content = place ? (await known[1](name)) || noPage(place) : overview();
   } catch (error) {
     content = [heading("This page could not be shown"), element("p", { class: "bad" }, error.message)];
   }

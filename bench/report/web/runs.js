@@ -4,14 +4,15 @@ const SHOWN = 5;
 function auditTable(title, audits) {
   if (!audits.length) return null;
   const names = { student: "student, released", teacher: "teacher, undefended", null: "null run, no canary" };
-  const named = (audit) => `${audit.method}${audit.setting ? ` (${audit.setting})` : ""}`;
+  const setting = (audit) => [audit.setting, audit.apart].filter(Boolean).join(", ");
+  const named = (audit) => `${audit.dataset}: ${audit.method}${setting(audit) ? ` (${setting(audit)})` : ""}`;
   const ordered = [...audits].sort((a, b) => compared(named(a), named(b)));
-  const lines = ordered.flatMap((audit) => [element("span", {}, named(audit)), ...audit.lines.map(([name, correct, guesses, bound, accuracy]) =>
+  const lines = ordered.flatMap((audit) => [element("span", {}, sentence(named(audit))), ...audit.lines.map(([name, correct, guesses, bound, accuracy]) =>
     [names[name] || name, `${correct} of ${guesses}`, number(bound), number(audit.ceiling), percent(accuracy)])]);
   const verdicts = ordered.flatMap((audit) => [element("li", {}, element("strong", {}, `${named(audit)}: ${audit.verdict}. `), audit.reasons.join("; "), audit.powerful ? "" : "; the teacher's bound is 0, so the audit shows nothing", ".")]);
   const told = [grid("audits", ["model", "right guesses", "ε at least", "could show", "accuracy"], lines, [1, 2, 3, 4]), element("ul", { class: "plain" }, verdicts)];
   return section(title, note("Mislabelled canaries, half of them in the teacher's data; an attack guesses from the student which. The bound is epsilon's, per record, at 95 %. Not refuted is not verified."),
-    audits.length > SHOWN ? element("details", {}, element("summary", {}, `${audits.length} audits`), told) : told);
+    audits.length > SHOWN ? element("details", {}, element("summary", {}, counted(audits.length, "audit", "audits")), told) : told);
 }
 
 /* A run. */
@@ -41,9 +42,9 @@ function about(hash, found) {
 }
 function epsilonTable(found) {
   const rows = found.epsilons.map((line) => [line.what, line.epsilon === undefined ? "none" : `${line.what === "audited" ? "≥ " : ""}${number(line.epsilon)}`,
-    line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", line.delta === undefined ? "" : number(line.delta), line.by]);
+    line.delta === undefined ? "" : number(line.delta), line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", element("span", { class: "words" }, line.by)]);
   if (!rows.length) return null;
-  return section("Epsilon", grid("epsilon", ["", "ε", "protects one", "δ", "by"], rows, [1]), note("Numbers of different units cannot be compared. ∞: nothing can be proved."));
+  return section("Epsilon", grid("epsilon", ["", "ε", "δ", "protects one", "by"], rows, [1, 2], "fit stack", [3, 4]), note("Numbers of different units cannot be compared. ∞: nothing can be proved."));
 }
 function informationNote(found) {
   const { nats, most, why } = found.information;
@@ -131,7 +132,7 @@ function runPicker(names, hashes, index) {
     const here = names.find((one) => one[0] === hashes[index]);
     const shown = [...(here ? [here] : []), ...found.filter((one) => one !== here)].slice(0, LISTED);
     list.replaceChildren(...shown.map((one) => element("option", { value: one[0], selected: one === here, title: runName(one) }, runName(one))));
-    count.textContent = `${found.length} runs${found.length > LISTED ? `, the first ${LISTED} listed` : ""}`;
+    count.textContent = `${counted(found.length, "run", "runs")}${found.length > LISTED ? `, the first ${LISTED} listed` : ""}`;
   };
   fill("");
   const input = element("input", { type: "search", placeholder: "data set, method, setting, attack, hash …", on: { input: (event) => fill(event.target.value) } });

@@ -60,7 +60,7 @@ function grouped(rows, column, base) {
     if (!groups.has(key)) groups.set(key, { base: base.map((one) => row[one]), within, rows: [] });
     groups.get(key).rows.push(row);
   }
-  const order = Object.keys(DATA.tiers);
+  const order = DATA.order.tiers;
   const rank = (group) => [...group.base.map((one) => (order.includes(one) ? order.indexOf(one) : usualFirst(one))), group.within.length ? 0 : 1, ...group.within];
   return [...groups.values()].sort((a, b) => {
     const [left, right] = [rank(a), rank(b)];
@@ -99,13 +99,22 @@ function flagList(title, flags) {
   return element("section", {}, element("h2", {}, title), element("ul", { class: "plain flags" }, lines));
 }
 
-/* A table; a row that is no array is a heading over all columns. */
-function grid(label, heads, rows, numeric, kind) {
+/* A table without the columns in which no row says anything. */
+function fullGrid(label, heads, rows, numeric, kind, prose) {
+  const says = (value) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length);
+  const kept = heads.map((_, index) => index).filter((index) => !index || rows.some((row) => Array.isArray(row) && says(row[index])));
+  const moved = (columns) => (columns || []).map((index) => kept.indexOf(index)).filter((index) => index >= 0);
+  return grid(label, kept.map((index) => heads[index]), rows.map((row) => (Array.isArray(row) ? kept.map((index) => row[index]) : row)), moved(numeric), kind, moved(prose));
+}
+/* A table; a row that is no array is a heading over all columns. On a phone the rows of a table of kind "stack" are
+   blocks: numbers with their heads beside each other, and `prose` columns below, over the whole width. */
+function grid(label, heads, rows, numeric, kind, prose) {
   const right = new Set(numeric || []);
   const head = element("tr", {}, heads.map((name, index) => element("th", { scope: "col", class: right.has(index) ? "number" : null }, name)));
   const lines = rows.map((row) => !Array.isArray(row) ? element("tr", { class: "group" }, element("th", { scope: "colgroup", colspan: heads.length }, row)) : element("tr", {}, row.map((value, index) => {
-    const properties = { class: [right.has(index) ? "number" : "", index === 0 ? "pre" : ""].join(" ").trim() || null };
-    return index === 0 ? element("th", { scope: "row", ...properties }, value) : element("td", properties, value);
+    const kinds = [right.has(index) ? "number" : "", index === 0 ? "pre" : "", (prose || []).includes(index) ? "prose" : ""];
+    const properties = { class: kinds.filter(Boolean).join(" ") || null };
+    return index === 0 ? element("th", { scope: "row", ...properties }, value) : element("td", { ...properties, "data-head": heads[index] }, value);
   })));
   return boxed(label, element("table", {}, element("thead", {}, head), element("tbody", {}, lines)), kind);
 }
