@@ -185,7 +185,7 @@ def test_without_noise_nothing_is_proved(fields: Spending) -> None:
     ("fields", "budget", "says"),
     [
         (ALONE, Budget(8.0, solve="steps"), "taken once"),
-        (ALONE, Budget(8.0, unit=Unit.QUERY), "accounted per example, and, with --method.teachers N, per query; name one"),
+        (ALONE, Budget(8.0, unit=Unit.QUERY), "per example, and, with --method.teachers N, per query; name"),
         (VOTES, Budget(8.0, unit=Unit.CLIENT), "per example and per query; name one"),
         (VOTES, Budget(8.0, unit=Unit.QUERY, solve="steps"), "does not depend on how many"),
         (VOTES, Budget(0.001, solve="steps"), "does not allow a single use"),
