@@ -13,7 +13,7 @@ from made import png, record
 
 from bench import leaderboard
 from bench.leaderboard import reported
-from bench.leaderboard.selection import Constraints, choose
+from bench.leaderboard.selection import Constraints, choose, least_epsilon
 from bench.report import Sources, render, write
 from bench.report.site import parts
 from bench.report.sources import recipes
@@ -300,14 +300,15 @@ def test_a_method_page_puts_every_release_under_its_place(page: Browser) -> None
     assert told == ["mnist, tier quick, split iid", "90.0", "70.0", "mnist, tier quick, split few", "80.0", "60.0"]
 
 
-def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tuple[list[str], int]:
+def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tuple[list[str], list[str], int]:
     script = f"""part('choose').then(lines => {{
       const found = chosen(lines, {{ unit: {unit!r}, epsilon: {epsilon}, accuracy: {accuracy}, dataset: '' }});
       const name = (place, one) => `${{place.join(' ')}} ${{one.name}}`;
-      return [found.taken.flatMap(([place, of]) => of.map(one => name(place, one))), found.excluded.length];
+      const least = found.taken.map(([place, of]) => name(place, leastEpsilon(of)));
+      return [found.taken.flatMap(([place, of]) => of.map(one => name(place, one))), least, found.excluded.length];
     }})"""
-    taken, excluded = page.ask(script)
-    return taken, excluded
+    taken, least, excluded = page.ask(script)
+    return taken, least, excluded
 
 
 @pytest.mark.parametrize("unit", ["example", "label", "query"])
@@ -319,7 +320,8 @@ def test_the_page_chooses_what_the_command_chooses(
     rows = [row for name in ("mnist", "digits") for row in rows_of(sources, name)]
     wanted = choose(rows, Constraints(unit, epsilon, accuracy))
     names = [" ".join([*place, one.name]) for place, found in wanted.taken.items() for one in found]
-    assert of_the_page(page, unit, epsilon, accuracy) == (names, len(wanted.excluded))
+    least = [" ".join([*place, least_epsilon(found).name]) for place, found in wanted.taken.items()]
+    assert of_the_page(page, unit, epsilon, accuracy) == (names, least, len(wanted.excluded))
 
 
 def rows_of(sources: Sources, name: str) -> list[dict[str, Any]]:

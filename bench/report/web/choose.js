@@ -96,12 +96,16 @@ function answers({ taken, excluded }) {
   if (rows.length) parts.push(element("details", {}, element("summary", {}, `${counted(rows.length, "other", "others")}, and the reason against each`), grid("excluded", ["release", "data set", "reason"], rows, [], "fit stack", [2])));
   return parts;
 }
+/* As bench.leaderboard.selection.least_epsilon. */
+const leastEpsilon = (found) => [...found].sort((a, b) => a.epsilon - b.epsilon || b.accuracy - a.accuracy || compared(a.name, b.name))[0];
 function place(dataset, tier, split, found) {
   const best = found[0];
+  const least = LIMITS.accuracy > 0 ? leastEpsilon(found) : best;
   const why = found.length > 1 ? `the most accurate of ${found.length} that qualify` : "the only one that qualifies";
   const others = found.slice(1).map((line) => [element("span", { class: "words" }, runLink(line.runs[0], nameOf(line))), [percent(line.accuracy), spreadOf(line)], number(line.epsilon), line.strongest || "–", timeOf(line), flagFold(line.flags)]);
   return section(`${dataset}, tier ${tier}, split ${split}`,
-    element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], nameOf(best))), `: ${why}.`),
+    element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], nameOf(best))), `: ${why}.`,
+      least === best ? null : [" Or ", runLink(least.runs[0], nameOf(least)), `: of these the least ε, ${number(least.epsilon)}, at ${percent(least.accuracy)}.`]),
       facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}`],
         ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
