@@ -89,9 +89,11 @@ def alone(panel: Panel) -> str:
     kind = f"{panel.what} of {panel.attack}" if panel.attack else f"ε {panel.what} per {panel.unit}"
     at = "∞" if math.isinf(point.x) else f"{point.x:.4g}"
     levels = "".join(f", {label} {_level(panel, value)}" for label, value in panel.lines.items())
-    told = f"{_whose(point)}: {point.reached(is_share=True)} at {kind} {at}{_seeds(point)}"
-    told += levels + _of_the_commonest(panel)
-    return tag("li", tag("a", escape(told), href=f"#run-{point.run}") if point.run else escape(told))
+    told = f", {point.setting}: {point.reached(is_share=True)} at {kind} {at}{_seeds(point)}"
+    near = level_of_the_commonest(panel.points, panel.commonest) is not None
+    told += levels + (_of_the_commonest(panel) if near else "")
+    name = tag("a", escape(point.method), href=f"#run-{point.run}") if point.run else escape(point.method)
+    return tag("li", name + escape(told))
 
 
 def _level(panel: Panel, value: float) -> str:
@@ -105,7 +107,7 @@ def _coin(panel: Panel) -> float:
 
 def _of_the_commonest(panel: Panel) -> str:
     share = panel.commonest
-    return "" if share is None else f"; whoever names the largest class is right in {100 * share:.1f} %"
+    return "" if share is None else f"; the largest class is {100 * share:.1f} %"
 
 
 def level_of_the_commonest(points: Sequence[Point], share: float | None) -> float | None:
@@ -250,8 +252,8 @@ def _level_names(panel: Panel, x: Scale) -> list[tuple[str, float, str, Box]]:
 
 
 def placed(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
-    """Where points go: those at infinity are spread over the strip, which has no scale, and a mark that would lie on
-    another one steps aside."""
+    """Where points go: those at infinity are spread over the strip, which has no scale. A mark that would lie on
+    another one steps aside, but not on an axis of shares, along which points are compared with lines."""
     endless = sum(math.isinf(point.x) for point in points)
     seen: int = 0
     exact: list[Place] = []
@@ -262,6 +264,8 @@ def placed(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
         else:
             across = x.at(point.x) if point.x > 0 or not x.log else float(LEFT)
         exact.append((across, y.at(point.y)))
+    if x.percent and not x.log:
+        return exact
     places: list[Place] = []
     for place in reversed(exact):  # the last ones are drawn on top, and are those that a picture is about
         places.append(_aside(place, places, x.edge))

@@ -286,12 +286,12 @@ def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None
     old.metrics["times_chance"], new.metrics["times_chance"] = 1.2, 0.62 / 0.58
     assert points.commonest([old, new]) == pytest.approx(0.58), "old records took classes for equal"
     made = figures.section([old, new], [], charts.styles(["dpsd", "dgd"]))
-    assert made.count(">largest class</text>") == 3 and "largest class is right in 58.0 %" in made
+    assert made.count(">largest class</text>") == 3 and "the largest class is 58.0 %" in made
     good = [record(method, accuracy=0.9) for method in ("dpsd", "dgd")]
     for each in good:
         each.metrics["times_chance"] = 9.0
     made = figures.section(good, [], charts.styles(["dpsd", "dgd"]))
-    assert ">largest class</text>" not in made and "largest class is right in 10.0 %" in made
+    assert ">largest class</text>" not in made and "the largest class is 10.0 %" in made
 
 
 def test_a_panel_of_one_point_is_a_line_of_text() -> None:
@@ -317,6 +317,8 @@ def test_marks_at_one_place_stand_side_by_side_and_the_last_one_stays() -> None:
     under, over, away = charts.placed([point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9)], x, y)
     assert over == (x.at(1.0), y.at(0.5)) and away == (x.at(1.0), y.at(0.9))
     assert abs(under[0] - over[0]) >= 7 and under[1] == over[1]
+    shares = share([0.0, 1.0], charts.LEFT, charts.RIGHT)
+    assert len(set(charts.placed([point(0.5, 0.5), point(0.5, 0.5)], shares, y))) == 1, "there the place is the message"
 
 
 def test_no_line_runs_through_a_name() -> None:
