@@ -123,8 +123,16 @@ def _flags_of_knowledge(record: Record) -> list[str]:
     accuracy, commonest = record.metrics.get("accuracy"), _commonest(record)
     if accuracy is None or commonest is None:
         return []
-    least = min(KNOWS * commonest, commonest + LEARNT * (1 - commonest))
-    return ["knows-nothing"] if accuracy < least else []
+    return ["knows-nothing"] if accuracy < nothing_below(commonest) else []
+
+
+def nothing_below(commonest: float) -> float:
+    """The accuracy below which a student knows nothing, where whoever names the commonest class has `commonest`.
+
+    >>> [round(nothing_below(share), 3) for share in (0.1, 0.2, 0.581)]
+    [0.15, 0.3, 0.633]
+    """
+    return min(KNOWS * commonest, commonest + LEARNT * (1 - commonest))
 
 
 def _commonest(record: Record) -> float | None:

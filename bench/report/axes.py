@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 BAND = 58.0
 """Width of the strip for infinite values, at the far end of a logarithmic scale."""
+TICK = 36.0
+"""The room that a label of 2 or 5 times a power of ten needs."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Scale:
     Attributes:
         names: of the places 0, 1, ...; () for a scale of numbers.
         percent: whether labels are shares in percent.
+        beyond: the name of the strip.
     """
 
     low: float
@@ -27,6 +30,7 @@ class Scale:
     band: bool = False
     names: tuple[str, ...] = ()
     percent: bool = True
+    beyond: str = "∞"
 
     @property
     def edge(self) -> float:
@@ -50,7 +54,8 @@ class Scale:
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         powers = [10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / 7)))]
         inside = [value for value in powers if self.low <= value <= self.high]
-        if len(inside) > 1:
+        narrow = abs(self.at(2 * self.low) - self.start) < TICK
+        if len(inside) > 2 or (len(inside) == 2 and narrow):
             return inside
         return [v for power in powers for v in (power, 2 * power, 5 * power) if self.low <= v <= self.high]
 

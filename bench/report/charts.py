@@ -6,28 +6,33 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from bench import registry
+from bench.leaderboard.flags import nothing_below
 from bench.report.axes import BAND, Scale, logarithmic, share
 from bench.report.glossary import UNITS
-from bench.report.points import Panel, Point, fronts
+from bench.report.points import Panel, Point, fronts, reach
 
 WIDTH, HEIGHT = 460, 340
 LEFT, RIGHT, TOP, BOTTOM = 64, 436, 14, 288
-COLOURS, LETTER, LINE, GAP, APART, MARGIN = 8, 7.0, 14.0, 11.0, 3.0, 66
-SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star")
+COLOURS, LETTER, LINE, GAP, APART, MARGIN = 7, 7.0, 14.0, 11.0, 3.0, 66
+SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star", "pentagon")
 NAME_HEIGHT = 4.0
 """What a letter of the longest name of an axis of names adds to the height; names are turned by 35 degrees."""
+BESIDE = (0.0, 8.0, -8.0, 16.0, -16.0)
+"""How far a mark may step aside, so that it does not lie on another one."""
 Place = tuple[float, float]
 Box = tuple[float, float, float, float]
 Styles = Mapping[str, tuple[int, str]]
 
 
 def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """A colour and a shape per method, the same in every chart of a page; those of the papers have one each."""
+    """A colour and a shape per method, the same in every chart of a page: neighbours differ in both, as not everybody
+    tells colours apart, and none is grey, which is for print and for what stands beside a comparison."""
     papers = registry.entries("method", "methods")
     return {
-        name: (index % COLOURS, SHAPES[index // COLOURS % len(SHAPES)])
+        name: (index % COLOURS, SHAPES[(index % COLOURS + index // COLOURS) % len(SHAPES)])
         for index, name in enumerate(sorted(set(methods), key=lambda name: (name.split(" ")[0] not in papers, name)))
     }
 
@@ -52,8 +57,9 @@ def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
     label = f"ε {panel.what}, per {panel.unit}"
     meaning = "in the paper's own words" if panel.what == "reported" else UNITS[panel.unit]
     meaning += "".join(f"; dashed: {label}, {100 * value:.1f} %" for label, value in panel.lines.items())
+    meaning += _of_the_commonest(panel)
     title = f"{kind[panel.what]}, per {panel.unit}"
-    return _figure(panel, look, x, label, title, meaning, marks)
+    return _figure(panel, look, x, label, title, meaning, marks, curves=lines)
 
 
 def attack_panel(panel: Panel, look: Styles) -> str:
@@ -61,17 +67,53 @@ def attack_panel(panel: Panel, look: Styles) -> str:
     values = [*(point.x for point in panel.points), *panel.lines.values()]
     x, y = share(values, LEFT, RIGHT - MARGIN), _height(panel)
     marks, counts = "", []
-    found = sorted(fronts(panel.points).items(), key=lambda item: item[1][-1].y)
+    found = sorted(fronts(panel.points, _coin(panel)).items(), key=lambda item: item[1][-1].y)
+    stand = dict(zip(panel.points, placed(panel.points, x, y), strict=True))
     heights = _stacked([y.at(best[-1].y) + 4 for _, best in found])
     for (unit, best), height in zip(found, heights, strict=True):
         places = [(x.at(point.x), y.at(point.y)) for point in best]
-        marks += "".join(tag("circle", cx=a, cy=b, r=9, class_="best") for a, b in places)
+        marks += "".join(tag("circle", cx=a, cy=b, r=9, class_="best") for a, b in (stand[point] for point in best))
         marks += _steps(places, unit, x.edge) + tag(
             "text", _promise(unit), x=x.edge + 11, y=height, class_="quiet name"
         )
         counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {_promise(unit)}")
-    meaning = "left is safer, up is more useful; ringed, nothing else is both: " + (", ".join(counts) or "none")
+    meaning = "left is safer, up is more useful; ringed: no other release of its unit is as safe and as accurate"
+    meaning += f" ({', '.join(counts) or 'none'})" + ("; below 0.5 is as safe as 0.5" if _coin(panel) else "")
+    meaning += _of_the_commonest(panel)
     return _figure(panel, look, x, f"{panel.what} of {panel.attack} on the student", panel.attack, meaning, marks)
+
+
+def alone(panel: Panel) -> str:
+    """The only point of a panel in words, with a link to its run: a chart of it would have axes that say nothing."""
+    (point,) = panel.points
+    kind = f"{panel.what} of {panel.attack}" if panel.attack else f"ε {panel.what} per {panel.unit}"
+    at = "∞" if math.isinf(point.x) else f"{point.x:.4g}"
+    levels = "".join(f", {label} {_level(panel, value)}" for label, value in panel.lines.items())
+    told = f", {point.setting}: {point.reached(is_share=True)} at {kind} {at}{_seeds(point)}"
+    near = level_of_the_commonest(panel.points, panel.commonest) is not None
+    told += levels + (_of_the_commonest(panel) if near else "")
+    name = tag("a", escape(point.method), href=f"#run-{point.run}") if point.run else escape(point.method)
+    return tag("li", name + escape(told))
+
+
+def _level(panel: Panel, value: float) -> str:
+    return f"{value:.4g}" if panel.attack else f"{100 * value:.1f} %"
+
+
+def _coin(panel: Panel) -> float:
+    """The success of an attack that tosses a coin, where that is the same for all; else 0."""
+    return 0.5 if panel.what == "AUC" else 0.0
+
+
+def _of_the_commonest(panel: Panel) -> str:
+    share = panel.commonest
+    return "" if share is None else f"; the largest class is {100 * share:.1f} %"
+
+
+def level_of_the_commonest(points: Sequence[Point], share: float | None) -> float | None:
+    """The accuracy of whoever names the largest class, where some point is so near to it that it must be seen."""
+    lowest = min((point.y for point in points), default=math.inf)
+    return share if share is not None and lowest < nothing_below(share) else None
 
 
 def _stacked(wanted: Sequence[float]) -> list[float]:
@@ -91,14 +133,24 @@ def _promise(unit: str) -> str:
     return "no promise" if unit == "none" else f"per {unit}"
 
 
-def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meaning: str, marks: str) -> str:
+def _figure(
+    panel: Panel, look: Styles, x: Scale, label: str, title: str, meaning: str, marks: str, curves: bool = False
+) -> str:
     y = _height(panel)
     places = placed(panel.points, x, y)
     content = grid(x, y, label) + _levels(panel, x, y) + marks
     content += "".join(mark(point, place, x, y, look) for point, place in zip(panel.points, places, strict=True))
     levels = [] if panel.attack else [y.at(value) for value in panel.lines.values()]
     lines = [(float(LEFT), at - 1, x.edge, at + 1) for at in levels]
-    content += _names(panel.points, places, x.edge, [box for *_, box in _level_names(panel, x)], lines)
+    taken = [box for *_, box in _level_names(panel, x)]
+    taken += along(panel.points, x, y) if curves else []
+    share = level_of_the_commonest(panel.points, panel.commonest)
+    if share is not None:
+        covered = [(a - 6, b - 6, a + 6, b + 6) for a, b in places]
+        drawn, box = largest_class(share, x, y, [*covered, *taken])
+        content, taken = content + drawn, [*taken, box]
+        lines.append((float(LEFT), y.at(share) - 1, x.edge, y.at(share) + 1))
+    content += _names(panel.points, places, x.edge, taken, lines, above=curves)
     drawn = tag(
         "svg", content, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="group", aria_label=f"{title}: accuracy against {label}"
     )
@@ -106,9 +158,26 @@ def _figure(panel: Panel, look: Styles, x: Scale, label: str, title: str, meanin
     return tag("figure", tag("figcaption", caption) + drawn, class_="panel")
 
 
+def largest_class(level: float, x: Scale, y: Scale, covered: Sequence[Box]) -> tuple[str, Box]:
+    """A dashed line at the accuracy of whoever names the largest class, with its name where it covers the least of
+    what is there, and the name's box."""
+    told, place = "largest class", y.at(level)
+    width, line = LETTER * len(told), tag("path", d=f"M{LEFT} {place:.1f}H{x.edge}", class_="level")
+    boxes = [
+        (left, at - LINE + 4, left + width, at + 4)
+        for at in (place - 5, place + LINE)
+        for left in (x.edge - 4 - width, LEFT + 6.0, (LEFT + x.edge - width) / 2)
+        if at - LINE >= TOP and at <= BOTTOM
+    ]
+    box = min(boxes, key=lambda each: sum(overlap(each, other) for other in covered))
+    return line + tag("text", told, x=box[0], y=box[3] - 4, text_anchor="start", class_="quiet name"), box
+
+
 def _height(panel: Panel) -> Scale:
     levels = [] if panel.attack else list(panel.lines.values())
-    return share([*(point.y for point in panel.points), *levels], BOTTOM, TOP)
+    share_of = level_of_the_commonest(panel.points, panel.commonest)
+    levels += [] if share_of is None else [share_of]
+    return share([*reach(panel.points), *levels], BOTTOM, TOP)
 
 
 def grid(x: Scale, y: Scale, label: str, side: str = "accuracy", height: int = HEIGHT) -> str:
@@ -129,7 +198,7 @@ def grid(x: Scale, y: Scale, label: str, side: str = "accuracy", height: int = H
         parts.append(tag("text", shown, x=place, y=BOTTOM + 18, text_anchor="middle"))
     if x.band:
         parts.append(tag("rect", x=x.edge - BAND + 8, y=TOP, width=BAND - 8, height=BOTTOM - TOP, class_="band"))
-        parts.append(tag("text", "∞", x=x.edge - (BAND - 8) / 2, y=BOTTOM + 18, text_anchor="middle"))
+        parts.append(tag("text", escape(x.beyond), x=x.edge - (BAND - 8) / 2, y=BOTTOM + 18, text_anchor="middle"))
     parts.append(tag("text", escape(label), x=(LEFT + x.edge) / 2, y=height - 8, text_anchor="middle", class_="axis"))
     turned = f"translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)"
     parts.append(tag("text", escape(side), transform=turned, text_anchor="middle"))
@@ -183,17 +252,36 @@ def _level_names(panel: Panel, x: Scale) -> list[tuple[str, float, str, Box]]:
 
 
 def placed(points: Sequence[Point], x: Scale, y: Scale) -> list[Place]:
-    """Where points go; those at infinity are spread over the strip, which has no scale."""
+    """Where points go: those at infinity are spread over the strip, which has no scale. A mark that would lie on
+    another one steps aside, but not on an axis of shares, along which points are compared with lines."""
     endless = sum(math.isinf(point.x) for point in points)
-    seen, places = 0, []
+    seen: int = 0
+    exact: list[Place] = []
     for point in points:
         if math.isinf(point.x):
             seen += 1
             across = x.edge - BAND + 8 + (BAND - 8) * seen / (endless + 1)
         else:
             across = x.at(point.x) if point.x > 0 or not x.log else float(LEFT)
-        places.append((across, y.at(point.y)))
-    return places
+        exact.append((across, y.at(point.y)))
+    if x.percent and not x.log:
+        return exact
+    places: list[Place] = []
+    for place in reversed(exact):  # the last ones are drawn on top, and are those that a picture is about
+        places.append(_aside(place, places, x.edge))
+    return places[::-1]
+
+
+def _aside(place: Place, others: Sequence[Place], end: float) -> Place:
+    """The nearest place at the same height that no other mark covers; the place itself where there is none."""
+    across, height = place
+    near = [a for a, b in others if abs(b - height) < 6]
+    free = (
+        across + step
+        for step in BESIDE
+        if LEFT <= across + step <= end and not any(abs(across + step - a) < 7 for a in near)
+    )
+    return next(free, across), height
 
 
 def mark(point: Point, place: Place, x: Scale, y: Scale, look: Styles) -> str:
@@ -206,7 +294,7 @@ def mark(point: Point, place: Place, x: Scale, y: Scale, look: Styles) -> str:
         low, high = (y.at(min(y.high, max(y.low, point.y + way * point.spread))) for way in (-1, 1))
         body += tag("path", d=f"M{across:.1f} {low:.1f}V{high:.1f}", class_="spread")
     hollow = "" if point.proven and point.run else " hollow"
-    body += tag("path", d=_shape(shape, across, height), class_=f"mark{hollow}")
+    body += tag("path", d=_shape(shape, across, height), class_=f"mark{hollow}", fill_opacity="0.8")
     kind = {"class_": f"point c{colour}", "data_method": point.method}
     if not point.run:
         return tag("g", body, **kind)
@@ -215,12 +303,25 @@ def mark(point: Point, place: Place, x: Scale, y: Scale, look: Styles) -> str:
 
 def _told(point: Point, x: Scale, y: Scale) -> str:
     """A mark in words, for whoever points at it or hears it."""
-    where = "∞" if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
-    seeds = "" if not point.run else ", 1 seed" if point.seeds == 1 else f", {point.seeds} seeds"
+    where = x.beyond if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
     power = "" if point.proven else ", the attack did not prove its power"
     unit = f", {_promise(point.unit)}" if point.unit else ""
-    name = f"{point.method}, {point.setting}" if point.setting else point.method
-    return f"{name}: {point.reached(y.percent and not y.log)} at {where}{seeds}{unit}{power}"
+    proved = f", ε accounted {account(*point.account)}" if point.account else ""
+    return f"{_whose(point)}: {point.reached(y.percent and not y.log)} at {where}{_seeds(point)}{unit}{proved}{power}"
+
+
+def account(epsilon: float, unit: str) -> str:
+    """An accounted epsilon in words."""
+    told = "∞" if math.isinf(epsilon) else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
+    return f"{told} per {unit}"
+
+
+def _whose(point: Point) -> str:
+    return f"{point.method}, {point.setting}" if point.setting else point.method
+
+
+def _seeds(point: Point) -> str:
+    return "" if not point.run else ", 1 seed" if point.seeds == 1 else f", {point.seeds} seeds"
 
 
 def _shape(name: str, x: float, y: float) -> str:
@@ -235,6 +336,7 @@ def _shape(name: str, x: float, y: float) -> str:
             "diamond": "m0-6.5l5.5 6.5l-5.5 6.5l-5.5-6.5z",
             "cross": "m-2-5.5h4v3.5h3.5v4h-3.5v3.5h-4v-3.5h-3.5v-4h3.5z",
             "wedge": "m0 6l5.5-10h-11z",
+            "pentagon": "m0-6l5.7 4.1l-2.2 6.8h-7l-2.2-6.8z",
             "star": "m0-6.5l1.7 4.4h4.6l-3.6 2.9l1.3 4.6l-4-2.6l-4 2.6l1.3-4.6l-3.6-2.9h4.6z",
         }[name]
     )
@@ -248,37 +350,63 @@ def _steps(places: Sequence[Place], unit: str, end: float) -> str:
 
 def joined(points: Sequence[Point], x: Scale, y: Scale, look: Styles) -> str:
     """A line through the finite points of each series."""
-    series: dict[str, list[Point]] = defaultdict(list)
-    for point in points:
-        if math.isfinite(point.x):
-            series[point.series].append(point)
     parts = []
-    for found in series.values():
-        path = "L".join(f"{x.at(p.x):.1f} {y.at(p.y):.1f}" for p in sorted(found, key=lambda p: (p.x, p.y)))
-        method = found[0].method
+    for method, places in _curves(points, x, y):
+        path = "L".join(f"{across:.1f} {height:.1f}" for across, height in places)
         parts.append(tag("path", d=f"M{path}", class_=f"curve c{look[method][0]}", data_method=method))
     return "".join(parts)
 
 
+def _curves(points: Sequence[Point], x: Scale, y: Scale) -> list[tuple[str, list[Place]]]:
+    series: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        if math.isfinite(point.x):
+            series[point.series].append(point)
+    return [
+        (found[0].method, [(x.at(p.x), y.at(p.y)) for p in sorted(found, key=lambda p: (p.x, p.y))])
+        for found in series.values()
+    ]
+
+
+def along(points: Sequence[Point], x: Scale, y: Scale) -> list[Box]:
+    """Small boxes along the line of each series, for names to keep off."""
+    boxes = []
+    for _, places in _curves(points, x, y):
+        for (a, b), (c, d) in pairwise(places):
+            steps = max(1, math.ceil(math.hypot(c - a, d - b) / 4))
+            middle = [(a + (c - a) * n / steps, b + (d - b) * n / steps) for n in range(steps + 1)]
+            boxes += [(across - 1, height - 1, across + 1, height + 1) for across, height in middle]
+    return boxes
+
+
 def _names(
-    points: Sequence[Point], places: Sequence[Place], end: float, others: Iterable[Box] = (), lines: Iterable[Box] = ()
+    points: Sequence[Point],
+    places: Sequence[Place],
+    end: float,
+    others: Iterable[Box] = (),
+    lines: Iterable[Box] = (),
+    above: bool = False,
 ) -> str:
-    """The name of each method beside one of its points, where it covers nothing, and no line of `lines` if it can be;
-    other names are in the legend."""
+    """The name of each method beside one of its points, or `above` or below one, where it covers nothing, and no line
+    of `lines` if it can be; other names are in the legend."""
     taken: list[Box] = [*((x - 7, y - 7, x + 7, y + 7) for x, y in places), *others]
     parts, done = [], set()
     for avoided in (list(lines), []):
         for point, (x, y) in zip(points, places, strict=True):
             width = LETTER * len(point.method)
-            for left, anchor in ((x + GAP, "start"), (x - GAP - width, "end")):
-                box = (left - APART, y - LINE / 2, left + width + APART, y + LINE / 2)
-                inside = left >= LEFT and left + width <= end
+            offered = [(x + GAP, y, "start"), (x - GAP - width, y, "end")]
+            offered += [(x - width / 2, y - LINE, "start"), (x - width / 2, y + LINE, "start")] if above else []
+            for left, height, anchor in offered:
+                box = (left - APART, height - LINE / 2, left + width + APART, height + LINE / 2)
+                inside = (
+                    left >= LEFT and left + width <= end and box[1] >= TOP - LINE / 2 and box[3] <= BOTTOM + LINE / 2
+                )
                 free = not any(overlap(box, other) for other in (*taken, *avoided))
                 if point.method not in done and inside and free:
                     done.add(point.method)
                     taken.append(box)
-                    across = x + GAP if anchor == "start" else x - GAP
-                    named = {"x": across, "y": y + 4.5, "text_anchor": anchor, "class_": "name"}
+                    across = left if anchor == "start" else left + width
+                    named = {"x": across, "y": height + 4.5, "text_anchor": anchor, "class_": "name"}
                     parts.append(tag("text", escape(point.method), **named))
     return "".join(parts)
 

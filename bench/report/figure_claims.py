@@ -1,8 +1,8 @@
 """What the papers' texts say of their figures, asked of our runs: a sentence, the lines it is of, and what ours do.
 
 A difference counts if it is larger than the two standard deviations over seeds together. Of accuracies of one seed
-nothing is concluded, nor of lines whose accuracies are all below twice chance. Numbers that do not depend on the seed,
-such as a claimed epsilon, differ if they do by more than two percent.
+nothing is concluded, nor of lines whose accuracies are all near chance (`doubtful_below`). Numbers that do not depend
+on the seed, such as a claimed epsilon, differ if they do by more than two percent.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any, Literal
 
+from bench.leaderboard.flags import nothing_below
 from bench.report.points import Point
 
 Shape = Literal["rises", "falls", "peaks", "waves", "ahead"]
@@ -64,7 +65,8 @@ def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None)
 
     Args:
         points: of a picture.
-        chance: what guessing reaches, where they are accuracies; None of numbers that do not depend on the seed.
+        chance: what whoever names the commonest class reaches, where they are accuracies; None of numbers that do not
+            depend on the seed.
     """
     found = []
     for each in says:
@@ -167,9 +169,14 @@ def _cautious(verdict: Verdict, judged: Sequence[Point], line: Sequence[Point], 
     """What may be concluded of accuracies."""
     if chance is None:
         return verdict
-    if all(point.y < 2 * chance for point in line):
+    if all(point.y < doubtful_below(chance) for point in line):
         return "ours at chance"
     return "one seed" if any(point.seeds == 1 for point in judged) else verdict
+
+
+def doubtful_below(chance: float) -> float:
+    """Where a whole line lies below it, its order may be luck: twice as far from chance as `nothing_below`."""
+    return chance + 2 * (nothing_below(chance) - chance)
 
 
 def _beyond(one: Point, two: Point, chance: float | None) -> int:

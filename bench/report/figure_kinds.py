@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -54,6 +55,7 @@ class Sweep:
         where: options that a run must have, by their values.
         epsilon: the budget that it must have, where the figure is of one; None for any.
         attack: whose runs are meant, where the number is the attack's.
+        endless: from where on a place is as good as infinite, and what the axis calls it.
         datasets: only these of the papers' data sets; () for all.
         says: what the paper's text says of it.
     """
@@ -68,6 +70,8 @@ class Sweep:
     where: Mapping[str, object] = field(default_factory=dict)
     epsilon: float | None = None
     attack: str = ""
+    endless: float = math.inf
+    beyond: str = "∞"
     datasets: tuple[str, ...] = ()
     printed: tuple[Printed, ...] = ()
     says: tuple[Says, ...] = ()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from html import escape
 
 from bench.report import charts, points
 from bench.report.charts import Styles, tag
 from bench.report.glossary import TIERS
+from bench.report.points import Panel
 from bench.storage.records import Record
 
 EPSILON = (
     "Every point is a setting, the mean over its seeds; the bar is one standard deviation. Epsilons of different units "
     "are different things: each unit has a panel of its own, and so have what papers claim and what can be proved. "
-    "The strip at ∞ holds releases for which nothing is promised or proved."
+    "The strip at ∞ holds releases for which nothing is promised or proved. Marks that would lie on one another stand "
+    "side by side."
 )
 CURVE = (
     "Settings that were run at several budgets and differ in nothing else, as in figure 9 of the DPSD paper. Hollow "
@@ -33,30 +36,45 @@ def section(records: Iterable[Record], reported: list[dict[str, str]], look: Sty
     for record in records:
         groups[record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"]].append(record)
     order = sorted(groups, key=lambda where: (list(TIERS).index(where[0]), where[1]))
-    return "".join(_part(tier, split, groups[tier, split], reported, look) for tier, split in order)
+    of_split: dict[str, list[Record]] = defaultdict(list)
+    for (_, split), found in groups.items():
+        of_split[split] += found
+    share = {split: points.commonest(found) for split, found in of_split.items()}
+    return "".join(_part(*where, groups[where], reported, look, share[where[1]]) for where in order)
 
 
-def _part(tier: str, split: str, records: list[Record], reported: list[dict[str, str]], look: Styles) -> str:
+def _part(
+    tier: str,
+    split: str,
+    records: list[Record],
+    reported: list[dict[str, str]],
+    look: Styles,
+    commonest: float | None = None,
+) -> str:
     methods = {record.spec["release"]["method"] for record in records}
-    panels = points.epsilons(records)
+    panels = [replace(panel, commonest=commonest) for panel in points.epsilons(records)]
     lines = points.curves(panels)
     content = tag("h2", escape(f"Tier {tier}, split {split}"))
     content += tag("p", escape(f"{TIERS[tier]}."), class_="smoke" if tier == "smoke" else "note")
     content += charts.legend(sorted(methods), look)
-    content += _block("Accuracy against epsilon", EPSILON, [charts.epsilon_panel(p, look) for p in panels])
+    content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: charts.epsilon_panel(panel, look))
     if lines:
         lines += points.reported(reported, methods)
-        drawn = [charts.epsilon_panel(panel, look, lines=True) for panel in lines]
-        content += _block("Privacy-accuracy curve", CURVE, drawn)
-    attacked = points.attacks(records)
-    drawn = [charts.attack_panel(panel, look) for panel in attacked]
-    content += _block("Accuracy against attack success", ATTACK, drawn)
+        content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: charts.epsilon_panel(panel, look, True))
+    attacked = [replace(panel, commonest=commonest) for panel in points.attacks(records)]
+    content += _block(
+        "Accuracy against attack success", ATTACK, attacked, lambda panel: charts.attack_panel(panel, look)
+    )
     return tag("section", content, class_="tier")
 
 
-def _block(title: str, note: str, figures: list[str]) -> str:
-    if not figures:
+def _block(title: str, note: str, panels: list[Panel], draw: Callable[[Panel], str]) -> str:
+    """Panels of several points drawn, and those of one told."""
+    if not panels:
         return ""
-    return (
-        tag("h3", escape(title)) + tag("p", escape(note), class_="note") + tag("div", "".join(figures), class_="panels")
-    )
+    drawn = "".join(draw(panel) for panel in panels if len(panel.points) > 1)
+    told = "".join(charts.alone(panel) for panel in panels if len(panel.points) == 1)
+    content = tag("h3", escape(title))
+    if drawn:
+        content += tag("p", escape(note), class_="note") + tag("div", drawn, class_="panels")
+    return content + (tag("ul", told, class_="plain") if told else "")

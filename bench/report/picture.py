@@ -21,7 +21,16 @@ from bench.report.points import Point
 from bench.storage.records import Record
 
 COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
-MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "wedge": "v", "star": "*"}
+MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "cross": "X",
+    "wedge": "v",
+    "star": "*",
+    "pentagon": "p",
+}
 PANEL, ABOVE_PANELS, UNDER_PANELS, LEGEND_ROW = 4.0, 0.7, 0.65, 0.185
 """Inches: the panels' height, the title's place, the axes' labels, and a row of the legend."""
 LEGEND_COLUMNS = 7

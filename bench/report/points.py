@@ -10,11 +10,14 @@ from typing import Any
 
 from bench import leaderboard
 from bench.leaderboard.flags import installed_version
+from bench.leaderboard.reported import NAMES
 from bench.leaderboard.standing import standing
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record
 from bench.storage.specs import canonical
+
+OLDER = "older version"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Point:
         series: points of one series differ in the budget alone.
         proven: whether the attack behind it has proved its power.
         unit: what the release promises something for, in panels of attacks.
+        account: the accounted epsilon and its unit, where the axis shows another number; None where none is known.
+        commonest: the accuracy of whoever names the commonest class; None where it is not known.
     """
 
     method: str
@@ -41,6 +46,8 @@ class Point:
     seeds: int = 1
     proven: bool = True
     unit: str = ""
+    account: tuple[float, str] | None = None
+    commonest: float | None = None
 
     def reached(self, is_share: bool) -> str:
         """`y` with its deviation, in percent if it is a share."""
@@ -60,6 +67,24 @@ class Panel:
     attack: str = ""
     lines: dict[str, float] = field(default_factory=dict)
     """Label to a level: of accuracy in a panel of epsilon, of the attack's success in a panel of an attack."""
+
+    commonest: float | None = None
+    """The accuracy of whoever names the commonest class."""
+
+
+def commonest(records: Iterable[Record]) -> float | None:
+    """The accuracy of whoever names the commonest class, as newer records have it: older ones took equal classes."""
+    return largest(_commonest(record) for record in records)
+
+
+def largest(shares: Iterable[float | None]) -> float | None:
+    """The largest of those that are known."""
+    return max((share for share in shares if share is not None), default=None)
+
+
+def reach(points: Iterable[Point]) -> list[float]:
+    """The heights of points, and of the ends of their bars."""
+    return [point.y + way * (point.spread or 0.0) for point in points for way in (-1, 0, 1)]
 
 
 def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
@@ -84,8 +109,7 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
             found["claimed", claims[0]["unit"]].append(release(group, [_x(claim) for claim in claims]))
-        coarse = any("float32-noise" in leaderboard.flags(record) for record in group)
-        for unit in () if coarse else group[0].privacy["accounted_units"]:
+        for unit in () if is_coarse(group) else group[0].privacy["accounted_units"]:
             parts = [record.privacy["accounted_units"].get(unit) for record in group]
             if all(part is not None for part in parts):
                 found["accounted", unit].append(release(group, [_x(part) for part in parts if part is not None]))
@@ -105,7 +129,7 @@ def curves(panels: Iterable[Panel]) -> list[Panel]:
             budgets[point.series].add(point.x)
         points = [point for point in finite if len(budgets[point.series]) > 1]
         if points:
-            found.append(Panel(panel.what, panel.unit, points, lines=panel.lines))
+            found.append(replace(panel, points=points))
     return found
 
 
@@ -130,9 +154,10 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
 
 
 def _levels(records: list[Record]) -> dict[str, float]:
-    """The success of an attack where nothing is defended, and where there is nothing to find."""
+    """The success of an attack where nothing is defended, where nothing is to be found, and of public images alone."""
     named = {"on the teacher": "teacher_", "on a random net": "random_"}
     means = {label: mean_of([_success(record, prefix) for record in records]) for label, prefix in named.items()}
+    means["public images"] = mean_of([record.metrics.get("retrieval_accuracy") for record in records])
     return {label: mean for label, mean in means.items() if mean is not None}
 
 
@@ -144,14 +169,17 @@ def promised(record: Record) -> str:
     return str(accounted["unit"]) if math.isfinite(epsilon_from_json(accounted["epsilon"])) else "none"
 
 
-def fronts(points: Iterable[Point]) -> dict[str, list[Point]]:
+def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]]:
     """The Pareto front of each unit: points that no other of the unit beats in both, safety and accuracy.
 
     A point beats another with no more attack success and no less accuracy, and one of them better; of equal points the
-    first stays. Points whose attack did not prove its power are left out: its failure shows nothing.
+    first stays. Points whose attack did not prove its power are left out: its failure shows nothing. Success below
+    `least`, that of a coin, is no more safety than `least` itself.
     """
     found: dict[str, list[Point]] = {}
-    for point in sorted((p for p in points if p.proven), key=lambda p: (list(UNITS).index(p.unit), p.x, -p.y)):
+    for point in sorted(
+        (p for p in points if p.proven), key=lambda p: (list(UNITS).index(p.unit), max(p.x, least), -p.y)
+    ):
         mine = found.setdefault(point.unit, [])
         if not mine or point.y > mine[-1].y:
             mine.append(point)
@@ -163,14 +191,14 @@ def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Pan
 
     Ablations are left out, but for the lowest points of DPSD's figure 9.
     """
-    known = {name.replace("-", ""): name for name in sorted(methods)}
+    known = set(methods)
     found: dict[str, set[Point]] = defaultdict(set)
     for row in rows:
-        method = known.get(row["method"].replace("-", ""))
+        method = NAMES.get(row["method"], row["method"])
         drawn = row["kind"] != "ablation" or "Fig. 9" in row["note"]
-        if method and drawn and row["metric"] == "accuracy" and row["epsilon"]:
+        if method in known and drawn and row["metric"] == "accuracy" and row["epsilon"]:
             point = Point(method, f"as {row['paper']} prints", float(row["epsilon"]), float(row["value"]), None, "")
-            found[row["unit_claimed"]].add(replace(point, series=f"{method} {row['paper']}"))
+            found[row["unit_claimed"]].add(replace(point, series=f"{row['method']} {row['paper']}"))
     return [Panel("reported", unit, _sorted(list(points))) for unit, points in sorted(found.items())]
 
 
@@ -184,8 +212,27 @@ def release(group: list[Record], xs: list[float]) -> Point:
     method, variant = first.spec["release"]["method"], first.spec["release"].get("variant", "printed")
     setting = f"{variant}, {first.setting}" if first.setting else variant
     of = first.spec["release"]
-    setting += ", older version" if of["version"] < installed_version("method", method, variant) else ""
-    return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group))
+    setting += f", {OLDER}" if of["version"] < installed_version("method", method, variant) else ""
+    known = commonest(group)
+    return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group), commonest=known)
+
+
+def is_coarse(group: Iterable[Record]) -> bool:
+    """Whether noise was drawn in float32, whose tails end, so that no accounted epsilon quite holds."""
+    return any("float32-noise" in leaderboard.flags(record) for record in group)
+
+
+def accounted(group: list[Record]) -> tuple[float, str] | None:
+    """The mean accounted epsilon of runs that differ in seeds alone, and its unit; None where it does not hold."""
+    parts = [part for record in group if (part := record.privacy.get("accounted"))]
+    if len(parts) < len(group) or is_coarse(group):
+        return None
+    return math.fsum(_x(part) for part in parts) / len(parts), str(parts[0]["unit"])
+
+
+def _commonest(record: Record) -> float | None:
+    times, accuracy = record.metrics.get("times_chance"), record.metrics.get("accuracy")
+    return accuracy / times if times and accuracy else None
 
 
 def _series(record: Record) -> str:

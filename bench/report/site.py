@@ -21,7 +21,7 @@ from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slu
 from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.paper_figures import FIGURES
 from bench.report.sources import Sources
-from bench.report.sweep_charts import SIDES, agreement, sweep_figure
+from bench.report.sweep_charts import SIDES, agreement, look_of, sweep_figure
 from bench.report.sweep_points import Picture, pictures
 from bench.storage.records import Audit, Record
 
@@ -285,6 +285,7 @@ def _figure(
     ]
     recipe = sources.recipes.get((figure.paper, figure.name))
     name = f"{figure.paper} {figure.name}"
+    look = look_of(point for picture in found for point in picture.points)
     return {
         "slug": readable(name),
         "paper": figure.paper,
@@ -292,12 +293,12 @@ def _figure(
         "title": name if recipe is None else recipe.title,
         "recipe": None if recipe is None else recipe.file,
         "note": figure.note,
-        "markup": _panels([picture for picture in found if picture.shows]),
-        "single": _panels([picture for picture in found if not picture.shows]),
+        "markup": _panels([picture for picture in found if picture.shows], look),
+        "single": _panels([picture for picture in found if not picture.shows], look),
         "answers": asked(figure, found, sources.reported),
         "gallery": sorted(gallery, key=lambda each: (each["kind"], each["label"], each["run"])),
         "ours": sum(picture.ours for picture in found if picture.shows),
-        "printed": sum(picture.printed for picture in found),
+        "printed": len(frozenset[tuple[str, ...]]().union(*(picture.rows for picture in found))),
     }
 
 
@@ -313,14 +314,15 @@ def asked(figure: Figure, drawn: Iterable[Picture], reported: Iterable[Mapping[s
 
 
 def _chance(picture: Picture) -> float | None:
-    """What guessing one of the classes reaches; None where accuracy is not what is drawn."""
+    """What whoever names the commonest class reaches, or one of equal classes; None where no accuracy is drawn."""
     if picture.sweep.y in SIDES or not picture.ours:
         return None
-    return 1 / len(data.facts(picture.dataset).class_names)
+    known = points.largest(point.commonest for point in picture.points) if picture.sweep.y == "accuracy" else None
+    return known or 1 / len(data.facts(picture.dataset).class_names)
 
 
-def _panels(drawn: Sequence[Picture]) -> str:
-    return tag("div", "".join(map(sweep_figure, drawn)), class_="panels") if drawn else ""
+def _panels(drawn: Sequence[Picture], look: charts.Styles) -> str:
+    return tag("div", "".join(sweep_figure(picture, look) for picture in drawn), class_="panels") if drawn else ""
 
 
 def _charts(name: str, sources: Sources) -> str:

@@ -14,7 +14,7 @@ from bench import data, leaderboard
 from bench.leaderboard.reported import TEACHERS
 from bench.privacy.budget import epsilon_from_json
 from bench.report.figure_kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
-from bench.report.points import Point, mean_of, release
+from bench.report.points import OLDER, Point, accounted, mean_of, release
 from bench.storage.options import described
 from bench.storage.records import Record
 from bench.storage.specs import canonical
@@ -34,7 +34,8 @@ class Picture:
         points: `method` is the name of the line; printed ones have no run.
         names: of the places 0, 1, ... of an axis of names.
         uprights, levels: label to a place on either axis, for printed numbers that give one alone.
-        ours, printed: how many points, levels and lines are of each.
+        rows: of reported.csv, of which it draws something; another picture may draw the same.
+        ours: how many points are.
     """
 
     sweep: Sweep
@@ -43,6 +44,7 @@ class Picture:
     names: tuple[str, ...] = ()
     uprights: Mapping[str, float] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)
+    rows: frozenset[tuple[str, ...]] = frozenset()
 
     @property
     def axis(self) -> Axis:
@@ -51,13 +53,17 @@ class Picture:
 
     @property
     def shows(self) -> bool:
-        """Whether anything can be read from it: a line of two places, names to compare, or print beside ours."""
+        """Whether anything can be read from it: a line of two places, names to compare, or print beside ours on an axis
+        of two places."""
         if self.names:
             return len(self.names) > 1
         places: dict[str, set[str]] = defaultdict(set)
         for point in self.points:
             places[point.method].add(f"{point.x:.2g}")
-        return any(len(found) > 1 for found in places.values()) or (self.ours > 0 and self.printed > 0)
+        if any(len(found) > 1 for found in places.values()):
+            return True
+        one = not self.uprights and not self.levels and len(set().union(*places.values())) < 2
+        return self.ours > 0 and self.printed > 0 and not one
 
     @property
     def ours(self) -> int:
@@ -91,9 +97,30 @@ def pictures(sweep: Sweep, paper: str, groups: Sequence[list[Record]], rows: Row
     # The paper's own data sets come first
     places = sorted(drawn, key=lambda name: (name not in theirs, name))
     return [
-        _picture(sweep, name, _compared(sweep, _lines(found[name])), printed)
+        _picture(sweep, name, _compared(sweep, _lines(_merged(sweep, found[name]))), _named(printed, name, theirs))
         for name in places or ([UNNAMED] if printed else [])
     ]
+
+
+def _named(
+    printed: list[tuple[Printed, Mapping[str, str]]], dataset: str, theirs: set[str]
+) -> list[tuple[Printed, Mapping[str, str]]]:
+    """What is printed of a data set; what names none may be of any of the paper's own."""
+    meant = {dataset, UNNAMED} if dataset in theirs else {dataset}
+    return [(rule, row) for rule, row in printed if meant & set(_datasets(row))]
+
+
+def _merged(sweep: Sweep, found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
+    """Of points of one line at one place, to three digits, the one of most seeds: what a run was given and what another
+    one solved for the same budget are one experiment."""
+    if sweep.axis == "names":
+        return found
+    kept: dict[tuple[str, str], tuple[Any, Point]] = {}
+    for at, point in found:
+        where = (point.series, f"{at:.3g}")
+        if where not in kept or point.seeds > kept[where][1].seeds:
+            kept[where] = (at, point)
+    return list(kept.values())
 
 
 def _ours(sweep: Sweep, group: list[Record]) -> tuple[Any, Point] | None:
@@ -118,7 +145,9 @@ def _ours(sweep: Sweep, group: list[Record]) -> tuple[Any, Point] | None:
     rest = _rest(sweep, first)
     name = " ".join([f"{spec['method']} {spec.get('variant', 'printed')},", first.spec["tier"], rest]).strip()
     plain = not any(key not in sweep.series for key in _own(sweep, first))
-    return at, replace(point, method=name, series=_fixed(sweep, first.spec), proven=plain)
+    older = OLDER if point.setting.endswith(OLDER) else ""  # the name says the rest
+    point = replace(point, method=name, setting=older, series=_fixed(sweep, first.spec), proven=plain)
+    return at, replace(point, account=accounted(group))
 
 
 def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
@@ -162,10 +191,14 @@ def _compared(sweep: Sweep, found: list[tuple[Any, Point]]) -> list[tuple[Any, P
     beside = [(at, point) for at, point in found if len(places[by(point)]) < enough]
     # A series of its own for each: no line joins them
     single = [
-        (at, replace(point, method=OTHERS, setting=point.method, series=f"{index} {point.series}"))
+        (at, replace(point, method=OTHERS, setting=_all_of(point), series=f"{index} {point.series}"))
         for index, (at, point) in enumerate(beside)
     ]
     return single + main
+
+
+def _all_of(point: Point) -> str:
+    return f"{point.method}, {point.setting}" if point.setting else point.method
 
 
 def _conditions(series: str) -> str:
@@ -207,6 +240,8 @@ def _place(sweep: Sweep, group: list[Record]) -> float | str | None:
     value = _claimed(group) if sweep.x == CLAIMED else _used(group[0], sweep.x)
     if value is None or isinstance(value, (bool, str)):
         return None
+    if value >= sweep.endless:
+        return math.inf
     return float(value) if sweep.axis != "log" or value > 0 else None
 
 
@@ -294,9 +329,8 @@ def _picture(
     sweep: Sweep, dataset: str, ours: list[tuple[Any, Point]], printed: Sequence[tuple[Printed, Mapping[str, str]]]
 ) -> Picture:
     points, uprights, levels = list(ours), {}, {}
+    rows = frozenset(tuple(row.values()) for _, row in printed)
     for rule, row in printed:
-        if not {dataset, UNNAMED} & set(_datasets(row)):
-            continue
         value, label = float(row["value"]), f"{row['method']}, {row['table']}"
         if rule.at == "value":
             uprights[label] = value
@@ -307,10 +341,10 @@ def _picture(
             at = TEACHERS.get(told, told) if sweep.axis == "names" else float(re.findall(r"[0-9.]+$", told)[0])
             points.append((at, _as_printed(row, value, at)))
     if sweep.axis != "names":
-        return Picture(sweep, dataset, [point for _, point in points], (), uprights, levels)
+        return Picture(sweep, dataset, [point for _, point in points], (), uprights, levels, rows)
     names = tuple(sorted({str(at) for at, _ in points}))
     placed = [replace(point, x=float(names.index(str(at)))) for at, point in points]
-    return Picture(sweep, dataset, placed, names, uprights, levels)
+    return Picture(sweep, dataset, placed, names, uprights, levels, rows)
 
 
 def _as_printed(row: Mapping[str, str], value: float, at: float | str) -> Point:

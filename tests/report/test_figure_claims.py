@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.report.figure_claims import Says, answers
+from bench.report.figure_claims import Says, answers, doubtful_below
 from bench.report.figure_kinds import WHICH
 from bench.report.paper_figures import FIGURES
 from bench.report.points import Point
@@ -47,13 +47,23 @@ def asked(shape: str, *values: float, spread: float | None = 0.01, seeds: int = 
         ("waves", (0.3, 0.5, 0.6, 0.4), "not seen"),
         ("waves", (0.2, 0.6, 0.5, 0.55, 0.3), "not seen"),
         ("waves", (0.3, 0.5, 0.6), "not seen"),
-        ("rises", (0.10, 0.12, 0.19), "ours at chance"),
+        ("rises", (0.10, 0.12, 0.14), "ours at chance"),
     ],
 )
 def test_the_shape_of_a_line_is_what_its_places_beyond_their_deviations_make(
     shape: str, values: tuple[float, ...], verdict: str
 ) -> None:
     assert asked(shape, *values)[0] == verdict
+
+
+def test_of_two_classes_chance_is_not_nearly_everything() -> None:
+    says = [Says("", "rises", ("dgd",))]  # type: ignore[arg-type]
+
+    def verdict(*values: float) -> str:
+        return answers(says, line("dgd printed", *values), 0.5)[0].verdict
+
+    assert verdict(0.6, 0.7, 0.8) == "as said" and verdict(0.5, 0.52, 0.62) == "ours at chance"
+    assert [doubtful_below(share) for share in (0.1, 0.5)] == [pytest.approx(0.2), pytest.approx(0.625)]
 
 
 def test_a_difference_within_both_deviations_is_none_and_one_seed_tells_nothing() -> None:

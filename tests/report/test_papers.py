@@ -275,6 +275,32 @@ def test_ours_against_print_marks_every_number_of_ours() -> None:
     assert sweep_charts.agreement([each for each in table["lines"] if not each["ours"]]) == ""
 
 
+def test_the_band_of_two_points_is_two_points_everywhere() -> None:
+    table = next(t for t in paper_tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    markup = sweep_charts.agreement(table["lines"])
+    (band,) = re.findall(r'<path d="M([^"]+)z" fill="currentColor"', markup)
+    corners = [tuple(map(float, each.split())) for each in band.split("L")]
+    assert len(corners) == 6
+    (x0, y0), (x3, y3) = corners[0], corners[3]
+    assert (x0, y0) == (charts.LEFT, charts.BOTTOM) and (x3, y3) == (charts.RIGHT, charts.TOP), "from corner to corner"
+    (a, b), (c, d) = corners[1], corners[5]
+    wide, tall = charts.RIGHT - charts.LEFT, charts.BOTTOM - charts.TOP
+    assert (
+        a == charts.LEFT
+        and d == charts.BOTTOM
+        and (charts.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
+    )
+
+
+def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
+    table = next(t for t in paper_tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    lines = [
+        each | {"printed": 0.95, "ours": each["ours"] | {"accuracy": 0.1}} for each in table["lines"] if each["ours"]
+    ]
+    markup = sweep_charts.agreement(lines)
+    assert 'class="level"' in markup and 'fill="currentColor"' in markup
+
+
 def release_with(**changes: Any) -> Record:
     """A run of dpsd with options of the method in its spec, as a runner writes them."""
     own = changes.pop("own")
@@ -304,6 +330,48 @@ def test_a_line_joins_runs_that_differ_in_the_axis_and_the_seed_alone() -> None:
     assert len({point.series for point in picture.points}) == 1 and picture.ours == 2
     plain = release_with(own={"beta": 0.5}, budget=1.0, claim=1.0)
     assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a place alone is drawn where nothing else was chosen"
+
+
+def test_one_experiment_at_one_place_is_one_point() -> None:
+    given = [release_with(own={"k": k}, seed=seed) for k, seeds in ((5, 1), (10, 2)) for seed in range(seeds)]
+    solved = release_with(own={"k": 0}, seed=7)
+    solved.privacy["solved"] = {"k": 10}
+    (picture,) = drawn(Sweep("over k", ("dpsd",), "k", "k"), *given, solved)
+    assert sorted((point.x, point.seeds) for point in picture.points) == [(5, 1), (10, 2)]
+
+
+def test_what_is_proved_is_told_beside_what_is_claimed() -> None:
+    runs = [release_with(own={"beta": beta}, accounted=proved) for beta, proved in ((0.1, 32.0), (0.3, 11_935_344.0))]
+    (picture,) = drawn(BETA, *runs)
+    markup = sweep_charts.sweep_figure(picture)
+    assert "ε accounted from 32 to 11,935,344 per example" in markup
+    assert "dpsd printed, quick: 50.0 % at 0.1, 1 seed, ε accounted 32 per example" in markup
+    coarse = [release_with(own={"beta": beta}, accounted=32.0) for beta in (0.1, 0.3)]
+    for each in coarse:
+        del each.privacy["noise_version"]
+    (picture,) = drawn(BETA, *coarse)
+    assert "accounted" not in sweep_charts.sweep_figure(picture), "none of noise in float32"
+
+
+def test_a_line_looks_the_same_in_all_pictures_of_a_figure() -> None:
+    def run(dataset: str, at: float, bound: str) -> Record:
+        made = record("dpsd", dataset=dataset, budget=1.0, claim=1.0)
+        made.spec["release"]["options"] = {"mode": "data", "beta": at, "bound": bound}
+        made.options = {"method": {"beta": at, "bound": bound}}
+        return replace(made, hash=f"{dataset}{at}{bound}")
+
+    where = (("mnist", "clip"), ("mnist", "normalise"), ("fmnist", "normalise"))
+    found, _ = parts(Sources([run(name, at, bound) for name, bound in where for at in (0.1, 0.3)]))
+    markup = found["figure-dpsd-fig-5"]["markup"]
+    looks = re.findall(r'<button type="button" class="(c\d)" data-method="([^"]+)"', markup)
+    assert len(looks) == 3 and len(set(looks)) == 2, "the only line of one picture is the second of the other"
+
+
+def test_clients_that_are_all_alike_stand_at_the_end_of_the_axis() -> None:
+    sweep = Sweep("over alpha", ("dpsd",), "alpha", "alpha", "log", endless=1e6, beyond="iid")
+    (picture,) = drawn(sweep, *[release_with(own={"alpha": alpha}) for alpha in (0.1, 0.5, 1e6)])
+    markup = sweep_charts.sweep_figure(picture)
+    assert ">iid</text>" in markup and " at iid, 1 seed" in markup and "10⁵" not in markup
 
 
 def test_lines_of_one_name_are_told_apart_by_their_networks() -> None:
@@ -429,6 +497,15 @@ def test_print_is_a_point_a_level_or_an_upright_line() -> None:
 TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
 
 
+def test_a_sentence_of_no_data_set_is_drawn_on_the_papers_own_and_counted_once() -> None:
+    sweep = Sweep("over epsilon", ("dpsd",), "epsilon", "", "log", printed=(Printed("Table I"), Printed("text 1")))
+    rows = [row(), row(dataset="fmnist"), row(table="text 1", dataset="unspecified")]
+    runs = [record("dpsd", dataset=name, claim=5.0) for name in ("digits", "mnist")]
+    found = {each.dataset: each for each in drawn(sweep, *runs, rows=rows)}
+    assert {name: each.printed for name, each in found.items()} == {"fmnist": 2, "mnist": 2, "digits": 0}
+    assert len(frozenset().union(*(each.rows for each in found.values()))) == 3
+
+
 def names(markup: str) -> dict[str, tuple[float, float, float, float]]:
     """The box of each name in a chart, by what it says."""
     found = {}
@@ -452,6 +529,18 @@ def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
         assert len(marks) == 4, "the last one is the legend's"
         upright = [box for told, box in boxes.items() if "Table" not in told]
         assert not any(overlap(box, (x - 4, y - 4, x + 4, y + 4)) for box in upright for x, y in marks)
+
+
+def test_names_of_levels_beside_each_other_are_apart_and_long_ones_inside() -> None:
+    points = [Point("dgd", "", x, 0.5, None, "a") for x in (1.0, 10.0)]
+    sweep, long = Sweep("over images", ("dgd",), "amount", "images", "log"), "dp-dfd, text III-C data amount and so on"
+    levels = {"teacher, text IV-B VAE": 0.928, "dgd-plus, text IV-B VAE": 0.927}
+    picture = sweep_points.Picture(
+        sweep, "svhn", points, levels=levels, uprights={long: 8.0, "dp-dfd, text III-C": 4.0}
+    )
+    boxes = names(sweep_charts.sweep_figure(picture))
+    assert len(boxes) == 4 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
+    assert all(box[0] >= charts.LEFT and box[2] <= charts.WIDTH for box in boxes.values())
 
 
 def test_a_name_moves_off_a_line_where_there_is_room() -> None:
@@ -611,3 +700,7 @@ def test_a_chart_of_one_place_is_folded_away_unless_print_stands_beside_it() -> 
     assert figure["markup"] == "" and "<svg" in figure["single"] and figure["ours"] == 0
     beta = [release_with(own={"beta": at}) for at in (0.1, 0.3)]
     assert drawn(BETA, *beta)[0].shows and not drawn(BETA, beta[0])[0].shows
+    rules = (Printed("Table V", at="beta"),)
+    same, other = (row(table="Table V", setting=f"beta={at}", epsilon="") for at in (0.1, 0.3))
+    assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].shows
+    assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].shows, "one place is no axis"

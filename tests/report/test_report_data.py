@@ -8,8 +8,9 @@ import math
 import random
 import re
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,20 @@ from bench.leaderboard.flags import flags_of_row
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import changed_options, run_spec
 from bench.privacy.claims import DEFECTS, NO_EPSILON
-from bench.report import Sources, boards, charts, command, gather, glossary, picture, points, render, runs
+from bench.report import (
+    Sources,
+    boards,
+    charts,
+    command,
+    figures,
+    gather,
+    glossary,
+    picture,
+    points,
+    render,
+    runs,
+    sweep_charts,
+)
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.files import script, slug
@@ -261,6 +275,18 @@ def test_numbers_of_papers_keep_to_their_own_words_and_methods() -> None:
     assert found == {"data": [("dp-sgd", 2.0, 0.3), ("dp-sgd", 2.0, 0.95)], "label": [("dp-sgd", 2.0, 0.95)]}
 
 
+def test_dp_dfd_and_dpdfd_are_two_methods() -> None:
+    row = {"paper": "dp-dfd", "dataset": "mnist", "kind": "generator", "unit_claimed": "label", "note": ""}
+    row |= {"epsilon": "1", "metric": "accuracy"}
+    rows = [row | {"method": "dp-dfd", "value": "0.97"}, row | {"method": "dpdfd", "value": "0.9"}]
+
+    def drawn(*methods: str) -> list[tuple[str, float]]:
+        return [(p.method, p.y) for panel in points.reported(rows, methods) for p in panel.points]
+
+    assert drawn("dp-dfd", "dpdfd") == [("dp-dfd", 0.97), ("dpdfd", 0.9)]
+    assert drawn("dpdfd") == [("dpdfd", 0.9)] and drawn("dp-dfd") == [("dp-dfd", 0.97)]
+
+
 def point(x: float, y: float, unit: str = "query", proven: bool = True) -> Point:
     return Point("m", "", x, y, None, "", proven=proven, unit=unit)
 
@@ -269,6 +295,78 @@ def test_fronts_by_hand() -> None:
     a, b, c, d = point(0.1, 0.3), point(0.2, 0.3), point(0.5, 0.9), point(0.4, 0.5)
     found = points.fronts([d, c, b, a, point(0.0, 1.0, proven=False), point(0.0, 0.1, "example")])
     assert found == {"example": [point(0.0, 0.1, "example")], "query": [a, d, c]}
+
+
+def test_an_attack_that_is_worse_than_a_coin_is_no_safer_than_a_coin() -> None:
+    worse, coin, strong = point(0.3, 0.4), point(0.5, 0.8), point(0.7, 0.9)
+    assert points.fronts([worse, coin, strong], 0.5) == {"query": [coin, strong]}
+    assert points.fronts([worse, coin, strong]) == {"query": [worse, coin, strong]}
+    drawn = charts.attack_panel(points.Panel("AUC", "", [worse, coin, strong], "lira"), charts.styles(["m"]))
+    assert drawn.count('class="best"') == 2 and "below 0.5 is as safe as 0.5" in drawn
+    assert "ringed: no other release of its unit is as safe and as accurate (2 of 3 per query)" in drawn
+
+
+def test_public_images_are_a_level_of_an_attack_that_reconstructs() -> None:
+    made = [record(attack="gmi", seed=seed) for seed in (0, 1)]
+    made[0].metrics["retrieval_accuracy"] = 0.6
+    (gmi,) = points.attacks(made)
+    assert gmi.lines["public images"] == 0.6
+
+
+def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None:
+    old, new = record("dpsd", accuracy=0.6), record("dgd", accuracy=0.62)
+    old.metrics["times_chance"], new.metrics["times_chance"] = 1.2, 0.62 / 0.58
+    assert points.commonest([old, new]) == pytest.approx(0.58), "old records took classes for equal"
+    made = figures.section([old, new], [], charts.styles(["dpsd", "dgd"]))
+    assert made.count(">largest class</text>") == 3 and "the largest class is 58.0 %" in made
+    good = [record(method, accuracy=0.9) for method in ("dpsd", "dgd")]
+    for each in good:
+        each.metrics["times_chance"] = 9.0
+    made = figures.section(good, [], charts.styles(["dpsd", "dgd"]))
+    assert ">largest class</text>" not in made and "the largest class is 10.0 %" in made
+
+
+def test_a_panel_of_one_point_is_a_line_of_text() -> None:
+    made = figures.section([record(accuracy=0.7, attack="gmi")], [], charts.styles(["dpsd"]))
+    assert "<figure" not in made and made.count("<li>") == 4
+    assert "70.0 % at attack accuracy of gmi 0.8, 1 seed, on the teacher 0.9, on a random net 0.1" in made
+
+
+def test_bars_are_inside_of_the_frame() -> None:
+    wide = [point(1.0, 0.51), point(10.0, 0.9)]
+    wide[0] = replace(wide[0], spread=0.2, run="a")
+    made = charts.epsilon_panel(points.Panel("claimed", "query", wide), charts.styles(["m"]))
+    ((_, low, high),) = re.findall(r'<path d="M([\d.]+) ([\d.]+)V([\d.]+)" class="spread"', made)
+    scale = share([0.31, 0.71, 0.9], charts.BOTTOM, charts.TOP)
+    assert float(low) == pytest.approx(scale.at(0.31), abs=0.1) and float(high) == pytest.approx(
+        scale.at(0.71), abs=0.1
+    )
+
+
+def test_marks_at_one_place_stand_side_by_side_and_the_last_one_stays() -> None:
+    x = logarithmic([1.0, 10.0], charts.LEFT, charts.RIGHT)
+    y = share([0.5, 0.9], charts.BOTTOM, charts.TOP)
+    under, over, away = charts.placed([point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9)], x, y)
+    assert over == (x.at(1.0), y.at(0.5)) and away == (x.at(1.0), y.at(0.9))
+    assert abs(under[0] - over[0]) >= 7 and under[1] == over[1]
+    shares = share([0.0, 1.0], charts.LEFT, charts.RIGHT)
+    assert len(set(charts.placed([point(0.5, 0.5), point(0.5, 0.5)], shares, y))) == 1, "there the place is the message"
+
+
+def test_no_line_runs_through_a_name() -> None:
+    made = [
+        replace(point(x, y), method=name, series=name) for name, y in (("a", 0.6), ("b", 0.62)) for x in (1.0, 10.0)
+    ]
+    panel = points.Panel("claimed", "query", made)
+    drawn = charts.epsilon_panel(panel, charts.styles(["a", "b"]), lines=True)
+    x = logarithmic([1.0, 10.0], charts.LEFT, charts.RIGHT)
+    boxes = charts.along(made, x, charts._height(panel))
+    names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="name">', drawn)
+    assert names and len(boxes) > 100
+    for across, height, anchor in names:
+        left = float(across) - (charts.LETTER if anchor == "end" else 0)
+        box = (left, float(height) - 10, left + charts.LETTER, float(height))
+        assert not any(charts.overlap(box, other) for other in boxes)
 
 
 def test_fronts_against_the_definition() -> None:
@@ -311,6 +409,8 @@ def test_scales() -> None:
     assert scale.at(10) == pytest.approx(scale.end / 2)
     assert all(0 < scale.at(value) < scale.end for value in (1.0, 100.0))
     assert logarithmic([10.0], 0, 100).ticks() == [5.0, 10.0, 20.0]
+    assert logarithmic([1.0, 10.0], 64, 436).ticks() == [1.0, 2.0, 5.0, 10.0]
+    assert logarithmic([1.0, 10.0], 64, 150).ticks() == [1.0, 10.0], "no room for more"
     assert logarithmic([0.0, 1.0, 100.0], 0, 300).at(0.0) == 0, "a claim of 0 lies at the beginning"
 
 
@@ -633,3 +733,5 @@ def test_no_two_methods_look_alike_in_a_chart() -> None:
     methods = list(registry.entries("method"))
     look = charts.styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
+    assert sweep_charts.PRINTED_COLOUR not in {colour for colour, _ in look.values()}, "grey is for print"
+    assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values())), "neither alone tells"

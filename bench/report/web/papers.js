@@ -120,7 +120,7 @@ const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "
 function sentences(answers) {
   if (!answers.length) return null;
   const rows = answers.map((each) => [each.text, each.dataset, element("span", { class: `ours ${VERDICTS[each.verdict]}` }, each.verdict), element("span", { class: "words", title: each.line }, each.told)]);
-  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together; of one seed, and of ours below twice chance, nothing is concluded. Point at our numbers to see which line they are of."),
+  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together; of one seed, and of ours that are all near the largest class's share, nothing is concluded. Point at our numbers to see which line they are of."),
     grid("what the text says of the figure, and what ours do", ["the text says", "on", "ours", "ours, in numbers"], rows, []));
 }
 async function figure(slug) {
