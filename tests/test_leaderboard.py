@@ -56,10 +56,11 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
         return result
     result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
     accounted = {"epsilon": changes.get("accounted", 7639.0) or "inf", "unit": "example", "relation": "add-or-remove"}
+    accounted |= {"delta": 1e-5}
     result.privacy = {
         "noise_version": 2,
         "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
-        "accounted": accounted | {"delta": 1e-5},
+        "accounted": dict(accounted),
         "accounted_units": {"example": accounted},
     }
     result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
@@ -204,8 +205,17 @@ def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     assert leaderboard.flags(same) == ["disputed:noise-taken-without-its-bound"]
     other = record(0, 0.5, accounted=None, claim_unit="label")
     assert leaderboard.flags(other) == ["other-unit", "claim!=accounted"]
-    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0}
+    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "delta": 1e-5}
     assert leaderboard.flags(other) == ["other-unit"]
+
+
+def test_the_same_number_at_a_larger_delta_is_not_the_same() -> None:
+    pure = record(0, 0.5, accounted=10.0)
+    pure.privacy["claimed"]["delta"] = 0.0
+    pure.privacy["accounted_units"]["example"]["delta"] = 1e-5
+    assert leaderboard.flags(pure) == ["claim!=accounted"]
+    pure.privacy["accounted_units"]["example"]["delta"] = 0.0
+    assert leaderboard.flags(pure) == []
 
 
 def test_rows_of_methods_with_public_images_say_so() -> None:

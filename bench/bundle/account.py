@@ -15,6 +15,7 @@ from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import defect
+from bench.privacy.one_run import refutes
 
 FILE = "privacy.json"
 FORMAT = 2
@@ -113,8 +114,7 @@ def _of_noise(privacy: dict[str, Any]) -> list[str]:
 
 def _of_audit(privacy: dict[str, Any]) -> list[str]:
     audit = privacy["audited"]
-    proved = None if audit is None else privacy["accounted"].get(audit["unit"])
-    if proved is None or audit["epsilon_lower"] <= epsilon_from_json(proved["epsilon"]):
+    if audit is None or not refutes(audit["epsilon_lower"], audit["delta"], privacy["accounted"].get(audit["unit"])):
         return []
     return [f"An audit refutes the accounted epsilon: it shows at least {audit['epsilon_lower']:.4g}."]
 
@@ -171,8 +171,10 @@ def _of_claim(privacy: dict[str, Any]) -> list[str]:
 
 
 def _at_most(proved: dict[str, Any], claim: dict[str, Any]) -> bool:
-    """Whether what is proved is as good as what is claimed, to a millionth."""
-    return epsilon_from_json(proved["epsilon"]) <= epsilon_from_json(claim["epsilon"]) * (1 + 1e-6)
+    """Whether what is proved is as good as what is claimed: an epsilon no larger, to a millionth, at a delta no
+    larger."""
+    as_small = epsilon_from_json(proved["epsilon"]) <= epsilon_from_json(claim["epsilon"]) * (1 + 1e-6)
+    return as_small and proved["delta"] <= claim["delta"]
 
 
 def shown(found: dict[str, Any]) -> str:

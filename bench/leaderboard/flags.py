@@ -33,8 +33,9 @@ UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 def flags(record: Record) -> list[str]:
     """What a reader must know before using a row.
 
-    `claim!=accounted`: the paper's number is not what is proved for the same unit; `other-unit`: the claim is for
-    another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the algorithm does;
+    `claim!=accounted`: the paper's number is not what is proved for the same unit, at a delta no larger; `other-unit`:
+    the claim is for another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the
+    algorithm does;
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
     `knows-nothing`: the student is right less than 1.5 times as often as whoever names the commonest class, or, of four
     classes or fewer, no more than an eighth of the way from there to perfect: there is nothing to find in it;
@@ -112,10 +113,10 @@ def _flags_of_claim(record: Record) -> list[str]:
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")
     proved = record.privacy["accounted_units"].get(claim["unit"])
-    if proved is not None and math.isclose(
-        epsilon_from_json(claim["epsilon"]), epsilon_from_json(proved["epsilon"]), rel_tol=1e-6
-    ):
-        return found
+    if proved is not None and proved["delta"] <= claim["delta"]:
+        pair = [epsilon_from_json(part["epsilon"]) for part in (claim, proved)]
+        if math.isclose(*pair, rel_tol=1e-6):
+            return found
     return [*found, "claim!=accounted"]
 
 

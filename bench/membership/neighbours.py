@@ -45,13 +45,13 @@ class Components:
             ValueError: fewer than two images, or all the same.
         """
         rows = images[:MOST_FITTED].flatten(1).double()
+        if len(rows) < 2 or bool((rows == rows[0]).all()):
+            raise ValueError(f"{len(rows)} images without any variation: expected 2 that differ, or more")
         mean = rows.mean(0)
         centred = rows - mean
         wide = centred.shape[1] > len(centred)
         values, vectors = torch.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
         count = max(1, min(most, len(rows) // SHARE, int((values > LEAST * values[-1]).sum())))
-        if len(rows) < 2 or float(values[-1]) <= 0:
-            raise ValueError(f"{len(rows)} images without any variation: expected 2 that differ, or more")
         values, vectors = values[-count:].flip(0), vectors[:, -count:].flip(1)
         directions = centred.T @ vectors / values.sqrt() if wide else vectors
         return cls(mean, directions, (values / (len(rows) - 1)).sqrt())

@@ -77,8 +77,9 @@ def test_whitened_components_have_unit_variance_and_leave_the_rest(n: int) -> No
 
 
 def test_images_without_variation_are_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match="without any variation"):
-        Components.of(torch.ones(12, 1, 4, 4), 3)
+    for images in (torch.ones(12, 1, 4, 4), torch.rand(1, 1, 4, 4), torch.rand(0, 1, 4, 4)):
+        with pytest.raises(ValueError, match=f"{len(images)} images without any variation"):
+            Components.of(images, 3)
 
 
 def test_log_density_by_hand_and_far_away() -> None:

@@ -201,6 +201,24 @@ def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], 
         assert new[0] == said[0], "what takes the promise away comes first"
 
 
+def test_an_audit_refutes_what_it_can_speak_of_alone() -> None:
+    privacy = read(bundle_of("dp-sgd") / "privacy.json")
+    privacy["audited"] = dict.fromkeys(account.AUDITED, 1.0) | {"unit": "example", "delta": 1e-5, "epsilon_lower": 99.0}
+    assert any("refutes" in line for line in account.alarms(privacy))
+    for change in ({"relation": "replace"}, {"delta": 1e-3}):
+        of_another = privacy | {"accounted": {"example": privacy["accounted"]["example"] | change}}
+        assert not any("refutes" in line for line in account.alarms(of_another)), change
+
+
+def test_a_claim_at_a_smaller_delta_than_the_account_s_is_not_proved() -> None:
+    privacy = read(bundle_of("dp-sgd") / "privacy.json")
+    proved = privacy["accounted"]["example"]
+    claim = {"epsilon": proved["epsilon"], "unit": "example", "source": "somebody", "disputed": ""}
+    for delta, doubted in ((proved["delta"], False), (0.0, True)):
+        said = account.warnings(privacy | {"claimed": claim | {"delta": delta}})
+        assert any("is not what is proved" in line for line in said) == doubted
+
+
 def test_an_infinite_epsilon_stays_infinite() -> None:
     folder = bundle_of("no-defence")
     said = read(folder / "privacy.json")
