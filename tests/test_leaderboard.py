@@ -214,6 +214,9 @@ def test_the_same_number_at_a_larger_delta_is_not_the_same() -> None:
     pure.privacy["claimed"]["delta"] = 0.0
     pure.privacy["accounted_units"]["example"]["delta"] = 1e-5
     assert leaderboard.flags(pure) == ["claim!=accounted"]
+    pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = "inf"
+    assert leaderboard.flags(pure) == [], "of infinity delta says nothing"
+    pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = 10.0
     pure.privacy["accounted_units"]["example"]["delta"] = 0.0
     assert leaderboard.flags(pure) == []
 

@@ -113,11 +113,14 @@ def _flags_of_claim(record: Record) -> list[str]:
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")
     proved = record.privacy["accounted_units"].get(claim["unit"])
-    if proved is not None and proved["delta"] <= claim["delta"]:
-        pair = [epsilon_from_json(part["epsilon"]) for part in (claim, proved)]
-        if math.isclose(*pair, rel_tol=1e-6):
-            return found
-    return [*found, "claim!=accounted"]
+    return found if proved is not None and _is_proved(claim, proved) else [*found, "claim!=accounted"]
+
+
+def _is_proved(claim: dict[str, Any], proved: dict[str, Any]) -> bool:
+    """Whether a claim is the number that is proved; of an infinite one delta says nothing."""
+    epsilons = [epsilon_from_json(part["epsilon"]) for part in (claim, proved)]
+    same = math.isclose(*epsilons, rel_tol=1e-6)
+    return same and (math.isinf(epsilons[1]) or proved["delta"] <= claim["delta"])
 
 
 def _flags_of_knowledge(record: Record) -> list[str]:
