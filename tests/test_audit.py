@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from conftest import write_toy
+from torch import nn
 
 from bench import data, leaderboard, registry
 from bench.config import Variant, describe
@@ -25,6 +28,7 @@ from bench.pipeline.canary_scores import scores
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings
+from bench.pipeline.trained import Trained
 from bench.privacy import Budget
 from bench.storage.records import AUDIT, Audit, Record
 from bench.storage.specs import digest
@@ -149,6 +153,30 @@ def test_impossible_games_are_refused_in_one_line(place: Path, game: CanaryGame,
     assert "\n" not in str(caught.value) and all(word in str(caught.value) for word in words)
 
 
+def test_five_guesses_show_something_at_95_percent_and_nothing_at_99(place: Path) -> None:
+    """All 5 right by chance: 1/32, below 5 % and above 1 %."""
+    check(job(place), CanaryGame(8, 5))
+    with pytest.raises(BenchError, match=r"5 guesses on 8 canaries.*the bound is 0"):
+        check(job(place), CanaryGame(8, 5, confidence=0.99))
+
+
+@pytest.mark.parametrize(("delta", "confidence", "bound"), [(1e-3, 0.95, 1.204202), (1e-5, 0.99, 0.899089)])
+def test_the_bound_is_of_all_canaries_and_at_the_delta_and_confidence_asked_for(
+    place: Path, delta: float, confidence: float, bound: float
+) -> None:
+    """19 right of 20 guesses on 40 canaries: P[at least 19 right] <= 1 - confidence, with 2 * 40 delta in it."""
+    given, game = job(place, budget=Budget(delta=delta)), CanaryGame(40, confidence=confidence)
+    network = nn.Sequential(nn.Flatten(), nn.LazyLinear(10)).eval()
+    audited = Trained(cast("Any", SimpleNamespace(json=lambda _: {"accuracy": 0.5})), cast("Any", network))
+    with patch.object(canary_audit, "correct_guesses", return_value=19):
+        line = canary_audit._line(given, audited, None, draw(given, game, 0), canary_audit.audit_spec(given, game, 0))
+    assert (line["correct"], line["guesses"]) == (19, 20) and line["epsilon_lower"] == pytest.approx(bound, abs=1e-6)
+    q = 1 / (1 + math.exp(-line["epsilon_lower"]))
+    tail = [sum(math.comb(20, k) * q**k * (1 - q) ** (20 - k) for k in range(v, 21)) for v in range(20)]
+    worst = max((tail[19 - i] - tail[19]) / i for i in range(1, 20))
+    assert tail[19] + 2 * 40 * delta * worst == pytest.approx(1 - confidence, rel=1e-6)
+
+
 def test_other_splits_and_foreign_teachers_are_refused(place: Path) -> None:
     with pytest.raises(BenchError, match="split iid"):
         check(job(place, split="disjoint-low"), CanaryGame(40))
@@ -180,6 +208,8 @@ def test_verdicts() -> None:
     word, why = verdict(2.0, CLAIM | {"unit": "query"}, {"example": PROVED})
     assert word == "not refuted" and "it is per query" in why and "bound 2 is per example" in why
     assert verdict(3.5, CLAIM | {"unit": "query"}, {"example": PROVED})[0] == "refuted"
+    both = {"query": PROVED | {"unit": "query"}, "example": PROVED}
+    assert verdict(3.5, CLAIM | {"unit": "query"}, both)[0] == "refuted", "whichever unit is written first"
     assert verdict(9.0)[0] == "not refuted"
     assert "verified" not in verdict(0.0, CLAIM)[1]
 

@@ -73,6 +73,7 @@ def test_nothing_is_proved_and_nothing_claimed(cls: type[Any], budget: Budget) -
 def test_a_proof_and_another_unit_are_refused_in_one_line(cls: type[Any]) -> None:
     for budget, says in (
         (Budget(3.0, account="accounted"), "no epsilon can be proved"),
+        (Budget(100.0, account="accounted"), "no epsilon can be proved"),
         (Budget(unit=Unit.CLIENT), "--unit client"),
     ):
         with pytest.raises(BenchError, match=says) as caught:

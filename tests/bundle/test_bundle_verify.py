@@ -18,6 +18,8 @@ from bench.bundle import Failed, card, checking, verify
 from bench.bundle.account import warnings
 from bench.cli import main
 from bench.errors import BenchError
+from bench.privacy import Relation, Unit
+from bench.privacy.accountant import Accounted
 
 Change = Callable[[Path], None]
 
@@ -221,6 +223,18 @@ def test_another_accountant_may_have_printed_more_but_not_less(
     assert main(["verify", str(folder)]) == 1
     said = capsys.readouterr().err
     assert "0 (of old)" in said and checking.VERSION in said
+
+
+def test_another_accountant_may_not_have_printed_a_smaller_delta_however_large_its_epsilon() -> None:
+    ours = Accounted(4.0, 1e-5, Unit.EXAMPLE, Relation.ADD_OR_REMOVE_ONE, "pld")
+
+    def compare(delta: float) -> list[str]:
+        printed = {"epsilon": 5.0, "delta": delta, "unit": "example", "relation": "add-or-remove"}
+        return checking._compare("example", {"accountant": "0 (of old)", "accounted": {"example": printed}}, ours)
+
+    assert len(compare(1e-5)) == len(compare(1e-4)) == 1
+    with pytest.raises(Failed, match="epsilon 5 at delta 0 is printed, the ledger gives 4 at delta 1e-05"):
+        compare(0.0)
 
 
 def test_warnings_come_from_the_account_not_from_the_list(folder: Path) -> None:

@@ -10,7 +10,16 @@ import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 
-from bench.distillation.noisy_votes import AGREEMENTS, Aggregation, VotePlan, ask, calibrate, posterior, vote_game
+from bench.distillation.noisy_votes import (
+    AGREEMENTS,
+    LARGEST,
+    Aggregation,
+    VotePlan,
+    ask,
+    calibrate,
+    posterior,
+    vote_game,
+)
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
@@ -114,6 +123,14 @@ def test_the_ledger_of_gaussian_votes_charges_every_candidate_for_the_threshold(
     assert delta == pytest.approx(1e-5, rel=1e-3)
 
 
+def test_every_question_about_an_image_is_put_to_the_threshold_and_all_votes_of_it_may_move() -> None:
+    """The largest of 50 votes moves by up to 50, in each of the three questions that one image stands behind."""
+    plan = VotePlan(Aggregation("gaussian", 5.0, 10.0, 20.0), 100, 300, 50, per_image=3)
+    answers, asked = plan.ledger().entries(Unit.QUERY)
+    assert (answers.event, answers.count) == (GaussianDpEvent(5 / (math.sqrt(2) * 50)), 3)
+    assert (asked.why, asked.event, asked.count) == (LARGEST, GaussianDpEvent(20 / 50), 3)
+
+
 @pytest.mark.parametrize("noise", [Aggregation("laplace", 0.0), Aggregation("gaussian", 0.0)])
 def test_no_noise_is_no_privacy(noise: Aggregation) -> None:
     ledger = replace(PLAN, aggregation=noise).ledger()
@@ -199,6 +216,16 @@ def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise
     assert abs(float(sure.mean() - right.mean())) < 0.02
     far = replace(noise, scale=9e4)
     assert float(posterior(far.counts(votes, rng(6)), far, 180).amax()) < 0.11
+
+
+@pytest.mark.parametrize("hypothesis", [False, True])
+def test_of_a_refused_query_an_adversary_sees_only_that_it_was_refused(hypothesis: bool) -> None:
+    game = vote_game(VotePlan(Aggregation("gaussian", 5.0, 5.0, 3.0), 1, 1, 9), claimed=1.0, delta=1e-5)
+    rows = game.play(hypothesis, 1000, rng())
+    answered = rows[:, 2] == 1
+    assert rows.shape == (1000, 3) and 200 < int(answered.sum()) < 800
+    assert not rows[~answered].any(), "neither counts nor a yes"
+    assert rows[answered, :2].any(1).float().mean() > 0.9
 
 
 @pytest.mark.thorough

@@ -127,6 +127,14 @@ def test_no_budget_keeps_the_fields_and_an_infinite_one_drops_the_noise() -> Non
     assert math.isinf(ROWS.claim(free, 1e-5).epsilon)
 
 
+@pytest.mark.parametrize("mechanism", [ROWS, replace(ROWS, per_row=False), SUMS], ids=["row", "batch", "sums"])
+@pytest.mark.parametrize("unit", [Unit.EXAMPLE, Unit.QUERY])
+def test_gradients_without_noise_protect_neither_a_record_nor_an_answer(
+    mechanism: AnnotationMechanism, unit: Unit
+) -> None:
+    assert math.isinf(account(mechanism.ledger(replace(PARAMETERS, sigma=0.0)), unit, 1e-5).epsilon)
+
+
 # Questions that are batches of their own
 
 

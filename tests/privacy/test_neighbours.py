@@ -6,6 +6,7 @@ must stay within the sensitivity that the ledger is written for. The faults belo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -447,6 +448,26 @@ def test_found_a_number_of_steps_that_depends_on_a_record() -> None:
             with pytest.raises(Diverged, match="the second run took 4 steps"):
                 trace.finished()
         trace.again()
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda noise: noise.gaussian(torch.zeros(4), 1.5),
+        lambda noise: noise.gaussian(torch.zeros(4), 0.5),
+        lambda noise: noise.gaussian(torch.zeros(5), 1.0),
+        lambda noise: noise.gaussian(torch.zeros(1), 1.0),
+        lambda noise: noise.laplace(torch.zeros(4), 1.0),
+    ],
+    ids=["more noise", "less noise", "longer", "broadcastable", "other law"],
+)
+def test_found_a_mechanism_that_depends_on_a_record(second: Callable[[Noise], Tensor]) -> None:
+    trace = Trace(0)
+    noise = Witness(trace, 1)
+    noise.gaussian(torch.zeros(4), 1.0)
+    trace.again()
+    with pytest.raises(Diverged, match=r"step 0: .*, in the first run gaussian of \(4,\) and scale 1"):
+        second(noise)
 
 
 def test_a_ledger_without_a_promise_is_not_compared() -> None:

@@ -35,6 +35,15 @@ def test_smallest_reads_a_cost_with_jumps_and_infinities(budget, edge):
     assert 2 * edge <= calibrate_noise(cost, budget, 0.1, 1.0) <= 2 * edge * 1.002
 
 
+@pytest.mark.parametrize("budget", [0.3, 0.99, 5.0])
+def test_smallest_takes_no_cost_that_is_no_number_for_an_affordable_one(budget):
+    def cost(x: float) -> float:
+        return 1 / x if x >= 1 else math.nan
+
+    found = calibrate_noise(cost, budget, 0.1, 8.0)
+    assert cost(found) <= budget and found <= 1.002 * max(1, 1 / budget)
+
+
 def test_smallest_never_answers_with_a_value_it_did_not_read():
     read: dict[float, float] = {}
 

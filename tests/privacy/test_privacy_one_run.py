@@ -134,6 +134,7 @@ def test_only_an_example_level_promise_can_be_refuted() -> None:
         ({"relation": "replace"}, "replace"),
         ({"epsilon": "inf"}, "infinite"),
         ({"delta": 1e-3}, "delta"),
+        ({"delta": 1.5e-5}, "delta"),
     ):
         assert not refutes(50.0, 1e-5, EXAMPLE | change)
         assert word in str(comparable(EXAMPLE | change, 1e-5))
