@@ -104,7 +104,14 @@ def test_no_noise_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "entries"), [({}, 2), ({"whitened": "maps"}, 2), ({"whitening": "public"}, 1), ({"whitening": "none"}, 1)]
+    ("given", "entries"),
+    [
+        ({}, 2),
+        ({"whitened": "maps"}, 2),
+        ({"neighbours": "replace"}, 2),
+        ({"whitening": "public"}, 1),
+        ({"whitening": "none"}, 1),
+    ],
 )
 def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     budget, trace = Budget(3.0), Trace(0)
