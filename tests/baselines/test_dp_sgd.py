@@ -291,7 +291,8 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
 
 
 def test_samples_noise_and_views_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    names, privacy_noise = [], Context.privacy_noise
+    names: list[str] = []
+    privacy_noise = Context.privacy_noise
 
     def named(self: Context, name: str) -> Noise:
         names.append(name)

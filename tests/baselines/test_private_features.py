@@ -128,7 +128,8 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
 
 
 def test_the_whitening_and_the_gradients_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    names, privacy_noise = [], Context.privacy_noise
+    names: list[str] = []
+    privacy_noise = Context.privacy_noise
 
     def named(self: Context, name: str) -> Noise:
         names.append(name)
