@@ -10,6 +10,7 @@ import torch
 
 from bench import nets
 from bench.api import (
+    Context,
     Method,
     Release,
     Teacher,
@@ -17,6 +18,7 @@ from bench.api import (
 )
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.information import of_ledger
+from bench.privacy.noise import Noise
 from bench.testing.plugins import PluginContract
 from bench.testing.toys import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
 
@@ -47,8 +49,13 @@ class MethodContract(PluginContract):
         return self._taught_by(self.teacher(), seed)
 
     def _taught_by(self, teacher: Teacher, seed: int) -> Release:
+        return self._asking(teacher, seed)[0]
+
+    def _asking(self, teacher: Teacher, seed: int) -> tuple[Release, list[tuple[int, str]]]:
+        """The release, and the streams of privacy noise that it was made with."""
         torch.manual_seed(seed)
-        return self.smoke().convert(teacher, "datalens", self.budget, context(seed))
+        ctx = _Named(**vars(context(seed)))
+        return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
 
     def test_is_a_method(self) -> None:
         assert isinstance(self.smoke(), Method)
@@ -84,6 +91,11 @@ class MethodContract(PluginContract):
         assert carried.nats is None or carried.nats > 0, "answers of a private teacher carry something"
         assert carried.nats != math.inf or not found.finite, "what is protected is not without a bound"
 
+    def test_no_stream_of_privacy_noise_is_asked_for_twice(self) -> None:
+        """Two sources of one name draw the same bits, so that one release tells the noise on the other."""
+        asked = _first(self).asked
+        assert not {each for each in asked if asked.count(each) > 1}
+
     def test_same_seed_same_release_and_other_seed_another(self) -> None:
         first, again, other = _first(self).release, self.convert(0), self.convert(1)
         assert all(torch.equal(a, b) for a, b in zip(weights(first.student), weights(again.student), strict=True))
@@ -99,11 +111,24 @@ class MethodContract(PluginContract):
 
 
 @dataclasses.dataclass(frozen=True)
+class _Named(Context):
+    """A context that remembers the (seed, name) of every stream of privacy noise that it was asked for."""
+
+    asked: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+    def privacy_noise(self, name: str) -> Noise:
+        self.asked.append((self.seed, name))
+        return super().privacy_noise(name)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Conversion:
     teacher: Teacher
     before: list[torch.Tensor]
     """The teacher's weights before it was asked."""
     release: Release
+    asked: list[tuple[int, str]]
+    """The streams of privacy noise that the release was made with."""
 
 
 _MADE: dict[type[MethodContract], _Conversion] = {}
@@ -115,5 +140,5 @@ def _first(checks: MethodContract) -> _Conversion:
     if contract not in _MADE:
         teacher = checks.teacher()
         before = [w.clone() for w in weights(teacher.model)]
-        _MADE[contract] = _Conversion(teacher, before, checks._taught_by(teacher, 0))
+        _MADE[contract] = _Conversion(teacher, before, *checks._asking(teacher, 0))
     return _MADE[contract]

@@ -27,6 +27,7 @@ from bench.errors import BenchError
 from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator, build
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
+from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 FREE = Budget(None, solve="none")
@@ -173,6 +174,12 @@ def test_without_single_gradients_the_mechanism_is_the_same(clip: float) -> None
         assert list(fast) == list(slow)
         for name in slow:
             torch.testing.assert_close(fast[name], slow[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_sum_is_shared_by_the_expected_size_of_the_batch_though_that_is_less_than_one() -> None:
+    total = {"w": torch.ones(1, dtype=torch.float64)}
+    mechanism = PrivateGradient(sampling=0.01, multiplier=0.0, clip=1.0)
+    assert mechanism.released(total, {"w": torch.zeros(1)}, 20, Noise("cpu", 0))["w"].item() == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5])

@@ -17,6 +17,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from bench import data, nets
+from bench.api import Context
 from bench.data.affine import draw_affine
 from bench.dp_training import dp_sgd
 from bench.dp_training.accounting import DpSgdParameters, calibrate
@@ -36,6 +37,7 @@ from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
+from bench.privacy.noise import Noise
 from bench.testing import context
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -286,6 +288,19 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
 
     assert torch.equal(end("seeded"), end("seeded"))
     assert not torch.equal(end("os"), end("os"))
+
+
+def test_samples_noise_and_views_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    privacy_noise = Context.privacy_noise
+
+    def named(self: Context, name: str) -> Noise:
+        names.append(name)
+        return privacy_noise(self, name)
+
+    monkeypatch.setattr(Context, "privacy_noise", named)
+    train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), context(), "test")
+    assert len(names) == len(set(names)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)

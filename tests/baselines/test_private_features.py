@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.dp_teacher import DpTeacher
 from baselines.private_features import PrivateFeatures
 from bench import nets
-from bench.api import Release, Teacher
+from bench.api import Context, Release, Teacher
 from bench.config import configure, default_variant
 from bench.dp_training.fixed_features import kept_features, unit_rows
 from bench.dp_training.head_accounting import Spending, calibrated
@@ -104,7 +104,14 @@ def test_no_noise_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "entries"), [({}, 2), ({"whitened": "maps"}, 2), ({"whitening": "public"}, 1), ({"whitening": "none"}, 1)]
+    ("given", "entries"),
+    [
+        ({}, 2),
+        ({"whitened": "maps"}, 2),
+        ({"neighbours": "replace"}, 2),
+        ({"whitening": "public"}, 1),
+        ({"whitening": "none"}, 1),
+    ],
 )
 def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     budget, trace = Budget(3.0), Trace(0)
@@ -118,6 +125,19 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
         assert drawn[0] == pytest.approx(written[0][0] / (1 - 2**-7))
     assert drawn[-3:] == pytest.approx([PrivateFeatures.clip * written[-1][0]] * 3)
     check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
+
+
+def test_the_whitening_and_the_gradients_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    privacy_noise = Context.privacy_noise
+
+    def named(self: Context, name: str) -> Noise:
+        names.append(name)
+        return privacy_noise(self, name)
+
+    monkeypatch.setattr(Context, "privacy_noise", named)
+    convert(Budget(3.0), whitening="private")
+    assert len(names) == len(set(names)) == 2, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])

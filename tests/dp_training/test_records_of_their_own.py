@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from bench.config import configure
 from bench.data.affine import draw_affine
-from bench.dp_training.dp_sgd import secret_moves
+from bench.dp_training.dp_sgd import secret_moves, train
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget
 from bench.privacy.noise import Noise
 from bench.registry import load
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
 
 ROUTES = pytest.mark.parametrize("route", GRADIENTS)
 VIEWS = pytest.mark.parametrize("views", [1, 2])
@@ -80,6 +81,18 @@ def test_rows_that_are_no_records_are_refused(views: int) -> None:
 def test_a_batch_that_is_mixed_outside_of_a_layer_is_refused(views: int) -> None:
     with pytest.raises(BenchError, match=r"'made-up' cannot be trained privately: .*outer\.weight is another one"):
         check(Centred(), "opacus", views)
+
+
+@VIEWS
+def test_training_refuses_such_a_network_before_its_first_step(views: int) -> None:
+    settings = DpSgdSettings(
+        batch=8, steps=2, multiplier=1.0, clip=1.0, clipping="flat", rate=0.1, momentum=0.0, views=views
+    )
+    model, private = Classifier(Centred(), 0.5, 0.5), toy_private(n=16)
+    before = [weight.clone() for weight in weights(model)]
+    with pytest.raises(BenchError, match=r"'made-up' cannot be trained privately: .*outer\.weight is another one"):
+        train(model, "made-up", private, settings, settings.parameters(16), context(), "test")
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
 
 
 def test_views_from_the_source_of_the_noise_are_spread_as_others_are() -> None:

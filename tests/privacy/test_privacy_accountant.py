@@ -72,6 +72,12 @@ def test_golden_gaussians(multiplier, count, golden, places):
     assert round(cost((G(multiplier), count)), places) == golden
 
 
+def test_uses_with_every_record_in_the_sample_add_up():
+    found, mu = cost((P(1.0, G(2.0)), 3), (P(1.0, G(2.0)), 3)), math.sqrt(6) / 2
+    assert found == pytest.approx(5.544831, rel=1e-6)
+    assert norm.cdf(mu / 2 - found / mu) - math.exp(found) * norm.cdf(-mu / 2 - found / mu) == pytest.approx(DELTA)
+
+
 @given(mu=st.floats(1e-3, 1e4), delta=st.floats(1e-9, 0.5))
 def test_closed_form_is_dp_accounting_s(mu, delta):
     assert gaussian_epsilon(mu, delta) == pytest.approx(dp.get_epsilon_gaussian(1 / mu, delta), rel=1e-6, abs=1e-9)

@@ -15,7 +15,7 @@ from scipy import stats
 from bench.api import Context
 from bench.errors import BenchError
 from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
-from bench.privacy.noise import Noise
+from bench.privacy.noise import Noise, require_room
 from bench.testing import MemoryArtifacts, silent
 
 LEVEL = 1e-6
@@ -179,10 +179,30 @@ def test_values_that_swallow_the_noise_are_refused(value: float, std: float, dty
         gaussian_rows(torch.full((1, 2), value, dtype=dtype), std, Noise("cpu", 0))
 
 
-@pytest.mark.parametrize("std", [1e-45, 1e-31, 1e31, math.inf, math.nan, -1.0])
-def test_scales_beyond_floating_point_are_refused(std: float) -> None:
+@pytest.mark.parametrize(("value", "std"), [(0.7, 1e-9), (math.nan, 1.0)])
+def test_one_value_that_swallows_the_noise_is_enough_to_be_refused(value: float, std: float) -> None:
+    with pytest.raises(RuntimeError, match="floating point cannot protect"):
+        Noise("cpu", 0).gaussian(torch.tensor([[value, 0.0]]), std)
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e-31, 1e31, math.inf, math.nan, -1.0])
+def test_scales_beyond_floating_point_are_refused(scale: float) -> None:
     with pytest.raises(BenchError, match="standard deviation"):
-        gaussian_rows(torch.zeros(1, 2), std, Noise("cpu", 0))
+        gaussian_rows(torch.zeros(1, 2), scale, Noise("cpu", 0))
+    with pytest.raises(BenchError, match="the Laplace noise's scale is"):
+        Noise("cpu", 0).laplace(torch.zeros(1, 2), scale)
+
+
+def test_noise_below_what_values_at_their_bound_need_is_refused_beforehand() -> None:
+    """The least is 2^-14 of the bound, 6.1035e-5, where the values are float32: what a release itself refuses."""
+    values = torch.ones(2)
+    with pytest.raises(BenchError, match=r"made-up is 6e-05 of the bound .* expected at least 6\.1e-05"):
+        require_room("made-up", 6.0e-5, torch.float32)
+    with pytest.raises(RuntimeError, match="floating point cannot protect"):
+        Noise("cpu", 0).gaussian(values, 6.0e-5)
+    for taken in (6.2e-5, 0.0):
+        require_room("made-up", taken, torch.float32)
+        Noise("cpu", 0).gaussian(values, taken)
 
 
 @pytest.mark.parametrize("bound", [3e-45, 1e-31, 1e31, 0.0, math.inf])

@@ -56,6 +56,16 @@ def test_renyi_agrees_with_dp_accounting(event, count):
     assert 0.9 * reference <= renyi_epsilon(parts_of((event, count)), DELTA) <= reference * (1 + 1e-3)
 
 
+def test_a_gaussians_bound_is_the_printed_formulas_least():
+    """Canonne, Kamath and Steinke (2020, Prop. 12); the moments of mu = 1 are a (a - 1) / 2."""
+    order = np.linspace(1.5, 20, 1_000_001)
+    moments = order * (order - 1) / 2
+    bounds = (moments + (order - 1) * np.log((order - 1) / order) - np.log(order * DELTA)) / (order - 1)
+    assert 0 < bounds.argmin() < len(order) - 1
+    bound = renyi_epsilon(parts_of((G(1.0), 1)), DELTA)
+    assert bound == pytest.approx(bounds.min(), rel=1e-5) == pytest.approx(4.728387, rel=1e-5)
+
+
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0])
 def test_moments_of_laplace_noise_by_quadrature(epsilon):
     for order in (1.1, 2.0, 7.5):
@@ -109,3 +119,10 @@ def test_a_replaced_record_in_a_sample_lies_above_the_exact_composition_and_not_
 def test_a_replaced_record_in_a_sample_is_no_cheaper_than_one_added():
     spent = [(P(0.01, G(2.0)), 1000)]
     assert renyi_epsilon(parts_of(*spent, replaced=True), DELTA) > renyi_epsilon(parts_of(*spent), DELTA)
+
+
+def test_a_replaced_record_in_nearly_every_sample_costs_what_moving_the_sum_twice_as_far_does():
+    """100 uses of z = 10, moved by 2: mu = 2, which bounds that forget to double would be far below."""
+    exact = dp.get_epsilon_gaussian(1 / 2, DELTA)
+    assert exact == pytest.approx(9.99726, rel=1e-5)
+    assert exact <= renyi_epsilon(parts_of((P(1 - 1e-9, G(10.0)), 100), replaced=True), DELTA) <= 1.1 * exact
