@@ -124,7 +124,7 @@ def _is_proved(claim: dict[str, Any], proved: dict[str, Any]) -> bool:
 
 
 def _flags_of_knowledge(record: Record) -> list[str]:
-    accuracy, commonest = record.metrics.get("accuracy"), _commonest(record)
+    accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
     if accuracy is None or commonest is None:
         return []
     return ["knows-nothing"] if accuracy < nothing_below(commonest) else []
@@ -139,7 +139,7 @@ def nothing_below(commonest: float) -> float:
     return min(KNOWS * commonest, commonest + LEARNT * (1 - commonest))
 
 
-def _commonest(record: Record) -> float | None:
+def share_of_commonest(record: Record) -> float | None:
     """The accuracy of whoever names the commonest class; of records that are older than the number, and of students
     that are never right, that of equal classes, where these are known."""
     times, accuracy = (record.metrics.get(key) for key in ("times_chance", "accuracy"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
-from bench.leaderboard.flags import installed_version
+from bench.leaderboard.flags import installed_version, share_of_commonest
 from bench.leaderboard.reported import NAMES
 from bench.leaderboard.standing import standing
 from bench.privacy.budget import epsilon_from_json
@@ -73,8 +73,8 @@ class Panel:
 
 
 def commonest(records: Iterable[Record]) -> float | None:
-    """The accuracy of whoever names the commonest class, as newer records have it: older ones took equal classes."""
-    return largest(_commonest(record) for record in records)
+    """The accuracy of whoever names the commonest class; the largest, as runs of before took equal classes."""
+    return largest(share_of_commonest(record) for record in records)
 
 
 def largest(shares: Iterable[float | None]) -> float | None:
@@ -228,11 +228,6 @@ def accounted(group: list[Record]) -> tuple[float, str] | None:
     if len(parts) < len(group) or is_coarse(group):
         return None
     return math.fsum(_x(part) for part in parts) / len(parts), str(parts[0]["unit"])
-
-
-def _commonest(record: Record) -> float | None:
-    times, accuracy = record.metrics.get("times_chance"), record.metrics.get("accuracy")
-    return accuracy / times if times and accuracy else None
 
 
 def _series(record: Record) -> str:

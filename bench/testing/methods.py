@@ -10,7 +10,6 @@ import torch
 
 from bench import nets
 from bench.api import (
-    Context,
     Method,
     Release,
     Teacher,
@@ -18,9 +17,8 @@ from bench.api import (
 )
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.information import of_ledger
-from bench.privacy.noise import Noise
 from bench.testing.plugins import PluginContract
-from bench.testing.toys import CLASSES, SHAPE, context, toy_private, toy_teacher, weights
+from bench.testing.toys import CLASSES, SHAPE, asking_context, toy_private, toy_teacher, weights
 
 
 class MethodContract(PluginContract):
@@ -54,7 +52,7 @@ class MethodContract(PluginContract):
     def _asking(self, teacher: Teacher, seed: int) -> tuple[Release, list[tuple[int, str]]]:
         """The release, and the streams of privacy noise that it was made with."""
         torch.manual_seed(seed)
-        ctx = _Named(**vars(context(seed)))
+        ctx = asking_context(seed)
         return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
 
     def test_is_a_method(self) -> None:
@@ -108,17 +106,6 @@ class MethodContract(PluginContract):
         first = _first(self)
         assert all(torch.equal(a, b) for a, b in zip(first.before, weights(first.teacher.model), strict=True))
         assert all(p.grad is None for p in first.teacher.model.parameters())
-
-
-@dataclasses.dataclass(frozen=True)
-class _Named(Context):
-    """A context that remembers the (seed, name) of every stream of privacy noise that it was asked for."""
-
-    asked: list[tuple[int, str]] = dataclasses.field(default_factory=list)
-
-    def privacy_noise(self, name: str) -> Noise:
-        self.asked.append((self.seed, name))
-        return super().privacy_noise(name)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from bench.api import (
     gaussian_latents,
 )
 from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.privacy.noise import Noise
 
 SHAPE, CLASSES = (1, 16, 16), 4
 CPU = torch.device("cpu")
@@ -52,6 +54,23 @@ def silent(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 def context(seed: int = 0) -> Context:
     """A context on the CPU with seeded noise and nothing kept on disk."""
     return Context(torch.device("cpu"), seed, silent, MemoryArtifacts())
+
+
+@dataclass(frozen=True)
+class AskingContext(Context):
+    """A context that remembers the (seed, name) of every stream of privacy noise that it was asked for."""
+
+    asked: list[tuple[int, str]] = field(default_factory=list)
+
+    def privacy_noise(self, name: str) -> Noise:
+        """As that of a context."""
+        self.asked.append((self.seed, name))
+        return super().privacy_noise(name)
+
+
+def asking_context(seed: int = 0) -> AskingContext:
+    """`context`, remembering."""
+    return AskingContext(**vars(context(seed)))
 
 
 def toy_teacher(seed: int = 0, arch: str = "datalens") -> Teacher:

@@ -17,7 +17,6 @@ from scipy import stats
 from torch import Tensor, nn
 
 from bench import data, nets
-from bench.api import Context
 from bench.data.affine import draw_affine
 from bench.dp_training import dp_sgd
 from bench.dp_training.accounting import DpSgdParameters, calibrate
@@ -37,8 +36,7 @@ from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.privacy.noise import Noise
-from bench.testing import context
+from bench.testing import asking_context, context
 
 SHAPE, CLASSES = (1, 16, 16), 4
 PLAIN = DpSgdSettings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
@@ -290,17 +288,10 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
     assert not torch.equal(end("os"), end("os"))
 
 
-def test_samples_noise_and_views_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: list[str] = []
-    privacy_noise = Context.privacy_noise
-
-    def named(self: Context, name: str) -> Noise:
-        names.append(name)
-        return privacy_noise(self, name)
-
-    monkeypatch.setattr(Context, "privacy_noise", named)
-    train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), context(), "test")
-    assert len(names) == len(set(names)) == 3, "two streams with the same draws"
+def test_samples_noise_and_views_have_streams_of_their_own() -> None:
+    ctx = asking_context()
+    train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), ctx, "test")
+    assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from baselines.dp_teacher import DpTeacher
 from baselines.private_features import PrivateFeatures
 from bench import nets
-from bench.api import Context, Release, Teacher
+from bench.api import Release, Teacher
 from bench.config import configure, default_variant
 from bench.dp_training.fixed_features import kept_features, unit_rows
 from bench.dp_training.head_accounting import Spending, calibrated
@@ -25,7 +25,7 @@ from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Trace, Witness
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, toy_private
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, asking_context, context, toy_private
 
 DELTA = 1e-5
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
@@ -127,17 +127,10 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
     check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
 
 
-def test_the_whitening_and_the_gradients_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: list[str] = []
-    privacy_noise = Context.privacy_noise
-
-    def named(self: Context, name: str) -> Noise:
-        names.append(name)
-        return privacy_noise(self, name)
-
-    monkeypatch.setattr(Context, "privacy_noise", named)
-    convert(Budget(3.0), whitening="private")
-    assert len(names) == len(set(names)) == 2, "two streams with the same draws"
+def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
+    ctx = asking_context()
+    configure(PrivateFeatures, "smoke", {"whitening": "private"}, "method").convert(toy(), "datalens", Budget(3.0), ctx)
+    assert len(ctx.asked) == len(set(ctx.asked)) == 2, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
