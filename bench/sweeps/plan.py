@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from bench import data, registry
 from bench.config import DATASET
 from bench.errors import BenchError, did_you_mean
+from bench.leaderboard import flags
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
 from bench.pipeline.job import Job, Lookup, load_job
@@ -170,12 +171,12 @@ def _is_audited(path: Path) -> bool:
 
 
 def _is_published(file: Path, kind: type[Record] | type[Audit]) -> bool:
-    """Whether the file is of an audit, or of a run that did not fail."""
+    """Whether the file is of an audit, or of a run that did not fail and whose flags do not say to run it again."""
     try:
         found = kind.read(file)
     except (OSError, ValueError):
         return False
-    return isinstance(found, Audit) or found.status != "failed"
+    return isinstance(found, Audit) or (found.status != "failed" and "float32-noise" not in flags(found))
 
 
 def _names(folder: Path) -> set[str]:

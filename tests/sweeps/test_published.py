@@ -99,6 +99,19 @@ def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: P
         assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
 
 
+def test_a_published_record_whose_noise_was_coarse_is_run_again(tmp_path: Path) -> None:
+    """Its flag `float32-noise` says so; the spec of the run is the same."""
+    write_toy(tmp_path, 360)
+    recipe, boards = tmp_path / "toy.toml", tmp_path / "boards"
+    grid = 'method = "rr"\nepsilon = 1\nunit = "label"\naccount = "accounted"'
+    recipe.write_text(f'[[grid]]\ndataset = "npz:{tmp_path}/toy.npz"\n{grid}\n', encoding="utf-8")
+    path, content = one_published(recipe, tmp_path / "there", boards)
+    assert planned(recipe, tmp_path / "new", boards)[0].state == "published"
+    del content["privacy"]["noise_version"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
+
+
 def test_seconds_of_published_records_tell_what_the_rest_takes(recipe: Path, tmp_path: Path) -> None:
     boards = tmp_path / "boards"
     path, content = one_published(recipe, tmp_path / "there", boards)
