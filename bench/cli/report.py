@@ -58,10 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
     from bench.leaderboard.reported import boards_folder
-    from bench.report import gather, render, write
+    from bench.report import check_free, gather, render, write
 
     if given.picture and given.picture.suffix.lower() != ".png":
         raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
+    if not given.picture:
+        check_free(given.out)
     sources = gather(boards_folder(given.boards), given.runs, given.dataset)
     if given.picture:
         return _picture(given, sources)

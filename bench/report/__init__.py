@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.report.command import command
-from bench.report.files import write
+from bench.report.files import check_free, write
 from bench.report.site import render
 from bench.report.sources import Sources, gather
 
-__all__ = ["Sources", "command", "gather", "render", "write"]
+__all__ = ["Sources", "check_free", "command", "gather", "render", "write"]

@@ -55,6 +55,19 @@ def script(name: str, value: Any) -> bytes:
     return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
 
 
+def check_free(folder: Path) -> None:
+    """Refuse a place of somebody else's, which can be told before a report is made.
+
+    Raises:
+        BenchError: a file, or a directory that holds files and no earlier report.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise BenchError(f"--out {folder}: is a file; give a new or an empty directory")
+    page = folder / "index.html"
+    if folder.is_dir() and any(folder.iterdir()) and not (page.is_file() and MARK in page.read_bytes()):
+        raise BenchError(f"--out {folder}: has files in it, and no earlier report; give a new or an empty directory")
+
+
 def write(folder: Path, files: Files) -> None:
     """Write a report's files and remove what an earlier report left in the same directory.
 
@@ -63,9 +76,7 @@ def write(folder: Path, files: Files) -> None:
     Raises:
         BenchError: the directory cannot be written to, or holds files of somebody else's.
     """
-    page = folder / "index.html"
-    if folder.is_dir() and any(folder.iterdir()) and not (page.is_file() and MARK in page.read_bytes()):
-        raise BenchError(f"--out {folder}: has files in it, and no earlier report; give a new or an empty directory")
+    check_free(folder)
     try:
         for path in _earlier(folder):
             if path.relative_to(folder).as_posix() not in files:

@@ -189,6 +189,10 @@ CASES = {
     "unknown name to show": (["show", "dpds"], ["dpds", "dpsd"]),
     "unknown kind to list": (["list", "method"], ["method", "methods"]),
     "a picture that is none": (["report", "--picture", "x.txt", "--dataset", "digits"], ["x.txt", ".png"]),
+    "a report over a file, told before boards are read": (
+        ["report", "--out", __file__, "--boards", "nowhere"],
+        ["--out", "is a file"],
+    ),
     "no time for a sweep": (["sweep", BOARD, "--within", "0", "--dry-run"], ["--within 0", "minutes above 0"]),
     "no end of a sweep": (["sweep", BOARD, "--within", "nan", "--dry-run"], ["--within nan", "minutes above 0"]),
     "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),

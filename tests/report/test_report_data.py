@@ -652,8 +652,10 @@ def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> N
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert left == {"index.html", "data/new.js", "data/mine.js", "pictures/holiday.png"}
     (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match="cannot write there"):
+    with pytest.raises(BenchError, match="is a file"):
         save(tmp_path / "file", {"index.html": b""})
+    with pytest.raises(BenchError, match="cannot write there"):
+        save(tmp_path / "file" / "site", {"index.html": b""})
 
 
 def test_pictures_are_kept_once() -> None:
