@@ -14,6 +14,7 @@ from conftest import ROOT
 from bench import registry
 from bench.errors import BenchError
 from bench.leaderboard import reported
+from bench.leaderboard.reported import beside_rows, printed_numbers
 from bench.leaderboard.row_members import options_json
 
 EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
@@ -53,7 +54,7 @@ def test_every_issue_is_documented_and_used() -> None:
 
 def test_every_column_is_documented() -> None:
     text = (ROOT / "docs" / "reported.md").read_text(encoding="utf-8").split("## Columns")[1].split("## ")[0]
-    assert all(f"`{column}`" in text for column in reported.COLUMNS)
+    assert all(f"`{column}`" in text for column in printed_numbers.COLUMNS)
 
 
 def test_issues_follow_from_the_notes() -> None:
@@ -74,7 +75,7 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
         for found in cells.values()
         for entry in found
         for other in found
-        if other.paper != entry.paper and reported.disagree([entry, other])
+        if other.paper != entry.paper and beside_rows.disagree([entry, other])
     }
     rounding = {e for e in reported.load() if (e.method, e.dataset, e.epsilon) == ("dgd", "cifar10", 3.0)}
     unplaced = {e for e in reported.load() if (e.method, e.dataset) == ("dp-merf", "celeba-g")}
@@ -182,12 +183,12 @@ def test_missing_cells_of_a_frame_are_no_text() -> None:
 
 def test_numbers_cut_and_rounded_agree() -> None:
     by = {(e.paper, e.method, e.dataset, e.epsilon): e for e in reversed(reported.load()) if e.metric == "accuracy"}
-    assert not reported.disagree([by["dgd", "dp-gan", "mnist", 1.0], by["dpdfd", "dp-gan", "mnist", 1.0]])
-    assert reported.disagree([by["dgd", "dp-gan", "mnist", 10.0], by["dpdfd", "dp-gan", "mnist", 10.0]])
+    assert not beside_rows.disagree([by["dgd", "dp-gan", "mnist", 1.0], by["dpdfd", "dp-gan", "mnist", 1.0]])
+    assert beside_rows.disagree([by["dgd", "dp-gan", "mnist", 10.0], by["dpdfd", "dp-gan", "mnist", 10.0]])
 
 
 def test_names_of_ours_are_names_of_the_bench() -> None:
-    assert set(reported.NAMES.values()) | set(reported.OWN_PAPER) <= set(registry.entries("method"))
+    assert set(reported.NAMES.values()) | set(beside_rows.OWN_PAPER) <= set(registry.entries("method"))
 
 
 @pytest.mark.parametrize(
@@ -257,4 +258,4 @@ def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apa
     assert between[7.4999] == between[7.5] and between[7.517817] == between[7.53]
     assert not {entry.source for entry in between[7.5]} & {entry.source for entry in between[7.53]}
     printed = sorted({entry.epsilon for entry in reported.load() if entry.epsilon is not None})
-    assert min((b - a) / b for a, b in pairwise(printed)) > reported.CLOSE
+    assert min((b - a) / b for a, b in pairwise(printed)) > beside_rows.CLOSE

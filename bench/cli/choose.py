@@ -119,8 +119,8 @@ def _command(row: Row) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
     from bench.config import STUDENT
     from bench.data import typed
+    from bench.leaderboard.board_cells import options
     from bench.leaderboard.reasons import command
-    from bench.leaderboard.reported import options
 
     words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
     for name, usual in (("student", STUDENT), ("split", "iid")):

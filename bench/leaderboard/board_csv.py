@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from bench.errors import BenchError
+from bench.leaderboard.board_cells import Row
 from bench.leaderboard.columns import ALL, COLUMNS, SORT
 
-Row = Mapping[str, Any]
 Line = tuple[tuple[Any, ...], str]
 """A row's place in the board and its text."""
 NUMERIC = ("percent", "number", "epsilon", "seconds")

@@ -15,13 +15,11 @@ from typing import Any
 from bench import data, registry
 from bench.config import TIERS
 from bench.errors import BenchError
-from bench.leaderboard import reported
+from bench.leaderboard.board_cells import Row, options
 from bench.leaderboard.printed_information import ISSUE
 from bench.leaderboard.reported import Line
 from bench.leaderboard.selection import needs
-from bench.storage.options import BUDGET
-
-Row = Mapping[str, Any]
+from bench.storage.options import BUDGET, Changed
 
 CLOSE = 0.02
 """Shortfalls of accuracy up to this need no reason: two points."""
@@ -142,9 +140,9 @@ def _never_has_noise(row: Row) -> bool:
     return promised_nothing and not _noises(str(row.get("method")), str(row.get("variant")))
 
 
-def _options(row: Row) -> reported.Changed:
+def _options(row: Row) -> Changed:
     cell = row.get("options")
-    return reported.options(cell if isinstance(cell, str) else "")
+    return options(cell if isinstance(cell, str) else "")
 
 
 def _but_noise(row: Row) -> object:

@@ -14,13 +14,13 @@ from bench import data, registry
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
+from bench.leaderboard.board_cells import Row, blank, number, options
 from bench.leaderboard.flags import UNTRUE, installed_version
 from bench.leaderboard.needs import needs as of_method
 from bench.leaderboard.needs import teacher_matters
-from bench.leaderboard.reported import most_measured, options
+from bench.leaderboard.reported import most_measured
 from bench.storage.options import described
 
-Row = Mapping[str, Any]
 EXACT = 1e-9
 MOST_DELTA = 1e-4
 """Of a promise, where nothing is asked: below one over the number of records of every board."""
@@ -212,7 +212,7 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
 
 def _plain(row: Row) -> Row:
     """A row whose empty cells are "", in whatever way they are empty."""
-    return {key: "" if value is None or value != value else value for key, value in row.items()}
+    return {key: blank(value) for key, value in row.items()}
 
 
 def _candidate(group: list[Row]) -> Candidate:
@@ -369,8 +369,3 @@ def _line(candidate: Candidate) -> str:
         f"{candidate.name} on {dataset} ({tier}, {split}): accuracy {candidate.accuracy or 0.0:.3f}, "
         f"accounted {candidate.epsilon or 0.0:.4g}"
     )
-
-
-def number(value: Any) -> float | None:
-    """A board's cell as a number; None where it is empty."""
-    return None if value is None or value == "" or value != value else float(value)

@@ -7,9 +7,10 @@ from typing import Any
 
 from bench import data
 from bench.leaderboard import printed_information, reported
+from bench.leaderboard.board_cells import number
 from bench.leaderboard.reasons import CLOSE, reason, without_noise
 from bench.leaderboard.reported import Line, Reported
-from bench.leaderboard.selection import finished, number
+from bench.leaderboard.selection import finished
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
 from bench.report.paper_cells import cells

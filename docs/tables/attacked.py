@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from bench import leaderboard, registry
-from bench.leaderboard import reported
+from bench.leaderboard.board_cells import options
 from bench.metrics.table import metrics
 from bench.storage.records import Record
 from docs.tables.boards import Row, attacks, board, older, own, records, release
@@ -159,7 +159,7 @@ def remembered(name: str) -> str:
     """Membership in the training data of teachers that remember them, by `REMEMBERING`, a value per seed."""
     rows = []
     for row in sorted(board(name), key=lambda row: (row["method"] != "no-defence", row["method"], row["setting"])):
-        teacher = reported.options(row["options"])["teacher"]
+        teacher = options(row["options"])["teacher"]
         if row["attack"] == "loss-threshold" and REMEMBERING.items() <= teacher.items():
             mine = [records()[each] for each in row["runs"].split()]
             others = filled(own(row) | {"teacher": {}})
@@ -181,19 +181,19 @@ def few(name: str, split: str = "few") -> str:
             found.setdefault((row["method"], row["variant"], _others(row)), {})[_how(row)] = row
     played = sorted({attack for rows in found.values() for attack in rows})
     lines = []
-    for (method, variant, options), rows in sorted(
+    for (method, variant, others), rows in sorted(
         found.items(), key=lambda each: (each[0][0] != "no-defence", each[0])
     ):
         first = next(iter(rows.values()))
         cells = [_area(records()[rows[a]["runs"].split()[0]].metrics) if a in rows else "" for a in played]
-        lines.append([f"`{method}`", variant, options, accuracy(first), claimed(first), accounted(first), *cells])
+        lines.append([f"`{method}`", variant, others, accuracy(first), claimed(first), accounted(first), *cells])
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
     return table([*heads, *(f"AUC {attack}" for attack in played)], lines)
 
 
 def _how(row: Row) -> str:
     """The attack of a row, and what of its options makes it another one."""
-    given = reported.options(row["options"]).get("attack", {})
+    given = options(row["options"]).get("attack", {})
     more = [", white box"] * (given.get("box") == "white")
     more += [", not calibrated"] * (given.get("calibration") == "none")
     more += [", converted references"] * (given.get("reference_kind") == "student")

@@ -10,6 +10,7 @@ from statistics import mean, stdev
 from bench import leaderboard, registry
 from bench.config import STUDENT
 from bench.leaderboard import reported
+from bench.leaderboard.board_cells import options
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from docs.tables.lines import filled
@@ -61,7 +62,7 @@ def of(name: str, method: str, options: Changed | None, variant: str | None = No
 
 def own(row: Row) -> Changed:
     """The options of a row but the attack's."""
-    return filled(reported.options(row["options"]) | {"attack": {}, "evaluator": {}})
+    return filled(options(row["options"]) | {"attack": {}, "evaluator": {}})
 
 
 def release(

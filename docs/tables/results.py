@@ -6,6 +6,7 @@ import json
 from statistics import mean, median
 
 from bench.leaderboard import reported
+from bench.leaderboard.board_cells import options
 from bench.leaderboard.reasons import reason, without_noise
 from bench.leaderboard.selection import released
 from bench.privacy.budget import Budget
@@ -190,7 +191,7 @@ def classifiers() -> str:
     """What `private-features` reaches at three proved epsilons."""
     rows = []
     for name, split, label, count in EXPECTED:
-        ran = [(reported.options(r["options"]), r) for r in board(name, split) if r["method"] == "private-features"]
+        ran = [(options(r["options"]), r) for r in board(name, split) if r["method"] == "private-features"]
         best = {
             held["budget"].get("epsilon", Budget().epsilon): with_seeds(row) + (", older version" if older(row) else "")
             for held, row in sorted(ran, key=lambda each: (not older(each[1]), len(each[1]["seeds"].split())))
@@ -205,7 +206,7 @@ def students() -> str:
     rows = []
     for name, split, label, _ in EXPECTED:
         for row in board(name, split):
-            told = reported.options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
+            told = options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
             if told.get("conversion") != "transcribe":
                 continue
             others = {key: value for key, value in told.items() if key not in ("conversion", "teacher")}

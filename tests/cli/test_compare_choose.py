@@ -14,6 +14,7 @@ import pytest
 from bench.cli import choose, compare, main
 from bench.errors import BenchError
 from bench.leaderboard import COLUMNS, reported, selection
+from bench.leaderboard.board_cells import options
 from bench.leaderboard.selection import Constraints
 
 
@@ -483,4 +484,4 @@ def test_compare_refuses_in_one_line(arguments: list[str], words: str) -> None:
 
 def test_a_damaged_cell_of_options_is_one_line() -> None:
     with pytest.raises(BenchError, match=r"cell of options is damaged.*expected a JSON object"):
-        reported.options('{"method"')
+        options('{"method"')

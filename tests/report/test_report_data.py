@@ -714,7 +714,7 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     (installed / "records").mkdir(parents=True)
     found = record()
     (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
-    monkeypatch.setattr(leaderboard.reported, "FILE", installed / "reported.csv")
+    monkeypatch.setattr(leaderboard.reported.board_files, "FILE", installed / "reported.csv")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0

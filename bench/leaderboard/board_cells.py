@@ -1,0 +1,40 @@
+"""What the cells of a board hold: numbers, options, or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from bench.errors import BenchError
+from bench.storage.options import GROUPS, Changed
+
+Row = Mapping[str, Any]
+
+
+@lru_cache
+def options(cell: str) -> Changed:
+    """The options in a board's column of that name, group to option to value. Raises BenchError for a damaged cell.
+
+    >>> options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
+    {'mode': 'label'}
+    """
+    none: Changed = {group: {} for group in GROUPS}
+    try:
+        return none | (json.loads(cell) if cell else {})
+    except (ValueError, TypeError):
+        raise BenchError(
+            f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
+            "`bench leaderboard --publish`"
+        ) from None
+
+
+def blank(value: Any) -> Any:
+    """A cell; "" where it is None or NaN."""
+    return "" if value is None or value != value else value
+
+
+def number(value: Any) -> float | None:
+    """A cell as a number; None where it is empty."""
+    return None if blank(value) == "" else float(value)

@@ -1,0 +1,31 @@
+"""The folder of boards that is meant, and all their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.leaderboard.board_csv import read_board
+from bench.leaderboard.reported.printed_numbers import FILE
+
+
+def boards_folder(given: Path | None) -> Path:
+    """The folder of boards that is meant: the one given, else `leaderboards` here, else that of the installation."""
+    here = Path("leaderboards")
+    return given or (here if here.is_dir() else FILE.parent)
+
+
+def boards(folder: Path) -> list[dict[str, str]]:
+    """The rows of all boards in a folder, as text, each with its "dataset".
+
+    Raises:
+        BenchError: no such folder, no board in it, or a file in it that is no board.
+    """
+    found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
+    if not found:
+        inside = folder / "leaderboards"
+        nearest = (
+            f"give {inside}" if inside.is_dir() else "run from the project's directory, or give a folder of boards"
+        )
+        raise BenchError(f"no board in {folder}; {nearest}")
+    return [row for path in found for row in read_board(path)]
