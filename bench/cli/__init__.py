@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from bench import __version__
 from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, sweep, verify
 from bench.cli.heap import keep_freed_memory
+from bench.cli.run_options import PREFIXES
 from bench.errors import BenchError, RunFailed, disk_is_full
 
 COMMANDS: dict[str, Any] = {
@@ -34,7 +35,7 @@ FULL = "the disk is full; finished steps are kept: make room, or name another --
 RESUMED = ("run", "prepare", "audit", "sweep")
 """Commands that keep what they have done."""
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
-FAMILIES = tuple(f"--{prefix}" for prefix in run.PREFIXES)
+FAMILIES = tuple(f"--{prefix}" for prefix in PREFIXES)
 """What options of plug-ins begin with."""
 
 

@@ -6,7 +6,8 @@ import argparse
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from bench.cli import run as run_command
+from bench.cli import run_options
+from bench.cli.read_given import read_budget, read_number, read_options, read_seeds, read_settings, sized
 from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
 
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _borrow(parser: argparse.ArgumentParser, names: set[str]) -> None:
     """Add those options of `bench run`, in its groups."""
     run_parser = argparse.ArgumentParser(add_help=False)
-    run_command.add_arguments(run_parser)
+    run_options.add_arguments(run_parser)
     for group in run_parser._action_groups:
         chosen = [action for action in group._group_actions if action.dest in names]
         mine = parser.add_argument_group(group.title) if chosen else None
@@ -105,7 +106,7 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
     """Add `--method.X` and, to the audit of a release, `--teacher.X`, for the plug-ins the command line names."""
     action = next((word for word in arguments[1:] if word in ACTIONS), None)
     if action is not None:
-        run_command.add_plugin_arguments(parser.get_default("actions")[action], arguments)
+        run_options.add_plugin_arguments(parser.get_default("actions")[action], arguments)
 
 
 def execute(given: argparse.Namespace) -> int:
@@ -131,12 +132,12 @@ def _whole(flag: str, text: str, least: int | None = None) -> int:
 
 def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
     """The settings, the game and the seeds that the options of `bench audit release` ask for. Raises BenchError."""
-    seeds, confidence = run_command.read_seeds(given.seeds), run_command.read_number("--confidence", given.confidence)
+    seeds, confidence = read_seeds(given.seeds), read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
     from bench.pipeline.canary_game import CanaryGame
 
     game = CanaryGame(_whole("--canaries", given.canaries), guesses, given.score, given.overfit, confidence)
-    return run_command.read_settings(given, attack=None), game, seeds
+    return read_settings(given, attack=None), game, seeds
 
 
 def _release(given: argparse.Namespace) -> int:
@@ -199,19 +200,19 @@ def _mechanism(given: argparse.Namespace) -> int:
     plays, seed, budget = (
         _whole("--plays", given.plays, 1),
         _whole("--seed", given.seed, 0),
-        run_command.read_budget(given),
+        read_budget(given),
     )
     from bench import data, registry
     from bench.api import AuditableMethod
     from bench.config import configure
     from bench.privacy.audit import audit
 
-    options = dict(run_command.read_options(given, "method"))
+    options = dict(read_options(given, "method"))
     variant = registry.settle("method", given.method, given.variant)
     method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
-    dataset = run_command.sized(given.dataset, given.size)
+    dataset = sized(given.dataset, given.size)
     data.check(dataset)
     images = data.load(dataset, given.data_root, given.download, given.skip_broken)
     method.check(budget, images.name, images.classes)

@@ -172,7 +172,7 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
     from dataclasses import replace
 
     from bench import registry
-    from bench.cli.run import read_seeds
+    from bench.cli.read_given import read_seeds
     from bench.sweeps.recipe import FORBIDDEN
 
     changes: dict[str, str] = {}

@@ -1,0 +1,111 @@
+"""What was typed, read into settings: a budget, seeds, options of plug-ins, a data set of a size."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from bench.cli.run_options import DESTINATION
+from bench.data.naming import SIZES
+from bench.errors import BenchError
+from bench.privacy import Budget, Unit
+from bench.privacy.budget import Solve
+from bench.seeds import LARGEST_SEED
+
+if TYPE_CHECKING:
+    from bench.pipeline.settings import Settings
+
+COPIED = [
+    "dataset",
+    "split",
+    "data_root",
+    "download",
+    "skip_broken",
+    "teacher",
+    "student",
+    "evaluator",
+    "tier",
+    "variant",
+    "attack_variant",
+    "device",
+    "devices",
+    "precision",
+    "compile",
+    "noise",
+    "out",
+    "fresh",
+]
+
+
+def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
+    """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
+    budget = read_budget(given)
+    from bench.pipeline.settings import Settings
+
+    copied = {name: getattr(given, name) for name in COPIED if getattr(given, name, None) is not None}
+    return Settings(
+        method=given.method,
+        budget=budget,
+        method_options=read_options(given, "method"),
+        teacher_options=read_options(given, "teacher"),
+        **copied | {"dataset": sized(given.dataset, given.size)},
+        **others,
+    )
+
+
+def sized(dataset: str, size: int | None) -> str:
+    """The data set's name with its size behind it, where one is given. Raises BenchError for two sizes."""
+    if size is None:
+        return dataset
+    if re.search(r"@[0-9]+$", dataset):
+        raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
+    if size not in SIZES:
+        raise BenchError(f"--size {size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
+    return f"{dataset}@{size}"
+
+
+def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:
+    """What was given as `--PREFIX.NAME VALUE`, sorted by name."""
+    start = DESTINATION.format(prefix, "")
+    return tuple(
+        sorted(
+            (key[len(start) :], value)
+            for key, value in vars(given).items()
+            if key.startswith(start) and value is not None
+        )
+    )
+
+
+def read_seeds(text: str) -> list[int]:
+    """The seeds of `--seeds`. Raises BenchError."""
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BenchError(f"--seeds {text}: expected whole numbers with commas, as in 0,1,2") from None
+    if len(set(seeds)) != len(seeds) or not 0 <= min(seeds) <= max(seeds) <= LARGEST_SEED:
+        raise BenchError(f"--seeds {text}: expected different numbers from 0 to {LARGEST_SEED}, as in 0,1,2")
+    return seeds
+
+
+def read_budget(given: argparse.Namespace) -> Budget:
+    """The budget that the options ask for. Raises BenchError."""
+    epsilon = None if given.epsilon == "none" else read_number("--epsilon", given.epsilon)
+    endless = epsilon is None or math.isinf(epsilon)
+    if endless and given.solve is not None:
+        raise BenchError(f"--solve {given.solve} --epsilon {given.epsilon}: there is no budget to solve for; give one")
+    if endless and given.account == "accounted":
+        raise BenchError(f"--account accounted --epsilon {given.epsilon}: there is no budget to meet; give one")
+    solve: Solve = "none" if endless else given.solve or "sigma"
+    return Budget(epsilon, read_number("--delta", given.delta), given.account, solve, Unit(given.unit))
+
+
+def read_number(flag: str, text: str) -> float:
+    """The number given to `flag`. Raises BenchError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BenchError(
+            f"{flag} {text}: expected a number, as in {flag} {'10' if flag == '--epsilon' else '1e-5'}"
+        ) from None
