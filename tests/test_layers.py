@@ -97,7 +97,7 @@ def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The judge of faces, and what it is made of."""
 MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion_stage.py"}
-MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/job.py", "cli/doctor.py"}
+MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/lookup.py", "cli/doctor.py"}
 """Files of `bench` that ask the judge of faces, or whether it is there."""
 
 

@@ -19,7 +19,8 @@ from bench.data import ImageData
 from bench.leaderboard import audited_release
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import check
-from bench.pipeline.job import Lookup, load_job
+from bench.pipeline.job import load_job
+from bench.pipeline.lookup import Lookup
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.storage.records import Record
 from bench.sweeps import plan, read

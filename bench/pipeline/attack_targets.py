@@ -9,7 +9,8 @@ from typing import Any
 from bench.api import RELEASE_LEVELS
 from bench.nets import Classifier
 from bench.pipeline import teacher_steps
-from bench.pipeline.job import Job, make_spec
+from bench.pipeline.job import Job
+from bench.pipeline.lookup import make_spec
 from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
 from bench.pipeline.trained import Networks
 from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec

@@ -15,7 +15,8 @@ from bench.api import Context
 from bench.data import ImageData, at_once, to_float
 from bench.data.partition import with_guests
 from bench.errors import BenchError
-from bench.pipeline.job import Job, weights_sha256
+from bench.pipeline.job import Job
+from bench.pipeline.lookup import weights_sha256
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec

@@ -15,7 +15,8 @@ from bench.errors import BenchError, did_you_mean
 from bench.leaderboard import flags
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
-from bench.pipeline.job import Job, Lookup, load_job
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.lookup import Lookup
 from bench.pipeline.material import kept_in
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.settings import Settings

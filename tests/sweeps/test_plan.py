@@ -14,9 +14,9 @@ from bench.cli import sweep
 from bench.cli.sweep import Settler
 from bench.config import plain
 from bench.errors import BenchError
-from bench.pipeline import job
 from bench.pipeline.attack_targets import attack_specs
-from bench.pipeline.job import Lookup, load_job
+from bench.pipeline.job import load_job
+from bench.pipeline.lookup import Lookup
 from bench.pipeline.run_spec import run_spec
 from bench.privacy import Budget
 from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
@@ -83,7 +83,7 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
 
         return call
 
-    monkeypatch.setattr(job.Lookup, "material", counting("loads", job.Lookup.material))
+    monkeypatch.setattr(Lookup, "material", counting("loads", Lookup.material))
     monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
     cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
@@ -111,7 +111,7 @@ def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monk
     def check(method: Method, budget: Budget, dataset: str, classes: int) -> None:
         checked.append(budget.epsilon)
 
-    monkeypatch.setattr(job.Lookup, "check_method", check)
+    monkeypatch.setattr(Lookup, "check_method", check)
     path = recipe(tmp_path, f"seeds = [0, 1]\n[[grid]]\n{lists}")
     cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
     assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
