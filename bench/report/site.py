@@ -15,14 +15,14 @@ from bench.leaderboard import reasons
 from bench.leaderboard.columns import ALL
 from bench.report import boards, charts, figures, glossary, method_pages, paper_tables, points, releases, runs
 from bench.report.charts import tag
-from bench.report.figure_claims import answers
-from bench.report.figure_kinds import Figure
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.paper_figures import FIGURES
+from bench.report.paper_figures.claims import answers
+from bench.report.paper_figures.kinds import Figure
+from bench.report.paper_figures.sweep_charts import SIDES, agreement, look_of, sweep_figure
+from bench.report.paper_figures.sweep_points import Picture, pictures
 from bench.report.sources import Sources
-from bench.report.sweep_charts import SIDES, agreement, look_of, sweep_figure
-from bench.report.sweep_points import Picture, pictures
 from bench.storage.records import Audit, Record
 
 SHARD = 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 
 from bench.report.paper_figures import FIGURES
+from bench.report.paper_figures.sweep_points import pictures
 from bench.report.points import grouped
 from bench.report.site import asked
-from bench.report.sweep_points import pictures
 from docs.tables.boards import ROOT, records
 from docs.tables.cells import table
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.report.figure_claims import Says, answers, doubtful_below
-from bench.report.figure_kinds import WHICH
 from bench.report.paper_figures import FIGURES
+from bench.report.paper_figures.claims import Says, answers, doubtful_below
+from bench.report.paper_figures.kinds import WHICH
 from bench.report.points import Point
 
 

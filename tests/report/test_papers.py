@@ -24,13 +24,11 @@ from bench.report import (
     paper_cells,
     paper_tables,
     releases,
-    sweep_charts,
-    sweep_points,
 )
 from bench.report.axes import linear, named
 from bench.report.charts import overlap
-from bench.report.figure_kinds import Printed, Sweep
-from bench.report.paper_figures import FIGURES
+from bench.report.paper_figures import FIGURES, sweep_charts, sweep_points
+from bench.report.paper_figures.kinds import Printed, Sweep
 from bench.report.points import Point, grouped
 from bench.report.site import parts
 from bench.report.sources import recipes

@@ -39,12 +39,12 @@ from bench.report import (
     points,
     render,
     runs,
-    sweep_charts,
 )
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.command import notes
 from bench.report.files import script, slug
 from bench.report.files import write as save
+from bench.report.paper_figures import sweep_charts
 from bench.report.points import Point
 from bench.report.site import parts
 from bench.storage.records import Record

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.report.figure_claims import Says
-from bench.report.figure_kinds import SATURATION, Figure, Printed, Sweep
+from bench.report.paper_figures.claims import Says
+from bench.report.paper_figures.kinds import SATURATION, Figure, Printed, Sweep
 
 FIGURES: tuple[Figure, ...] = (
     Figure(

@@ -41,8 +41,8 @@ from bench.report.charts import (
     styles,
     tag,
 )  # fmt: skip
+from bench.report.paper_figures.sweep_points import OTHERS, Picture
 from bench.report.points import Point, largest, reach
-from bench.report.sweep_points import OTHERS, Picture
 
 SIDES = {"epsilon": "ε claimed", "inception_e6": "(IS-1) 10⁶"}
 """What is drawn upwards, where it is no accuracy."""

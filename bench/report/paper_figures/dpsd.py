@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.report.figure_claims import Says
-from bench.report.figure_kinds import CLAIMED, SATURATION, TEACHER, WHICH, Figure, Printed, Sweep
+from bench.report.paper_figures.claims import Says
+from bench.report.paper_figures.kinds import CLAIMED, SATURATION, TEACHER, WHICH, Figure, Printed, Sweep
 
 IID = 1e6
 """From this alpha on clients are alike: their shares of every class differ by less than a percent."""

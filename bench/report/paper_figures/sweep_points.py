@@ -13,7 +13,7 @@ from typing import Any
 from bench import data, leaderboard
 from bench.leaderboard.reported import TEACHERS
 from bench.privacy.budget import epsilon_from_json
-from bench.report.figure_kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
+from bench.report.paper_figures.kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
 from bench.report.points import OLDER, Point, accounted, mean_of, release
 from bench.storage.options import described
 from bench.storage.records import Record

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bench.report.figure_claims import Says
+from bench.report.paper_figures.claims import Says
 
 Axis = Literal["log", "linear", "names"]
 CLAIMED = "epsilon"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.report.figure_claims import Says
-from bench.report.figure_kinds import CLAIMED, SATURATION, WHICH, Figure, Printed, Sweep
+from bench.report.paper_figures.claims import Says
+from bench.report.paper_figures.kinds import CLAIMED, SATURATION, WHICH, Figure, Printed, Sweep
 
 VOTES = "votes_accuracy"
 TOTALS = (Printed("text IV-C", "dgd", "epsilon_total", "queries"),)
