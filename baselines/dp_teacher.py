@@ -9,11 +9,11 @@ distillation after Chen et al., "Data-Free Learning of Student Networks", ICCV 2
    that baseline's linear layer on fixed features instead, at its defaults.
 2. `conversion none` releases it. `conversion distil` distils it into the student by generated images, freely and
    without noise (`bench/distillation/data_free_kd.py`). `conversion transcribe` asks it about drawings of a prior and
-   their children, and the student learns its soft answers (`bench/distillation/soft_transcription.py`). With
+   their children, and the student learns its soft answers (`bench/distillation/transcription/soft.py`). With
    `moments_share` half of the drawings are images around the private classes, of one noisy release of class moments
-   (`bench/distillation/class_images.py`), which has that share of mu^2; `private-features` has the rest. With
-   `typical` half of the questions are moved by gradients to where the second moment that `private-features` released
-   says that records lie (`bench/distillation/typical_images.py`), which costs nothing more.
+   (`bench/distillation/class_moments/class_images.py`), which has that share of mu^2; `private-features` has the
+   rest. With `typical` half of the questions are moved by gradients to where the second moment that `private-features`
+   released says that records lie (`bench/distillation/class_moments/typical_images.py`), which costs nothing more.
 
 The undefended teacher of the run is used for nothing: not asked, not distilled, not compared with.
 
@@ -48,11 +48,11 @@ from typing import Any, ClassVar, Literal, cast
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.class_images import ClassImageSource, class_images
+from bench.distillation.class_moments.class_images import ClassImageSource, class_images
+from bench.distillation.class_moments.typical_images import TypicalImages
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
 from bench.distillation.image_source import check_source
-from bench.distillation.soft_transcription import SoftTranscription
-from bench.distillation.typical_images import TypicalImages
+from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.dp_sgd import refuse_mixing, train

@@ -11,8 +11,9 @@ Training Data" (ICLR 2017), sections 2 and 3.
 Privacy. A private record lies in one part, so it moves one vote of each query, and an answer is e0 = 2 / b = 2 gamma
 differentially private. Claimed is Theorem 2 by the moments accountant, which holds whatever the votes are; the ledger
 has every query's noisy counts, of which the answer is a post-processing. Both are for one private record. The images
-are public, as in the paper, and cost nothing: a row says so by the flag `public-data`. `bench/distillation/pate.py`
-has the other sources of images; `images private` is refused where a proof is asked for.
+are public, as in the paper, and cost nothing: a row says so by the flag `public-data`.
+`bench/distillation/votes/pate.py` has the other sources of images; `images private` is refused where a proof is asked
+for.
 
 Differs from the paper:
 - The paper's epsilons (2.04 and 8.03 on MNIST, 5.04 and 8.19 on SVHN) are data-dependent (Theorem 3): functions of the
@@ -37,16 +38,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.config import Departure, Size, Solved
-from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.distillation.pate import NoisyVotes, vote_plan
-from bench.distillation.vote_bounds import (
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
+from bench.distillation.votes.pate import NoisyVotes, vote_plan
+from bench.distillation.votes.vote_bounds import (
     FEW_WHOLE_ORDERS,
     Values,
     epsilon_of,
     laplace_claim,
     laplace_renyi_of_votes,
 )
-from bench.distillation.voted_student import MOVED_ABOUT
+from bench.distillation.votes.voted_student import MOVED_ABOUT
 from bench.privacy import Unit
 from bench.validate import at_least
 

@@ -36,9 +36,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.config import Departure, Size, Solved
-from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.distillation.pate import NoisyVotes, vote_plan
-from bench.distillation.vote_bounds import (
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
+from bench.distillation.votes.pate import NoisyVotes, vote_plan
+from bench.distillation.votes.vote_bounds import (
     ORDERS,
     Values,
     epsilon_of,
@@ -47,7 +47,7 @@ from bench.distillation.vote_bounds import (
     log_rarer_side,
     log_wrong_gaussian,
 )
-from bench.distillation.voted_student import MOVED_ABOUT
+from bench.distillation.votes.voted_student import MOVED_ABOUT
 from bench.privacy import Unit
 from bench.validate import at_least, positive
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.api import Context, Teacher
-from bench.distillation.noisy_votes import VotePlan
 from bench.distillation.unprotected_images import QUICK, SMOKE, UnprotectedImages
-from bench.distillation.voted_student import StudentImages, some_of
+from bench.distillation.votes.noisy_votes import VotePlan
+from bench.distillation.votes.voted_student import StudentImages, some_of
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Class moments: images around the private classes from one noisy release, with or without votes of many teachers.
 
 1. Release the means and second moments of the private classes once, with Gaussian noise, in a basis that was chosen
-   without data (`bench/distillation/class_moments.py`).
+   without data (`bench/distillation/class_moments/noisy_moments.py`).
 2. Draw images from a Gaussian around every class: post-processing.
 3. Votes, with `teachers` n > 0. Private records are shared out to n teachers by the hash of their own pixels; every
    teacher votes on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
@@ -40,7 +40,7 @@ from bench import nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Size, Solved
 from bench.data.affine import random_affine
-from bench.distillation.class_images import ClassImages, class_images, first_share
+from bench.distillation.class_moments.class_images import ClassImages, class_images, first_share
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit

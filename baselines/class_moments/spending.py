@@ -17,7 +17,7 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from bench.distillation.class_moments import SENSITIVITY, coordinates
+from bench.distillation.class_moments.noisy_moments import SENSITIVITY, coordinates
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
 from bench.privacy.accountant import account

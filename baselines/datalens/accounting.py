@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.distillation.vote_bounds import epsilon_of
+from bench.distillation.votes.vote_bounds import epsilon_of
 from bench.dp_training.accounting import MOST_STEPS, gaussian_event
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account

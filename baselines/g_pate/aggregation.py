@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.distillation.noisy_votes import VotePlan, ask
-from bench.distillation.vote_bounds import (
+from bench.distillation.votes.noisy_votes import VotePlan, ask
+from bench.distillation.votes.vote_bounds import (
     Values,
     epsilon_of,
     gaussian_renyi_of_events,

@@ -64,9 +64,9 @@ from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher, uniform_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
-from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
-from bench.distillation.pate import DIAGNOSTIC
-from bench.distillation.vote_bounds import epsilon_of
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
+from bench.distillation.votes.pate import DIAGNOSTIC
+from bench.distillation.votes.vote_bounds import epsilon_of
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,

@@ -62,8 +62,8 @@ from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
-from bench.distillation.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
-from bench.distillation.vote_bounds import gaussian_claim, laplace_claim
+from bench.distillation.votes.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
+from bench.distillation.votes.vote_bounds import gaussian_claim, laplace_claim
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,

@@ -9,8 +9,8 @@ votes have their noise as in DGD: `--epsilon 10` gives the noise at which DGD cl
 none, and `--epsilon none` the fields' own. Nothing is claimed, as the figure has no epsilon.
 
 Differs from the paper (DGD), for all of them:
-- D^_u teaches by the student's own confident answers (`bench/distillation/voted_student.py`), not by the VAE's triples
-  and E_u (Eq. 4 and 6).
+- D^_u teaches by the student's own confident answers (`bench/distillation/votes/voted_student.py`), not by the VAE's
+  triples and E_u (Eq. 4 and 6).
 - How many of the 60,000 images are put to the vote in this figure is not printed; 1300 are, as at epsilon 10.
 """
 
@@ -26,8 +26,8 @@ from torch import Tensor
 
 from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, votes_epsilon
-from bench.distillation.voted_student import CHUNK, MOVED_ABOUT, StudentImages, VotedStudent
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, votes_epsilon
+from bench.distillation.votes.voted_student import CHUNK, MOVED_ABOUT, StudentImages, VotedStudent
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.events import unprotected_event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bench.distillation.noisy_votes import VotePlan, calibrate, vote_game, votes_epsilon
+from bench.distillation.votes.noisy_votes import VotePlan, calibrate, vote_game, votes_epsilon
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame

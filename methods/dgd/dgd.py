@@ -60,8 +60,8 @@ from bench.api import Advance, Context, Release, Sampler, Shards, Teacher, gauss
 from bench.config import Size, Solved
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.noisy_ensemble import NoisyEnsemble
-from bench.distillation.noisy_votes import Aggregation, VotePlan, ask
+from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, ask
 from bench.errors import BenchError
 from bench.nets.initialise import xavier
 from bench.nets.vae import VAE, sample

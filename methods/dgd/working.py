@@ -2,7 +2,7 @@
 
 What is left of Ge et al. (IEEE TIP 2023, section III; `methods/dgd/dgd.py` has it as printed): synthetic images D^ that
 no data went into, an ensemble's noisy votes on few of them (Eq. 3), and a student of the answers (Eq. 5). What is asked
-next and how the student learns is `bench/distillation/transcription.py`: post-processing of the votes.
+next and how the student learns is `bench/distillation/transcription/loop.py`: post-processing of the votes.
 
 Privacy. The noisy votes are all that is taken, one vote per record and query, so that epsilon is finite for a private
 record. For Gaussian votes (the paper's DGD+) it is this project's accountant's, claimed and proved alike; for Laplace
@@ -30,12 +30,12 @@ from bench.config import Departure, Size, Solved
 from bench.distillation.generator_training import l1_activation_loss, make_generator, pretrain
 from bench.distillation.image_source import Source as ImageSource
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.learner import Energy
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.noisy_ensemble import NoisyEnsemble
-from bench.distillation.noisy_votes import Aggregation, VotePlan, ask, log_posterior
-from bench.distillation.transcription import Transcription
-from bench.distillation.transcription_options import SEEN_TEST_SETS
+from bench.distillation.transcription.learner import Energy
+from bench.distillation.transcription.loop import Transcription
+from bench.distillation.transcription.options import SEEN_TEST_SETS
+from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, ask, log_posterior
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame

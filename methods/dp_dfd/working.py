@@ -1,7 +1,7 @@
 """DP-DFD as it learns: selective responses to images of a data-free prior that evolve, read by their likelihood.
 
 Liu et al.'s response (`methods/dp_dfd/dp_dfd.py` has Algorithm 1 as printed) in the loop of
-`bench/distillation/transcription.py`, which is post-processing of the answers.
+`bench/distillation/transcription/loop.py`, which is post-processing of the answers.
 
 Privacy. As of the printed algorithm epsilon of one answer is claimed (unit `query`). No generator learns from the
 unprotected teacher here, so that the sum over all answers is all that one private record (unit `example`) may move, and
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size, Solved
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.likelihoods import more_often_wrong, response_log_likelihood
-from bench.distillation.transcription import Transcription
-from bench.distillation.transcription_options import (
+from bench.distillation.transcription.likelihoods import more_often_wrong, response_log_likelihood
+from bench.distillation.transcription.loop import Transcription
+from bench.distillation.transcription.options import (
     CHILDREN,
     CHILDREN_LABELS,
     CHOICE,

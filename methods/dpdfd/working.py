@@ -3,7 +3,7 @@
 What is asked of the teacher, the bound and the theorem are those of `dpdfd.py`; see there for the paper and for what is
 proved. Every question is a batch of its own, so that one private record may move all N answers: a Gaussian mechanism of
 multiplier sigma / 2, N times (with `shared` B: sigma / (2 B), N / B times). What is asked and how the student learns is
-`bench/distillation/transcription.py`: post-processing of the answers.
+`bench/distillation/transcription/loop.py`: post-processing of the answers.
 
 Differs from the paper: as `dpdfd.py` says, and by the `departures` below. Many teachers (`teachers`) are least squares
 on scattering features (`teacher_nets`), where the printed variant's are networks like the run's `--teacher`.
@@ -23,11 +23,11 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.likelihoods import expected_gradients, gradient_log_likelihood, likelihood_loss
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate, few_enough
-from bench.distillation.transcription import Transcription
-from bench.distillation.transcription_options import (
+from bench.distillation.transcription.likelihoods import expected_gradients, gradient_log_likelihood, likelihood_loss
+from bench.distillation.transcription.loop import Transcription
+from bench.distillation.transcription.options import (
     CHILDREN,
     CHOICE,
     COMMITTEE,

@@ -1,7 +1,7 @@
 """DPSD as it learns: its mechanisms asked about images of a data-free prior that evolve, answers read by likelihood.
 
 The mechanisms, the noise and the theorems are those of `dpsd.py`; see there for the paper and for what is proved. What
-is asked and how the student learns is `bench/distillation/transcription.py`: post-processing of the answers.
+is asked and how the student learns is `bench/distillation/transcription/loop.py`: post-processing of the answers.
 
 Differs from the paper: as `dpsd.py` says, and by the `departures` below. What they are worth was measured at a claimed
 epsilon of 10 and tier `quick`, three seeds: leaderboards/ablations/runs.csv.
@@ -21,14 +21,6 @@ from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.learner import Loss
-from bench.distillation.likelihoods import (
-    expected_gradients,
-    gradient_log_likelihood,
-    likelihood_loss,
-    more_often_wrong,
-    response_log_likelihood,
-)
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import (
     AnnotationMechanism,
@@ -39,8 +31,16 @@ from bench.distillation.noisy_labels import (
     few_enough,
     paper_beta,
 )
-from bench.distillation.transcription import Transcription
-from bench.distillation.transcription_options import (
+from bench.distillation.transcription.learner import Loss
+from bench.distillation.transcription.likelihoods import (
+    expected_gradients,
+    gradient_log_likelihood,
+    likelihood_loss,
+    more_often_wrong,
+    response_log_likelihood,
+)
+from bench.distillation.transcription.loop import Transcription
+from bench.distillation.transcription.options import (
     CANDIDATES_WORTH,
     CHILDREN,
     CHOICE,

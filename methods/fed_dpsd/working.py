@@ -1,7 +1,7 @@
 """FedDPSD as it learns: the clients asked about images of a data-free prior that evolve, answers read by likelihood.
 
 What is asked of the clients, the bound, the noise and the theorems are those of `fed_dpsd.py`; see there for the paper
-and for what is proved. What is asked and how the student learns is `bench/distillation/transcription.py`:
+and for what is proved. What is asked and how the student learns is `bench/distillation/transcription/loop.py`:
 post-processing of the answers.
 
 Differs from the paper: as `fed_dpsd.py` says, and by the `departures` below. Clients are small networks (`shard-cnn`)
@@ -22,14 +22,6 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.learner import Loss
-from bench.distillation.likelihoods import (
-    expected_gradients,
-    gradient_log_likelihood,
-    likelihood_loss,
-    more_often_wrong,
-    response_log_likelihood,
-)
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import (
     AnnotationMechanism,
@@ -41,8 +33,16 @@ from bench.distillation.noisy_labels import (
     paper_beta,
     paper_k,
 )
-from bench.distillation.transcription import Transcription
-from bench.distillation.transcription_options import (
+from bench.distillation.transcription.learner import Loss
+from bench.distillation.transcription.likelihoods import (
+    expected_gradients,
+    gradient_log_likelihood,
+    likelihood_loss,
+    more_often_wrong,
+    response_log_likelihood,
+)
+from bench.distillation.transcription.loop import Transcription
+from bench.distillation.transcription.options import (
     CANDIDATES_WORTH,
     CHILDREN,
     CHOICE,

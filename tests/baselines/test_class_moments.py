@@ -18,7 +18,7 @@ from baselines.class_moments.class_moments import AGREEMENT, ClassMoments
 from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
 from bench.api import Context, Release, Teacher
 from bench.config import configure, default_variant
-from bench.distillation import class_images
+from bench.distillation.class_moments import class_images
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit

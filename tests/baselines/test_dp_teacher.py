@@ -16,7 +16,7 @@ from baselines.dp_teacher import DpTeacher
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation import class_images
+from bench.distillation.class_moments import class_images
 from bench.dp_training import feature_training
 from bench.errors import BenchError
 from bench.pipeline import run

@@ -21,8 +21,8 @@ from baselines.g_pate.discriminators import Discriminators
 from baselines.g_pate.g_pate import GPate, Training
 from bench.api import uniform_latents
 from bench.config import configure
-from bench.distillation.noisy_votes import Aggregation, VotePlan
-from bench.distillation.pate import DIAGNOSTIC
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
+from bench.distillation.votes.pate import DIAGNOSTIC
 from bench.dp_training.synthetic_data import Synthesis
 from bench.errors import BenchError
 from bench.gan.teacher_batches import TeacherBatches, panel_size

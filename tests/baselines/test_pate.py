@@ -18,9 +18,9 @@ from baselines.pate_gnmax import PateGnmax
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation import vote_bounds, voted_student
-from bench.distillation.pate import DIAGNOSTIC, NoisyVotes
-from bench.distillation.vote_bounds import (
+from bench.distillation.votes import vote_bounds, voted_student
+from bench.distillation.votes.pate import DIAGNOSTIC, NoisyVotes
+from bench.distillation.votes.vote_bounds import (
     FEW_WHOLE_ORDERS,
     ORDERS,
     Values,

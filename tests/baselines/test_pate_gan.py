@@ -17,7 +17,7 @@ from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from baselines.pate_gan.pate_gan import PateGan, Training
 from bench.config import configure
 from bench.data.partition import by_hash
-from bench.distillation.noisy_votes import Aggregation
+from bench.distillation.votes.noisy_votes import Aggregation
 from bench.errors import BenchError
 from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Unit

@@ -19,8 +19,8 @@ from baselines.wgan import Wgan, clip_weights
 from bench import nets
 from bench.api import Release, Sampler, Teacher, gaussian_latents
 from bench.config import configure
-from bench.distillation.noisy_votes import votes_epsilon
 from bench.distillation.unprotected_images import draw
+from bench.distillation.votes.noisy_votes import votes_epsilon
 from bench.errors import BenchError
 from bench.gan.logistic import minimax_loss, non_saturating_loss, source_loss
 from bench.nets.critics import Critic

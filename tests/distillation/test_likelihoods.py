@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.distillation.likelihoods import (
+from bench.distillation.losses import gradient_at_output, kd_loss
+from bench.distillation.transcription.likelihoods import (
     LEAST_SIGMA,
     expected_gradients,
     gradient_log_likelihood,
     likelihood_loss,
     response_log_likelihood,
 )
-from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.privacy.mechanisms import gaussian_rows, keep_top_k, normalise_rows, randomised_response
 
 CLASSES = 5

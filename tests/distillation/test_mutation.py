@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.distillation.mutation import CROSSED, REINKED, bend, children, crossover, reink
+from bench.distillation.transcription.mutation import CROSSED, REINKED, bend, children, crossover, reink
 
 SHAPES = [(1, 16, 16), (3, 32, 32), (1, 20, 28)]
 

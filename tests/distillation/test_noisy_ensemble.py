@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.distillation.noisy_ensemble import NoisyEnsemble
-from bench.distillation.noisy_votes import Aggregation
+from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
+from bench.distillation.votes.noisy_votes import Aggregation
 from bench.nets import Ensemble
 from bench.pipeline import release_step, run
 from bench.pipeline.job import load_job

@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from bench.distillation.class_moments import (
+from bench.distillation.class_moments.data_free_basis import cosine_basis, stroke_basis
+from bench.distillation.class_moments.noisy_moments import (
     SENSITIVITY,
     Gaussians,
     Moments,
@@ -21,7 +22,6 @@ from bench.distillation.class_moments import (
     to_image,
     to_stroke_image,
 )
-from bench.distillation.data_free_basis import cosine_basis, stroke_basis
 
 SHAPE, PIXELS, CLASSES = (1, 3, 4), 12, 3
 BOTH = pytest.mark.parametrize(("weight", "pooled"), [(0.5, False), (0.7, True), (0.2, False)])

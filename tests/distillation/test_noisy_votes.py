@@ -10,7 +10,7 @@ import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 
-from bench.distillation.noisy_votes import (
+from bench.distillation.votes.noisy_votes import (
     AGREEMENTS,
     LARGEST,
     Aggregation,

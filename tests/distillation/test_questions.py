@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.distillation.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
+from bench.distillation.transcription.questions import Answered, as_bytes, as_floats, chosen, drawn_children, logits_of
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.distillation.learner import RARE, Learner, Schedule, evenly
-from bench.distillation.likelihoods import soft_loss
-from bench.distillation.questions import Answered
-from bench.distillation.soft_transcription import SoftTranscription, temperature
+from bench.distillation.transcription.learner import RARE, Learner, Schedule, evenly
+from bench.distillation.transcription.likelihoods import soft_loss
+from bench.distillation.transcription.questions import Answered
+from bench.distillation.transcription.soft import SoftTranscription, temperature
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 

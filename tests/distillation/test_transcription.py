@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.distillation import committee, learner
-from bench.distillation.committee import mean_log_probabilities
 from bench.distillation.image_source import JudgedGenerator, image_source
-from bench.distillation.learner import one_cycle
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
-from bench.distillation.questions import slightly_moved
-from bench.distillation.transcription import FEW, MEMBERS, Transcription
+from bench.distillation.transcription import committee, learner
+from bench.distillation.transcription.committee import mean_log_probabilities
+from bench.distillation.transcription.learner import one_cycle
+from bench.distillation.transcription.loop import FEW, MEMBERS, Transcription
+from bench.distillation.transcription.questions import slightly_moved
 from bench.errors import BenchError
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 

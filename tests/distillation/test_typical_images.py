@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from bench import nets
-from bench.distillation import typical_images
-from bench.distillation.questions import as_bytes, as_floats
-from bench.distillation.soft_transcription import SoftTranscription
-from bench.distillation.typical_images import TypicalImages
+from bench.distillation.class_moments import typical_images
+from bench.distillation.class_moments.typical_images import TypicalImages
+from bench.distillation.transcription.questions import as_bytes, as_floats
+from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.typicality import Typicality
 from bench.dp_training.whitening import Whitening, private_whitening
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher

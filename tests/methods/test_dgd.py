@@ -20,7 +20,7 @@ from bench import nets, registry
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.image_source import image_source
-from bench.distillation.noisy_votes import Aggregation, VotePlan
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
 from bench.errors import BenchError
 from bench.nets.vae import VAE
 from bench.privacy import Budget, Unit

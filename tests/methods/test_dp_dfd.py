@@ -20,8 +20,8 @@ from bench import nets, registry
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.generator_training import BatchStatistics, fixed, l1_activation_loss, pretrain
-from bench.distillation.likelihoods import LEAST_ODDS, likelihood_loss
 from bench.distillation.replay import Answers
+from bench.distillation.transcription.likelihoods import LEAST_ODDS, likelihood_loss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation.likelihoods import LEAST_SIGMA, likelihood_loss
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
+from bench.distillation.transcription.likelihoods import LEAST_SIGMA, likelihood_loss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account

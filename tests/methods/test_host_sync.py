@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench import registry
 from bench.config import Variant, configure
-from bench.distillation import transcription
+from bench.distillation.transcription import loop
 from bench.nets import Ensemble
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -116,13 +116,13 @@ def test_the_loop_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("place", ["chosen", "drawn_children", "logits_of"])
 def test_the_rounds_of_the_working_variants_are_watched(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = getattr(transcription, place)
+    made = getattr(loop, place)
 
     def waiting(*given: Any) -> Any:
         found = made(*given)
         return found + 0 * int(found.sum().item())
 
-    monkeypatch.setattr(transcription, place, waiting)
+    monkeypatch.setattr(loop, place, waiting)
     with pytest.raises(HostSync):
         convert("dpsd", "working", {})
 

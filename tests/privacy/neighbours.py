@@ -17,7 +17,7 @@ from bench import nets, registry
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Variant, configure
 from bench.data.partition import Parts, partition
-from bench.distillation.noisy_votes import LARGEST
+from bench.distillation.votes.noisy_votes import LARGEST
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.ledger import Entry
 from bench.privacy.noise import Kind

@@ -11,7 +11,7 @@ from planted_counts import candidates, labels, noisy, votes
 from scipy import optimize, stats
 from torch import Tensor
 
-from bench.distillation.noisy_votes import Aggregation, VotePlan, vote_game
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, vote_game
 from bench.privacy.audit import DistinguishingGame, Play
 from bench.privacy.mechanisms import randomised_response
 

@@ -14,7 +14,7 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent
 
 from bench import leaderboard, registry
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.distillation.noisy_votes import Aggregation, VotePlan
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
 from bench.errors import BenchError
 from bench.leaderboard import printed_information, reported
 from bench.leaderboard.information import of_events

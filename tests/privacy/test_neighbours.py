@@ -40,8 +40,8 @@ from baselines.p3gm import p3gm
 from bench import registry
 from bench.api import Shards
 from bench.config import Variant, configure
-from bench.distillation import class_moments
-from bench.distillation.data_free_basis import cosine_basis
+from bench.distillation.class_moments import noisy_moments
+from bench.distillation.class_moments.data_free_basis import cosine_basis
 from bench.dp_training import clipped_sums, dp_sgd
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, accountant
@@ -313,7 +313,7 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
 def test_class_moments(pooled: bool) -> None:
     trace, basis = Trace(MISSING), cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
-        class_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
+        noisy_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
         trace.again()
     (step,) = trace.steps
     assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
@@ -389,14 +389,14 @@ def test_found_codes_drawn_by_a_records_place() -> None:
 
 
 def test_found_moments_of_images_that_keep_their_length() -> None:
-    original = class_moments._sums
+    original = noisy_moments._sums
 
     def of_their_own_length(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> Any:
         lengths = images.double().flatten(1).norm(dim=1) / 255
         first, second = original(images, labels, classes, basis, pooled)
         return first * lengths.mean(), second * lengths.square().mean()
 
-    with planted(class_moments, "_sums", of_their_own_length):
+    with planted(noisy_moments, "_sums", of_their_own_length):
         trace, first, _ = two_runs(
             method("class-moments", {}), OWN, held(records()), held(with_another(records())), absent=False
         )

@@ -22,8 +22,8 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
-from bench.distillation.noisy_ensemble import NoisyEnsemble
-from bench.distillation.noisy_votes import VotePlan, ask, posterior
+from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
+from bench.distillation.votes.noisy_votes import VotePlan, ask, posterior
 from bench.errors import BenchError, RunFailed
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger

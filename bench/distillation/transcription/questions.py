@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.data.affine import apply_affine, draw_affine
-from bench.distillation.mutation import children
+from bench.distillation.transcription.mutation import children
 
 PART = 512
 """Images that a network sees at once where no gradient is taken."""

@@ -8,7 +8,7 @@ Where the student's images come from is the field `images`:
   the votes alone.
 - "strokes", "generated": an untrained generator's random pen strokes or smooth blots; no data at all.
 
-Asking, targets and the student are `bench/distillation/voted_student.py`.
+Asking, targets and the student are `bench/distillation/votes/voted_student.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torch import Tensor
 
 from bench.api import Context, Teacher
 from bench.distillation.generator_training import make_generator
-from bench.distillation.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
-from bench.distillation.vote_bounds import Values
-from bench.distillation.voted_student import CHUNK, StudentImages, VotedStudent, some_of
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
+from bench.distillation.votes.vote_bounds import Values
+from bench.distillation.votes.voted_student import CHUNK, StudentImages, VotedStudent, some_of
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bench.distillation.noisy_votes import Aggregation
+from bench.distillation.votes.noisy_votes import Aggregation
 from bench.nets import Ensemble
 from bench.privacy.noise import Noise
 

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Teacher
-from bench.distillation import committee
 from bench.distillation.image_source import Source
-from bench.distillation.learner import Energy, Learner, Loss, Schedule
-from bench.distillation.likelihoods import likelihood_loss
-from bench.distillation.questions import (
+from bench.distillation.transcription import committee
+from bench.distillation.transcription.learner import Energy, Learner, Loss, Schedule
+from bench.distillation.transcription.likelihoods import likelihood_loss
+from bench.distillation.transcription.options import TranscriptionOptions
+from bench.distillation.transcription.questions import (
     Answered,
     as_bytes,
     as_floats,
@@ -36,7 +37,6 @@ from bench.distillation.questions import (
     logits_of,
     slightly_moved,
 )
-from bench.distillation.transcription_options import TranscriptionOptions
 from bench.errors import BenchError
 from bench.nets.initialise import xavier
 

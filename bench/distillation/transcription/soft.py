@@ -1,4 +1,4 @@
-"""A student taught by the soft answers of a classifier that may be asked freely, in the loop of `transcription`.
+"""A student taught by the soft answers of a classifier that may be asked freely, in the loop of `loop.py`.
 
 For a classifier that is private itself: whatever is made of its answers is post-processing. It is asked about drawings
 of a prior and their children, balanced and where the student is unsure; its logits are divided by a temperature at
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from bench import validate
 from bench.api import Context, Teacher
 from bench.distillation.image_source import HalfAndHalf, Source, image_source
-from bench.distillation.likelihoods import soft_loss
-from bench.distillation.questions import as_bytes, logits_of
-from bench.distillation.transcription import Move, Transcription
-from bench.distillation.transcription_options import TranscriptionOptions
+from bench.distillation.transcription.likelihoods import soft_loss
+from bench.distillation.transcription.loop import Move, Transcription
+from bench.distillation.transcription.options import TranscriptionOptions
+from bench.distillation.transcription.questions import as_bytes, logits_of
 
 ENTROPY = 1.0
 """Nats; of few classes at most half of the largest there is."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bench.distillation.questions import as_bytes, as_floats
+from bench.distillation.transcription.questions import as_bytes, as_floats
 from bench.distillation.updates import descend
 
 PART = 256

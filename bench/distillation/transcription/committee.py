@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bench.api import Advance, Context
 from bench.distillation.image_source import Source
-from bench.distillation.learner import Learner, Loss, Schedule
-from bench.distillation.likelihoods import soft_loss
-from bench.distillation.questions import Answered, as_bytes, drawn_children, logits_of
+from bench.distillation.transcription.learner import Learner, Loss, Schedule
+from bench.distillation.transcription.likelihoods import soft_loss
+from bench.distillation.transcription.questions import Answered, as_bytes, drawn_children, logits_of
 
 LESSONS, MOST_LESSONS = 8, 20_000
 """Images that the committee is asked about, for each answer and in all; half of them fresh, half children of answered

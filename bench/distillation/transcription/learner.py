@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bench.api import Advance, Context
 from bench.data.affine import random_affine
-from bench.distillation.questions import Answered, as_floats
+from bench.distillation.transcription.questions import Answered, as_floats
 from bench.distillation.updates import descend
 
 Loss = Callable[[Tensor, Tensor], Tensor]

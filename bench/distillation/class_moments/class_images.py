@@ -13,8 +13,14 @@ from torch import Generator, Tensor, nn
 
 from bench import data
 from bench.api import Context, Teacher
-from bench.distillation.class_moments import Gaussians, gaussians, noisy_moments, to_image, to_stroke_image
-from bench.distillation.data_free_basis import cosine_basis, stroke_basis
+from bench.distillation.class_moments.data_free_basis import cosine_basis, stroke_basis
+from bench.distillation.class_moments.noisy_moments import (
+    Gaussians,
+    gaussians,
+    noisy_moments,
+    to_image,
+    to_stroke_image,
+)
 from bench.privacy.noise import Source
 
 SMALL = 1000
