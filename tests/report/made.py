@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import zlib
 from typing import Any
@@ -89,3 +91,10 @@ def png(shade: int = 128) -> bytes:
     head = struct.pack(">IIBBBBB", 4, 4, 8, 0, 0, 0, 0)
     body = zlib.compress((b"\0" + bytes([shade]) * 4) * 4)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def value_of(content: bytes) -> Any:
+    """What a part's script sets, as a browser reads it."""
+    found = re.fullmatch(r"REPORT\[(\".*?\")\] = JSON\.parse\('(.*)'\);\n", content.decode(), re.DOTALL)
+    assert found is not None
+    return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
