@@ -1,81 +1,25 @@
+"""Rows of boards: what shares one, what its columns and flags say."""
+
 from __future__ import annotations
 
-import csv
-import importlib
-import io
-import json
 import random
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from dp_accounting import GaussianDpEvent
+from board_records import record, rows, text
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import leaderboard, registry
-from bench.cli import main
-from bench.errors import BenchError
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
 from bench.leaderboard.rows import table
 from bench.leaderboard.selection import attacked
-from bench.privacy import Ledger, Unit
-from bench.privacy.accountant import account
 from bench.storage.records import Record
 from bench.storage.specs import (
-    AttackSpec,
-    DataSpec,
-    EvaluatorSpec,
-    ReleaseSpec,
-    RunSpec,
-    TeacherSpec,
     canonical,
-    digest,
 )
-
-NEWER = 99
-"""A version that no installed plug-in has reached."""
-
-publishing = importlib.import_module("bench.leaderboard.publish")
-
-
-def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Record:
-    """A record as the runner writes it, with made-up numbers."""
-    where = DataSpec("digits", "f" * 16, changes.get("split", "iid"))
-    teacher = TeacherSpec(where, "resnet18", None, {}, seed)
-    options = {"sigma": changes.get("sigma", 1.0)}
-    release = ReleaseSpec(teacher, "dpsd", NEWER, options, "datalens", {"epsilon": 10.0}, "os", seed)
-    attack = AttackSpec(release, "a" * 16, "gmi", NEWER, "weights", {}, seed)
-    spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
-    result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
-    if status == "failed":
-        return result
-    result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
-    accounted = {"epsilon": changes.get("accounted", 7639.0) or "inf", "unit": "example", "relation": "add-or-remove"}
-    accounted |= {"delta": 1e-5}
-    result.privacy = {
-        "noise_version": 2,
-        "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
-        "accounted": dict(accounted),
-        "accounted_units": {"example": accounted},
-    }
-    result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
-    return result
-
-
-def rows(records: list[Record]) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text(records))))
-
-
-def text(records: list[Record]) -> str:
-    board = leaderboard.Rows()
-    for one in records:
-        board.add(one)
-    return leaderboard.to_csv(leaderboard.lines(board.rows()))
 
 
 def test_columns_are_those_of_the_design() -> None:
@@ -92,8 +36,14 @@ def test_seeds_share_a_row_and_everything_else_does_not() -> None:
 
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", '"seed":1,', 'x"seed', '\\"seed":2'])
+
+
 NAMES = st.sampled_from(["seed", "a", '"seed":1,', 'x"seed'])
+
+
 JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2))
+
+
 SPECS = st.dictionaries(NAMES, JSON, max_size=3)
 
 
@@ -364,237 +314,6 @@ def test_rows_stand_in_the_order_that_pandas_sorts_them() -> None:
     frame = leaderboard.table(made).sample(frac=1, random_state=0)
     again = frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
     pd.testing.assert_frame_equal(leaderboard.table(made), again)
-
-
-def save(item: Record, folder: Path) -> Path:
-    path = folder / item.hash / "record.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(item.to_json())
-    return path.parent
-
-
-def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
-    """Two archives of one file name, and two files of weights."""
-    found = []
-    for name, content, weights in (("npz-my", "1", None), ("npz-my", "2", None), ("digits", "1", "3" * 64)):
-        one = record(0, 0.5)
-        one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
-        one.spec["release"]["teacher"]["weights"] = weights
-        one.hash = digest(one.spec)
-        found += rows([one])
-    assert [row["split"] for row in found] == ["iid-11111111", "iid-22222222", "iid"]
-    assert [row["teacher"] for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
-
-
-def test_publish_then_check_then_edit(tmp_path: Path) -> None:
-    boards = tmp_path / "leaderboards"
-    leaderboard.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
-    assert leaderboard.differences(boards) == []
-    board = boards / "digits.csv"
-    board.write_text(board.read_text().replace("0.5", "0.9"))
-    assert leaderboard.differences(boards) == [f"{board} is not what its records give"]
-    board.unlink()
-    assert leaderboard.differences(boards) == [f"{board} is missing"]
-    leaderboard.rebuild(boards)
-    (boards / "mnist.csv").write_text("x\n")
-    assert leaderboard.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
-
-
-def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    boards, first = tmp_path / "leaderboards", record(0, 0.5)
-    first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
-    leaderboard.publish(boards, [save(first, tmp_path / "one")])
-    leaderboard.publish(boards, [save(first, tmp_path / "same")])
-    assert not capsys.readouterr().err
-    other = record(0, 0.75)
-    other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
-    leaderboard.publish(boards, [save(other, tmp_path / "two")])
-    place = boards / "records" / f"{first.hash}.json"
-    assert capsys.readouterr().err == (
-        f"{place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
-    )
-    place.write_text("{")
-    leaderboard.publish(boards, [tmp_path / "two" / first.hash])
-    assert "is not a record" in (told := capsys.readouterr().err) and told.endswith("; replaced\n")
-    assert Record.read(place).metrics["accuracy"] == 0.75
-
-
-def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
-    unclean = record(3, 0.5)
-    unclean.provenance["git"] = {"clean": False, "commit": None}
-    for item, word in (
-        (record(1, 0.5, tier="smoke"), "smoke"),
-        (record(2, 0.5, "failed"), "failed"),
-        (unclean, "commit"),
-    ):
-        with pytest.raises(BenchError, match=word):
-            leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
-    assert not (tmp_path / "leaderboards").exists()
-
-
-def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
-    known: dict[str, Any] = {"device": "NVIDIA H200", "git": {"clean": True, "commit": "1" * 40}}
-    steps: dict[str, Any] = {"teacher 0123": known, "evaluator 4567": None, "release 89ab": {"device": "cpu"}}
-    one = record(0, 0.5)
-    one.provenance |= {"steps": steps}
-    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
-    one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
-    with pytest.raises(BenchError, match="its step teacher 0123 was made by uncommitted code"):
-        leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
-
-
-def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -> None:
-    one = record(0, 0.5)
-    one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
-    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
-    (row,) = pd.read_csv(tmp_path / "leaderboards" / "digits.csv").to_dict("records")
-    assert row["device"] == "cpu (2 threads), NVIDIA H200"
-
-
-def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
-    ledger = Ledger()
-    ledger.spend(GaussianDpEvent(1.0))
-    proved = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
-
-    def made(**changes: float) -> Record:
-        found = record(0, 0.5, accounted=10.0)
-        found.privacy |= {"events": ledger.to_json(), "accounted": proved, "accounted_units": {"example": proved}}
-        found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6} | changes
-        return found
-
-    leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
-    before = (tmp_path / "leaderboards" / "digits.csv").read_text()
-    smaller = made()
-    smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
-    for number, (bad, words) in enumerate(
-        (
-            (made(accuracy=0.7), "accuracy of 0.7 is no share, or outside its interval"),
-            (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
-            (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
-        )
-    ):
-        with pytest.raises(BenchError, match=words):
-            leaderboard.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
-    assert (tmp_path / "leaderboards" / "digits.csv").read_text() == before
-    older = made()
-    older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
-    leaderboard.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda r: r.metrics.update(accuracy="0.9"), "its metric accuracy is '0.9', no number"),
-        (lambda r: r.metrics.update(accuracy=True), "its metric accuracy is True"),
-        (lambda r: r.options.update(method=3), "its options are not grouped"),
-        (lambda r: r.privacy.update(accounted="x"), r"its privacy\.accounted has the epsilon 'x'"),
-        (lambda r: r.privacy["accounted"].update(epsilon=None), r"its privacy\.accounted has the epsilon None"),
-        (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"its privacy\.accounted has the epsilon -1"),
-        (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
-    ],
-)
-def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
-    tmp_path: Path, change: Callable[[Record], None], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = record(0, 0.5), record(1, 0.6)
-    change(bad)
-    save(good, tmp_path / "records")
-    with pytest.raises(ValueError, match=words):
-        Record.read(save(bad, tmp_path / "records") / "record.json")
-    board = leaderboard.refresh(tmp_path, "digits").read_text()
-    assert "1 records or audits that are damaged" in capsys.readouterr().err and len(board.splitlines()) == 2
-    with pytest.raises(BenchError, match="--publish"):
-        leaderboard.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
-
-
-def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
-    good, bad = save(record(0, 0.5), tmp_path / "runs"), save(record(1, 0.5, tier="smoke"), tmp_path / "runs")
-    with pytest.raises(BenchError):
-        leaderboard.publish(tmp_path / "leaderboards", [good, bad])
-    assert not (tmp_path / "leaderboards").exists()
-
-
-def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    boards = tmp_path / "leaderboards"
-    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 2
-    assert "no such directory" in capsys.readouterr().err
-    leaderboard.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
-    (boards / "digits.csv").write_text("spoiled")
-    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 0
-    assert leaderboard.differences(boards) == []
-
-
-def test_the_terminal_says_infinite_whatever_else_the_board_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    endless = record(0, 0.5, accounted=None)
-    endless.metrics["reference_held_out_attack_accuracy"] = 0.95
-    save(endless, tmp_path / "records")
-    leaderboard.refresh(tmp_path, "digits")
-    assert main(["leaderboard", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert ["infinite" in line for line in printed if "dpsd" in line] == [True]
-    assert ["infinite" in line for line in printed if "reference" in line] == [False]
-
-
-def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
-    save(record(0, 0.5), tmp_path / "records")
-    other = record(1, 0.5)
-    other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
-    other = replace(other, hash=leaderboard_hash(other))
-    save(other, tmp_path / "records")
-    path = leaderboard.refresh(tmp_path, "digits")
-    with path.open(newline="") as stream:
-        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
-
-
-def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(record(0, 0.5), tmp_path / "records")
-    old = tmp_path / "records" / "0123456789abcdef" / "record.json"
-    old.parent.mkdir()
-    old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
-    (tmp_path / "records" / "123456789abcdef0" / "record.json").mkdir(parents=True)
-    path = leaderboard.refresh(tmp_path, "digits")
-    with path.open(newline="") as stream:
-        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
-    said = capsys.readouterr().err
-    assert "2 records or audits" in said and (str(old) in said or "123456789abcdef0" in said)
-
-
-def leaderboard_hash(item: Record) -> str:
-    from bench.storage.specs import digest
-
-    return digest(item.spec)
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> Path:
-    """Boards of two data sets, whose rows have records all over the directory, with reference images."""
-    folder = tmp_path / "leaderboards" / "records"
-    folder.mkdir(parents=True)
-    for number in range(60):
-        one = record(number % 4, number / 100, sigma=float(number // 4), split=("iid", "disjoint-a")[number % 2])
-        one.metrics["reference_held_out_attack_accuracy"] = 0.9 + number / 1000
-        one.spec["release"]["teacher"]["data"]["dataset"] = ("digits", "mnist")[number // 4 % 2]
-        one.hash = digest(one.spec)
-        (folder / f"{one.hash}.json").write_text(one.to_json())
-    return folder.parent
-
-
-def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = leaderboard.expected(many)
-    assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
-    monkeypatch.setattr(publishing, "PART", 7)
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
-    assert leaderboard.expected(many) == alone
-
-
-def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = sorted((many / "records").glob("*.json"))[30]
-    broken.write_text(broken.read_text()[:-20])
-    monkeypatch.setattr(publishing, "PART", 7)
-    with pytest.raises(ValueError, match=broken.name):
-        leaderboard.expected(many)
 
 
 def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:

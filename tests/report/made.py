@@ -8,10 +8,14 @@ import struct
 import zlib
 from typing import Any
 
+from bench import leaderboard
+from bench.leaderboard import reported
 from bench.leaderboard.flags import installed_version
+from bench.leaderboard.reported import Line, Reported
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
+ROW = {"dataset": "mnist", "method": "dpsd", "variant": "working", "tier": "quick", "accuracy_mean": 0.9}
 NASTY = "</script><img src=x onerror=alert(1)>"
 
 
@@ -98,3 +102,21 @@ def value_of(content: bytes) -> Any:
     found = re.fullmatch(r"REPORT\[(\".*?\")\] = JSON\.parse\('(.*)'\);\n", content.decode(), re.DOTALL)
     assert found is not None
     return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
+
+
+def board(*records: Record) -> list[dict[str, Any]]:
+    """Rows of a board as the report has them, with the data set in each."""
+    name = leaderboard.dataset(records[0])
+    rows = leaderboard.table(records).to_dict("records")
+    return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
+
+
+def line(entry: Reported, accuracy: float, **changes: Any) -> Line:
+    """A printed number and a row of ours beside it, with such an accuracy."""
+    return Line(entry, ROW | {"accuracy_mean": accuracy} | changes, "", "")
+
+
+def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> Reported:
+    """The accuracy that a table prints of a method at an epsilon."""
+    entries = reported.table(paper, table)
+    return next(e for e in entries if (e.method, e.epsilon, e.dataset) == (method, epsilon, dataset))

@@ -1,0 +1,60 @@
+"""Made-up records for the tests of boards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+from typing import Any
+
+from bench import leaderboard
+from bench.storage.records import Record
+from bench.storage.specs import (
+    AttackSpec,
+    DataSpec,
+    EvaluatorSpec,
+    ReleaseSpec,
+    RunSpec,
+    TeacherSpec,
+)
+
+NEWER = 99
+"""A version that no installed plug-in has reached."""
+
+
+def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Record:
+    """A record as the runner writes it, with made-up numbers."""
+    where = DataSpec("digits", "f" * 16, changes.get("split", "iid"))
+    teacher = TeacherSpec(where, "resnet18", None, {}, seed)
+    options = {"sigma": changes.get("sigma", 1.0)}
+    release = ReleaseSpec(teacher, "dpsd", NEWER, options, "datalens", {"epsilon": 10.0}, "os", seed)
+    attack = AttackSpec(release, "a" * 16, "gmi", NEWER, "weights", {}, seed)
+    spec = RunSpec(changes.get("tier", "quick"), release, attack, EvaluatorSpec(where, "evaluator-cnn", {}, 1))
+    result = Record(spec.hash, status, "", json.loads(json.dumps(asdict(spec))))
+    if status == "failed":
+        return result
+    result.metrics = {"accuracy": accuracy, "teacher_accuracy": 0.9, "attack_accuracy": 0.5, "inception_score": 2.0}
+    accounted = {"epsilon": changes.get("accounted", 7639.0) or "inf", "unit": "example", "relation": "add-or-remove"}
+    accounted |= {"delta": 1e-5}
+    result.privacy = {
+        "noise_version": 2,
+        "claimed": {"epsilon": 10.0, "delta": 1e-5, "unit": changes.get("claim_unit", "example")},
+        "accounted": dict(accounted),
+        "accounted_units": {"example": accounted},
+    }
+    result.provenance = {"device": "cpu (2 threads)", "seconds": {"teacher": 1.5}, "git": {"clean": True}}
+    return result
+
+
+def rows(records: list[Record]) -> list[dict[str, str]]:
+    """The rows of their board, read as a CSV file."""
+    return list(csv.DictReader(io.StringIO(text(records))))
+
+
+def text(records: list[Record]) -> str:
+    """The CSV file of their board."""
+    board = leaderboard.Rows()
+    for one in records:
+        board.add(one)
+    return leaderboard.to_csv(leaderboard.lines(board.rows()))

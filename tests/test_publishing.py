@@ -1,0 +1,258 @@
+"""Boards as files: publishing, what it refuses and replaces, and boards made by one process or several."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from board_records import record, rows
+from dp_accounting import GaussianDpEvent
+
+from bench import leaderboard
+from bench.cli import main
+from bench.errors import BenchError
+from bench.privacy import Ledger, Unit
+from bench.privacy.accountant import account
+from bench.storage.records import Record
+from bench.storage.specs import (
+    digest,
+)
+
+publishing = importlib.import_module("bench.leaderboard.publish")
+
+
+def save(item: Record, folder: Path) -> Path:
+    path = folder / item.hash / "record.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(item.to_json())
+    return path.parent
+
+
+def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
+    """Two archives of one file name, and two files of weights."""
+    found = []
+    for name, content, weights in (("npz-my", "1", None), ("npz-my", "2", None), ("digits", "1", "3" * 64)):
+        one = record(0, 0.5)
+        one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
+        one.spec["release"]["teacher"]["weights"] = weights
+        one.hash = digest(one.spec)
+        found += rows([one])
+    assert [row["split"] for row in found] == ["iid-11111111", "iid-22222222", "iid"]
+    assert [row["teacher"] for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
+
+
+def test_publish_then_check_then_edit(tmp_path: Path) -> None:
+    boards = tmp_path / "leaderboards"
+    leaderboard.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
+    assert leaderboard.differences(boards) == []
+    board = boards / "digits.csv"
+    board.write_text(board.read_text().replace("0.5", "0.9"))
+    assert leaderboard.differences(boards) == [f"{board} is not what its records give"]
+    board.unlink()
+    assert leaderboard.differences(boards) == [f"{board} is missing"]
+    leaderboard.rebuild(boards)
+    (boards / "mnist.csv").write_text("x\n")
+    assert leaderboard.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
+
+
+def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    boards, first = tmp_path / "leaderboards", record(0, 0.5)
+    first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
+    leaderboard.publish(boards, [save(first, tmp_path / "one")])
+    leaderboard.publish(boards, [save(first, tmp_path / "same")])
+    assert not capsys.readouterr().err
+    other = record(0, 0.75)
+    other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
+    leaderboard.publish(boards, [save(other, tmp_path / "two")])
+    place = boards / "records" / f"{first.hash}.json"
+    assert capsys.readouterr().err == (
+        f"{place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
+    )
+    place.write_text("{")
+    leaderboard.publish(boards, [tmp_path / "two" / first.hash])
+    assert "is not a record" in (told := capsys.readouterr().err) and told.endswith("; replaced\n")
+    assert Record.read(place).metrics["accuracy"] == 0.75
+
+
+def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
+    unclean = record(3, 0.5)
+    unclean.provenance["git"] = {"clean": False, "commit": None}
+    for item, word in (
+        (record(1, 0.5, tier="smoke"), "smoke"),
+        (record(2, 0.5, "failed"), "failed"),
+        (unclean, "commit"),
+    ):
+        with pytest.raises(BenchError, match=word):
+            leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
+    assert not (tmp_path / "leaderboards").exists()
+
+
+def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
+    known: dict[str, Any] = {"device": "NVIDIA H200", "git": {"clean": True, "commit": "1" * 40}}
+    steps: dict[str, Any] = {"teacher 0123": known, "evaluator 4567": None, "release 89ab": {"device": "cpu"}}
+    one = record(0, 0.5)
+    one.provenance |= {"steps": steps}
+    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
+    with pytest.raises(BenchError, match="its step teacher 0123 was made by uncommitted code"):
+        leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
+
+
+def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -> None:
+    one = record(0, 0.5)
+    one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
+    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    (row,) = pd.read_csv(tmp_path / "leaderboards" / "digits.csv").to_dict("records")
+    assert row["device"] == "cpu (2 threads), NVIDIA H200"
+
+
+def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
+    ledger = Ledger()
+    ledger.spend(GaussianDpEvent(1.0))
+    proved = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
+
+    def made(**changes: float) -> Record:
+        found = record(0, 0.5, accounted=10.0)
+        found.privacy |= {"events": ledger.to_json(), "accounted": proved, "accounted_units": {"example": proved}}
+        found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6} | changes
+        return found
+
+    leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
+    before = (tmp_path / "leaderboards" / "digits.csv").read_text()
+    smaller = made()
+    smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
+    for number, (bad, words) in enumerate(
+        (
+            (made(accuracy=0.7), "accuracy of 0.7 is no share, or outside its interval"),
+            (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
+            (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
+        )
+    ):
+        with pytest.raises(BenchError, match=words):
+            leaderboard.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
+    assert (tmp_path / "leaderboards" / "digits.csv").read_text() == before
+    older = made()
+    older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
+    leaderboard.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r.metrics.update(accuracy="0.9"), "its metric accuracy is '0.9', no number"),
+        (lambda r: r.metrics.update(accuracy=True), "its metric accuracy is True"),
+        (lambda r: r.options.update(method=3), "its options are not grouped"),
+        (lambda r: r.privacy.update(accounted="x"), r"its privacy\.accounted has the epsilon 'x'"),
+        (lambda r: r.privacy["accounted"].update(epsilon=None), r"its privacy\.accounted has the epsilon None"),
+        (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"its privacy\.accounted has the epsilon -1"),
+        (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
+    ],
+)
+def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
+    tmp_path: Path, change: Callable[[Record], None], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = record(0, 0.5), record(1, 0.6)
+    change(bad)
+    save(good, tmp_path / "records")
+    with pytest.raises(ValueError, match=words):
+        Record.read(save(bad, tmp_path / "records") / "record.json")
+    board = leaderboard.refresh(tmp_path, "digits").read_text()
+    assert "1 records or audits that are damaged" in capsys.readouterr().err and len(board.splitlines()) == 2
+    with pytest.raises(BenchError, match="--publish"):
+        leaderboard.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
+
+
+def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
+    good, bad = save(record(0, 0.5), tmp_path / "runs"), save(record(1, 0.5, tier="smoke"), tmp_path / "runs")
+    with pytest.raises(BenchError):
+        leaderboard.publish(tmp_path / "leaderboards", [good, bad])
+    assert not (tmp_path / "leaderboards").exists()
+
+
+def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    boards = tmp_path / "leaderboards"
+    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 2
+    assert "no such directory" in capsys.readouterr().err
+    leaderboard.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
+    (boards / "digits.csv").write_text("spoiled")
+    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 0
+    assert leaderboard.differences(boards) == []
+
+
+def test_the_terminal_says_infinite_whatever_else_the_board_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless = record(0, 0.5, accounted=None)
+    endless.metrics["reference_held_out_attack_accuracy"] = 0.95
+    save(endless, tmp_path / "records")
+    leaderboard.refresh(tmp_path, "digits")
+    assert main(["leaderboard", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert ["infinite" in line for line in printed if "dpsd" in line] == [True]
+    assert ["infinite" in line for line in printed if "reference" in line] == [False]
+
+
+def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
+    save(record(0, 0.5), tmp_path / "records")
+    other = record(1, 0.5)
+    other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
+    other = replace(other, hash=leaderboard_hash(other))
+    save(other, tmp_path / "records")
+    path = leaderboard.refresh(tmp_path, "digits")
+    with path.open(newline="") as stream:
+        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
+
+
+def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(record(0, 0.5), tmp_path / "records")
+    old = tmp_path / "records" / "0123456789abcdef" / "record.json"
+    old.parent.mkdir()
+    old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
+    (tmp_path / "records" / "123456789abcdef0" / "record.json").mkdir(parents=True)
+    path = leaderboard.refresh(tmp_path, "digits")
+    with path.open(newline="") as stream:
+        assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
+    said = capsys.readouterr().err
+    assert "2 records or audits" in said and (str(old) in said or "123456789abcdef0" in said)
+
+
+def leaderboard_hash(item: Record) -> str:
+    from bench.storage.specs import digest
+
+    return digest(item.spec)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Boards of two data sets, whose rows have records all over the directory, with reference images."""
+    folder = tmp_path / "leaderboards" / "records"
+    folder.mkdir(parents=True)
+    for number in range(60):
+        one = record(number % 4, number / 100, sigma=float(number // 4), split=("iid", "disjoint-a")[number % 2])
+        one.metrics["reference_held_out_attack_accuracy"] = 0.9 + number / 1000
+        one.spec["release"]["teacher"]["data"]["dataset"] = ("digits", "mnist")[number // 4 % 2]
+        one.hash = digest(one.spec)
+        (folder / f"{one.hash}.json").write_text(one.to_json())
+    return folder.parent
+
+
+def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = leaderboard.expected(many)
+    assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
+    monkeypatch.setattr(publishing, "PART", 7)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert leaderboard.expected(many) == alone
+
+
+def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = sorted((many / "records").glob("*.json"))[30]
+    broken.write_text(broken.read_text()[:-20])
+    monkeypatch.setattr(publishing, "PART", 7)
+    with pytest.raises(ValueError, match=broken.name):
+        leaderboard.expected(many)
