@@ -1,0 +1,137 @@
+"""The generator of DP-DFD (Eq. 2): its three terms by hand, and its training."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from dp_dfd_made import TwoNorms, convert, generator_weights, norm_teacher, printed
+from torch import Tensor, nn
+
+from bench.distillation.generator_training import BatchStatistics, fixed, l1_activation_loss, pretrain
+from bench.errors import BenchError
+from methods.dp_dfd.dp_dfd import DpDfd
+
+
+class Pictures(nn.Module):
+    """A generator of 1x1x1 images, z itself through one weight."""
+
+    latent = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (self.weight * z).view(-1, 1, 1, 1)
+
+
+def test_the_norm_term_by_hand() -> None:
+    """x = (0, 1), (2, 3): mean (1, 2), biased var (1, 1). Layer 1 remembers (1, 0), (4, 1): |(0, 2)| + |(3, 0)| = 5.
+    It hands on ((0 - 1) / 2, 1), ((2 - 1) / 2, 3): mean (0, 2), var (1/4, 1). Layer 2 remembers (0, 1), (1, 1):
+    |(0, 1)| + |(3/4, 0)| = 7/4."""
+    model = TwoNorms().eval()
+    with BatchStatistics(model) as statistics:
+        model(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+        assert float(statistics.distance()) == pytest.approx(5 + 1.75)
+        model(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+        assert float(statistics.distance()) == pytest.approx(6.75), "each call starts afresh"
+        with pytest.raises(RuntimeError, match="no forward pass"):
+            statistics.distance()
+    assert not model.first._forward_pre_hooks and not model.second._forward_pre_hooks
+
+
+def test_the_norm_term_takes_maps_over_batch_and_places_and_moves_the_images() -> None:
+    model = nn.BatchNorm2d(1).eval()
+    images = torch.tensor([[[[0.0, 2.0]]], [[[4.0, 6.0]]]], requires_grad=True)
+    with BatchStatistics(model) as statistics:
+        model(images)
+        distance = statistics.distance()
+    assert float(distance) == pytest.approx(3 + (5 - 1)), "mean 3, variance 5 against 0 and 1"
+    distance.backward()
+    assert images.grad is not None and images.grad.abs().sum() > 0
+    assert model.num_batches_tracked == 0, "the discriminator's own statistics stay"
+
+
+def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refused() -> None:
+    model = TwoNorms().eval()
+    with pytest.raises(ZeroDivisionError), BatchStatistics(model):
+        raise ZeroDivisionError
+    assert not model.first._forward_pre_hooks
+    with pytest.raises(BenchError, match="no BatchNorm"):
+        BatchStatistics(nn.Linear(2, 2))
+    with pytest.raises(BenchError, match="no BatchNorm"):
+        convert(printed(beta="10"))
+
+
+def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
+    """Logits (ln 3, 0) and (0, 0): CE = (ln 4/3 + ln 2) / 2; mean p = (5/8, 3/8)."""
+    judge = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2, eps=1e-12)).eval()
+    images = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]).view(2, 2, 1, 1)
+    ce = (math.log(4 / 3) + math.log(2)) / 2
+    balance = 5 / 8 * math.log(5 / 8) + 3 / 8 * math.log(3 / 8)
+    per_sample = (0.75 * math.log(0.75) + 0.25 * math.log(0.25) + math.log(0.5)) / 2
+    half = math.log(3) / 2
+    norm = half + math.hypot(half**2 - 1, 1)
+    for weights, follow, term in [
+        ((1, 5, 10), "text", balance),
+        ((2, 1, 1), "equations", per_sample),
+        ((0, 1, 1), "text", balance),
+        ((1, 0, 1), "text", balance),
+        ((1, 1, 0), "text", balance),
+    ]:
+        a, b, c = weights
+        method = DpDfd(ce_weight=a, alpha=b, beta=c, follow=follow)  # type: ignore[arg-type]
+        with BatchStatistics(judge) as statistics:
+            found = method.generator_loss(judge, statistics, images)
+        assert float(found) == pytest.approx(a * ce + b * term + c * norm, rel=1e-5)
+        assert float(method.generator_loss(judge, None, images)) == pytest.approx(a * ce + b * term, rel=1e-5)
+
+
+def test_the_activation_term_of_dgd() -> None:
+    features = torch.tensor([[1.0, -3.0], [0.0, 4.0]])
+    assert float(l1_activation_loss(features, up=False)) == 2 and float(l1_activation_loss(features, up=True)) == -2
+
+
+def test_pretraining_descends_decays_and_leaves_the_judge_alone() -> None:
+    generator, judge, told = Pictures(), nn.Sequential(nn.Linear(1, 1), nn.Dropout()), []
+    seen: list[bool] = []
+
+    def loss(images: Tensor) -> Tensor:
+        seen.append(judge.training or any(p.requires_grad for p in judge.parameters()))
+        return images.abs().mean()
+
+    rng = torch.Generator().manual_seed(0)
+    pretrain(generator, judge, 5, 8, 0.1, loss, rng, told.append, decay_every=2, decay_factor=0.1)
+    assert told == [1] * 5 and seen == [False] * 5
+    steps = 0.1 + 0.1 + 0.01 + 0.01 + 0.001
+    assert float(generator.weight) == pytest.approx(2 - steps, rel=0.02), "Adam's step is about lr while the sign holds"
+    assert judge.training and all(p.requires_grad and p.grad is None for p in judge.parameters())
+
+
+def test_fixed_gives_back_each_modules_own_mode() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1).eval())
+    model[0].bias.requires_grad_(False)
+    with fixed(model):
+        assert not model.training and not model[0].weight.requires_grad
+    assert model.training and model[0].training and not model[1].training
+    assert model[0].weight.requires_grad and not model[0].bias.requires_grad
+
+
+def test_the_norm_term_trains_the_generator_and_leaves_the_teacher_as_it_was() -> None:
+    teacher = norm_teacher()
+    before = {name: value.clone() for name, value in teacher.model.state_dict().items()}
+    made = [generator_weights(convert(printed(finetune_steps="0", beta=beta), teacher)) for beta in ("0", "10")]
+    assert not torch.equal(*made)
+    assert all(torch.equal(before[name], value) for name, value in teacher.model.state_dict().items())
+    assert not any(layer._forward_pre_hooks for layer in teacher.model.modules())
+
+
+@pytest.mark.parametrize("term", ["ce_weight", "alpha", "beta"])
+def test_switching_a_term_of_eq_2_off_changes_what_is_made(term: str) -> None:
+    whole = {"ce_weight": "1", "alpha": "5", "beta": "10", "finetune_steps": "0", "pretrain_steps": "3"}
+    assert not torch.equal(
+        generator_weights(convert(printed(**whole), norm_teacher())),
+        generator_weights(convert(printed(**whole | {term: "0"}), norm_teacher())),
+    )
