@@ -85,6 +85,7 @@ class FedAdi(ServerDistillation):
             what="the mean of the clients' probabilities is distilled, not that of their logits",
             why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
             sets={"mean": "probabilities"},
+            worth="MNIST, student datalens, three seeds: 76.3 %, of logits 72.4 %; on CIFAR-10 27.3 % and 31.8 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {

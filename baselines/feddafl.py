@@ -77,6 +77,7 @@ class FedDafl(ServerDistillation):
             what="the mean of the clients' probabilities is distilled, not that of their logits",
             why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
             sets={"mean": "probabilities"},
+            worth="MNIST, student datalens, three seeds: 91.1 %, of logits 77.3 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"latent": "generator=upsample|auto", "width": "generator=upsample|auto"}

@@ -85,6 +85,7 @@ class FedDf(Federation):
             what="the mean of the clients' probabilities is distilled, not that of their logits",
             why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
             sets={"mean": "probabilities"},
+            worth="MNIST, student datalens, three seeds: 92.2 %, of logits 78.7 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"batch": "steps>0", "lr": "steps>0", "clip": "steps>0", "mean": "steps>0"}

@@ -94,7 +94,8 @@ class Lp2st(LabelPrivate):
         NO_WEIGHT_DECAY,
         Departure(
             what="no mixup in either stage",
-            why=f"mixed images need the many passes of the published setting; {BY_TIME}",
+            why="mixed images need the many passes of the published setting; on digits they help all the same; "
+            f"{BY_TIME}",
             sets={"mixup": 0.0},
         ),
     )
