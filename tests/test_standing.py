@@ -16,6 +16,7 @@ from bench.leaderboard.flags import flags
 from bench.leaderboard.rows import table
 from bench.leaderboard.selection import Constraints, candidates, choose
 from bench.leaderboard.standing import standing
+from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership import membership, membership_power
 from bench.storage.records import Record
 
@@ -47,7 +48,7 @@ def test_a_membership_attack_needs_strength_where_nothing_defends(numbers: dict[
 def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> None:
     """The gate has reasons, and libraries to import; what it asks stands in both, and is held together here."""
     made, seen = membership(torch.arange(8.0), torch.arange(8) > 3), set()
-    for auc, low, random, gain in product((0.55, 0.65), (0.5, 0.51), (0.49, 0.51), (-0.01, 0.0, 0.01)):
+    for auc, low, random, gain in product((0.55, LEAST_AUC, 0.65), (0.5, 0.51), (0.49, 0.51), (-0.01, 0.0, 0.01)):
         teacher, net = replace(made, auc=auc, auc_low=low), replace(made, auc_low=random)
         found = told_apart(teacher_auc=auc, teacher_auc_lo=low, random_auc_lo=random, teacher_auc_gain_lo=gain)
         passed = membership_power(teacher, net, gain).passed
@@ -62,6 +63,7 @@ def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> No
         ({"power_p_teacher": 0.001}, "pass"),
         ({"power_p_teacher": None}, "inconclusive"),
         ({"power_p_teacher": 0.001, "teacher_floor_p": 1.0}, "inconclusive"),
+        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.05}, "inconclusive"),
         ({"power_p_teacher": 0.001, "teacher_floor_p": 0.01}, "pass"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.25}, "pass"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24}, "inconclusive"),

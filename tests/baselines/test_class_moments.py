@@ -25,7 +25,17 @@ from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, audit
 from bench.privacy.counts import noisy_counts
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, silent, toy_private, toy_teacher, weights
+from bench.testing import (
+    CLASSES,
+    SHAPE,
+    MemoryArtifacts,
+    asking_context,
+    context,
+    silent,
+    toy_private,
+    toy_teacher,
+    weights,
+)
 
 DELTA, TEACHERS = 1e-5, 3
 EIGHT, FREE = Budget(8.0, account="accounted"), Budget(math.inf)
@@ -336,6 +346,13 @@ def test_noise_is_the_contexts(teachers: int) -> None:
     seeded = weights(convert(teachers).student)
     drawn = weights(convert(teachers, ctx=replace(context(), noise="os")).student)
     assert not all(torch.equal(a, b) for a, b in zip(seeded, drawn, strict=True))
+
+
+@WITH_AND_WITHOUT
+def test_moments_votes_and_the_control_have_streams_of_their_own(teachers: int) -> None:
+    ctx = asking_context()
+    convert(teachers, ctx=ctx)
+    assert len(ctx.asked) == len(set(ctx.asked)) == (3 if teachers else 1), "two streams with the same draws"
 
 
 @WITH_AND_WITHOUT

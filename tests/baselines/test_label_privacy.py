@@ -509,6 +509,12 @@ def test_the_audit_comes_near_epsilon_and_not_above(cls: type[LabelPrivate]) -> 
     assert audit(replace(game, claimed=0.75), plays=60_000).verdict == "refuted"
 
 
+def test_a_tiny_epsilon_is_judged_at_the_delta_that_its_accountant_used() -> None:
+    game = Rr().game(Budget(1e-4, unit=Unit.LABEL), "toy", 4)
+    assert game.delta == 1e-5 and game.accounted < game.claimed == 1e-4
+    assert audit(game, plays=5_000).verdict == "not refuted"
+
+
 # Training.
 
 

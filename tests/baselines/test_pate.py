@@ -438,6 +438,17 @@ def test_theorem_6_of_2018_holds(votes: list[int], sigma: float) -> None:
     assert (bound <= orders / sigma**2 + 1e-12).all()
 
 
+def test_theorem_6_of_2018_by_hand() -> None:
+    """q = 1e-6, sigma = 10, alpha = 5: its two orders are 37.2 and, one more, 38.2."""
+    q, second = 1e-6, 10 * math.sqrt(math.log(1e6))
+    first = second + 1
+    a = (1 - q) / (1 - (q * math.exp(second / 100)) ** ((second - 1) / second))
+    b = math.exp(first / 100) / q ** (1 / (first - 1))
+    expected = math.log((1 - q) * a**4 + q * b**4) / 4
+    found = gaussian_renyi_of_events(np.array([math.log(q)]), 10.0, np.array([5.0]))
+    assert found.item() == pytest.approx(expected, rel=1e-6) and expected < 5 / 100
+
+
 @pytest.mark.parametrize("sigma", [1.0, 5.0])
 @pytest.mark.parametrize("largest", [3, 12, 20, 60])
 def test_the_thresholds_bound_holds(largest: float, sigma: float) -> None:
@@ -509,6 +520,16 @@ def test_the_papers_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> 
     votes = np.tile([240.0, 10.0, *[0.0] * 8], (plan.candidates, 1))
     found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
     assert found < 0.6 * method.claim(plan, 1e-5).epsilon
+
+
+@BOTH
+def test_even_votes_cost_what_the_claim_says_for_all_that_are_asked(cls: type[Any]) -> None:
+    """A tenth of 250 teachers for each class, and a threshold at a tenth: nothing is learnt from looking at votes."""
+    method = paper(cls, **({"threshold": "0.1"} if cls is PateGnmax else {}))
+    plan = method.plan(FIELDS, "mnist")
+    votes = np.full((plan.candidates, 10), 25.0)
+    found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
+    assert found == pytest.approx(method.claim(plan, 1e-5).epsilon, rel=1e-3)
 
 
 GOLDEN: list[Any] = [

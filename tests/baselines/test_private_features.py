@@ -92,9 +92,10 @@ def test_the_budget_is_met_and_hardly_missed(epsilon: float, neighbours: Any, so
 
 
 def test_replaced_records_have_their_own_sensitivities() -> None:
-    spending = replace(FIELDS, neighbours="replace")
+    spending = replace(FIELDS, neighbours="replace", images=0.3)
     assert spending.gradient_noise(0.3) == 2 * 0.3 * spending.multiplier
     assert spending.moment_noise == pytest.approx(math.sqrt(2) * spending.moment_multiplier)
+    assert spending.images_noise == pytest.approx(math.sqrt(2) * spending.images_multiplier)
 
 
 def test_no_noise_proves_nothing() -> None:

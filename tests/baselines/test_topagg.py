@@ -14,13 +14,14 @@ from torch import Tensor
 
 from baselines.topagg import TopAgg, Votes
 from bench import nets
+from bench.config import configure
 from bench.dp_training import clipped_sums, dp_sgd
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.noise import Noise
-from bench.testing import CLASSES, SHAPE, toy_private
+from bench.testing import CLASSES, SHAPE, asking_context, toy_private
 
 PARAMETERS = 26_010 - 198
 """Of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
@@ -109,6 +110,13 @@ def test_stochastic_signs_belong_to_the_record() -> None:
     assert torch.equal(of_each(coding, gradients, order), whole[order])
     coding.begin(1)
     assert (of_each(coding, gradients, torch.arange(40)) != whole).sum() > 100, "new ones in every step"
+
+
+def test_signs_have_a_stream_of_privacy_noise_of_their_own() -> None:
+    ctx = asking_context()
+    configure(TopAgg, "smoke", {}, "method", "printed").convert(toy(), "datalens", NO_NOISE, ctx)
+    names = [name for _, name in ctx.asked]
+    assert "private training/signs" in names and len(names) == len(set(names)) == 4
 
 
 def test_training_tells_the_coding_whose_gradients_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -122,6 +123,7 @@ def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path)
     given = {"sigma": 2.0, "answered": 7, "bandwidth": 3.5, "mean_candidates": 2.5, "made_up": 1.0, "steps": 4}
     assert solved.public("dp-sgd", given) == {"sigma": 2.0, "steps": 4.0}
     assert solved.public("third-party", given) == {}
+    assert solved.public("dp-sgd", {"sigma": math.inf, "scale": math.nan}) == {}
     assert not set(solved.PUBLIC) & set(solved.WITHHELD)
 
 

@@ -77,6 +77,16 @@ def test_an_emptied_row_adds_nothing_to_the_others_either() -> None:
     assert torch.equal(clipped_sum(zeroed, labels, weight, CLIP), clipped_sum(rows, gone, weight, CLIP))
 
 
+def test_few_gradients_are_added_up_in_float32_and_their_sums_in_float64() -> None:
+    """256 at a time, which is what the room below the clip is enough for."""
+    rows, labels, weight = alike(1000)
+    whole = clipped_sum(rows, labels, weight, CLIP)
+    total = torch.zeros_like(whole)
+    for part in zip(rows.split(256), labels.split(256), strict=True):
+        total += clipped_sum(*part, weight, CLIP)
+    assert whole.dtype == torch.float64 and torch.equal(whole, total)
+
+
 def test_the_sum_is_the_gradient_of_the_cross_entropy_where_nothing_is_clipped() -> None:
     rows, labels, weight = unit(500, D, 0).double().float(), torch.arange(500) % CLASSES, torch.randn(CLASSES, D)
     weight.requires_grad_()
@@ -218,12 +228,13 @@ def test_convolutions_that_round_more_are_refused_on_a_cpu_and_switched_off_on_a
     conv = getattr(torch.backends.mkldnn, "conv", None)
     if conv is None:
         pytest.skip("this torch has no precision of oneDNN's convolutions")
-    conv.fp32_precision = "bf16"
-    try:
-        with pytest.raises(BenchError, match=r"mkldnn\.conv\.fp32_precision is 'bf16'"):
-            clipped_sum(*alike(10), CLIP)
-    finally:
-        conv.fp32_precision = "none"
+    for rounded in ("bf16", "tf32"):
+        conv.fp32_precision = rounded
+        try:
+            with pytest.raises(BenchError, match=rf"mkldnn\.conv\.fp32_precision is '{rounded}'"):
+                clipped_sum(*alike(10), CLIP)
+        finally:
+            conv.fp32_precision = "none"
 
 
 def test_a_record_whose_gradient_overflows_counts_as_none() -> None:

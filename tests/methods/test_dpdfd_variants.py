@@ -245,6 +245,21 @@ def test_the_first_step_of_direct_training_by_hand(variant: Variant, monkeypatch
     assert torch.allclose(targets, p - 0.1 * step, atol=1e-6), "and the student had no dropout"
 
 
+@VARIANTS
+def test_the_noise_of_direct_training_has_standard_deviation_sigma_c(
+    variant: Variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On every row, or as printed on the sum over the batch, here of two."""
+    taken: list[Any] = []
+    monkeypatch.setattr(direct_training, "train_directly", lambda *given, **_: taken.append(given[2]))
+    convert(variant, private_teacher(), Budget(None, solve="none"), data="private", norm_bound="0.5", sigma="3")
+    noise = torch.stack([taken[0](torch.zeros(2, CLASSES))[0] for _ in range(2000)]).flatten().double().numpy()
+    std = 1.5 / 2 if variant == "printed" else 1.5
+    assert stats.kstest(noise, stats.norm(0, std).cdf).pvalue > 0.01
+    for wrong in (1 / 2, 1 / math.sqrt(2), math.sqrt(2), 2):
+        assert stats.kstest(noise, stats.norm(0, wrong * std).cdf).pvalue < 1e-6, wrong
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("variant", "last"), [("printed", 0.1), ("working", 0.0)])
 def test_the_rate_of_direct_training(variant: Variant, last: float, monkeypatch: pytest.MonkeyPatch) -> None:

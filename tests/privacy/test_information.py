@@ -381,6 +381,8 @@ def test_votes_carry_what_all_teachers_can_say_and_a_threshold_a_bit(law, nats):
     for scale, bit in ((100.0, 0.5 * math.log1p(1 / 16)), (1.0, math.log(2)), (0.0, math.log(2))):
         asked = VotePlan(Aggregation(law, 40.0, threshold=30.0, threshold_scale=scale), 100, 300, 50).ledger()
         assert of_ledger(asked).nats == pytest.approx(nats + 300 * bit)
+        if scale:
+            assert of_events(asked.to_json(), 10).nats == pytest.approx(nats + 300 * bit)
     assert of_ledger(VotePlan(Aggregation(law, 0.0), 100, 100, 50).ledger()).nats == math.inf
 
 
