@@ -17,6 +17,8 @@ from bench.errors import BenchError
 
 EXACT = ("ieee", "none")
 """Values of `fp32_precision` that leave float32 as it is."""
+BACKENDS = (("mkldnn", "conv"), ("mkldnn", "matmul"), ("cuda", "matmul"))
+"""Whose `fp32_precision` may be lowered since torch 2.9. cuDNN's convolutions are switched off here."""
 
 
 @contextmanager
@@ -27,20 +29,27 @@ def exact_products(device: torch.device) -> Iterator[None]:
         BenchError: float32 products or convolutions are set to be less exact, as by
             `torch.set_float32_matmul_precision` or `torch.backends.mkldnn.conv.fp32_precision`.
     """
-    setting = torch.get_float32_matmul_precision()
+    _check_products()
+    cudnn: Any = torch.backends.cudnn
+    usual = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    with torch.autocast(device.type, enabled=False), cudnn.flags(**usual, allow_tf32=False):
+        yield
+
+
+def _check_products() -> None:
+    try:
+        setting = torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch names no common one where they were set backend by backend
+        setting = "highest"
     if setting != "highest":
         raise BenchError(
             f"torch.get_float32_matmul_precision() is '{setting}'; private training expects 'highest': with less, a "
             "record moves a sum by more than its clipping norm; call torch.set_float32_matmul_precision('highest')"
         )
-    for name in ("conv", "matmul"):
-        found = getattr(getattr(torch.backends.mkldnn, name, None), "fp32_precision", "none")  # since torch 2.9
+    for backend, name in BACKENDS:
+        found = getattr(getattr(getattr(torch.backends, backend), name, None), "fp32_precision", "none")
         if found not in EXACT:
             raise BenchError(
-                f"torch.backends.mkldnn.{name}.fp32_precision is '{found}'; private training expects 'ieee': with "
+                f"torch.backends.{backend}.{name}.fp32_precision is '{found}'; private training expects 'ieee': with "
                 "less, a record moves a sum by more than its clipping norm"
             )
-    cudnn: Any = torch.backends.cudnn
-    usual = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
-    with torch.autocast(device.type, enabled=False), cudnn.flags(**usual, allow_tf32=False):
-        yield

@@ -237,6 +237,21 @@ def test_convolutions_that_round_more_are_refused_on_a_cpu_and_switched_off_on_a
             conv.fp32_precision = "none"
 
 
+@pytest.mark.parametrize("backend", ["mkldnn", "cuda"])
+def test_products_that_round_more_on_one_backend_are_refused(backend: str) -> None:
+    """torch itself refuses to say what all of them do then."""
+    matmul = getattr(getattr(torch.backends, backend), "matmul", None)
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this torch has no precision of one backend's products")
+    matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(BenchError, match=rf"{backend}\.matmul\.fp32_precision is 'tf32'"):
+            clipped_sum(*alike(10), CLIP)
+    finally:
+        matmul.fp32_precision = "none"
+    clipped_sum(*alike(10), CLIP)
+
+
 def test_a_record_whose_gradient_overflows_counts_as_none() -> None:
     rows = torch.stack([F.one_hot(torch.tensor(0), D).float(), torch.full((D,), D**-0.5)])
     weight = torch.zeros(CLASSES, D)
