@@ -16,6 +16,7 @@ PUBLIC = {
     "scale": "noise of the votes or labels; a Laplace's or Gaussian's parameter in the ledger",
     "threshold_scale": "noise of the count that is held against the threshold; an event of its own",
     "moments_multiplier": "noise of the class moments; an event of its own",
+    "moment_multiplier": "noise of the features' second moment; an event of its own",
     "answer_epsilon": "one randomised response; its event",
     "label_epsilon": "one label's randomised response; its event",
     "k": "candidates of a randomised response; its event",

@@ -128,7 +128,7 @@ def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path)
 
 
 def test_every_shipped_solved_parameter_has_been_judged() -> None:
-    """Names in dictionaries that are called, or given as, `solved`, or are keywords of `released`."""
+    """Names in dictionaries that are called, given as, or made by `solved`, or are keywords of `released`."""
     names: set[str] = set()
     rooms = ("methods", "baselines", "bench/distillation", "bench/dp_training")
     for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
@@ -137,12 +137,15 @@ def test_every_shipped_solved_parameter_has_been_judged() -> None:
                 names |= strings(node.value)
             if isinstance(node, ast.Assign) and {ast.unparse(t) for t in node.targets} & {"solved", "known", "found"}:
                 names |= strings(node.value) if isinstance(node.value, ast.Dict) else set()
+            if isinstance(node, ast.FunctionDef) and node.name == "solved":
+                names |= strings(node)
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "released":
                 names |= {keyword.arg for keyword in node.keywords if keyword.arg}
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(("solved[", "found[")):
                 constants = {e.value for e in ast.walk(node.targets[0]) if isinstance(e, ast.Constant)}
                 names |= {value for value in constants if isinstance(value, str)}
     assert {"sigma", "answered", "bandwidth", "mean_candidates", "threshold_scale", "label_epsilon"} <= names
+    assert "moment_multiplier" in names
     assert names - set(solved.PUBLIC) - set(solved.WITHHELD) == set()
 
 
