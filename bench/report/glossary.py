@@ -42,6 +42,7 @@ ISSUES = {
     "eps-not-from-formula": "The printed number is DGD's at epsilon 10 or 1; by the paper's own formula the queries "
     "that it prints give 11.9 and 1.31.",
     "eps-not-stated": "The paper claims privacy, and gives no epsilon for the printed number.",
+    "protection-not-stated": "The printed number is of a network that was protected, and the paper does not say how.",
     "eps-uncertain": "The printed number belongs to one of two epsilons, and it is not known to which.",
     "exceeds-information": "The settings that the paper prints let less information through than its printed accuracy "
     "needs, whatever the algorithm: see docs/information.md.",
