@@ -18,7 +18,9 @@ from bench.errors import BenchError
 EXACT = ("ieee", "none")
 """Values of `fp32_precision` that leave float32 as it is."""
 BACKENDS = (("mkldnn", "conv"), ("mkldnn", "matmul"), ("cuda", "matmul"))
-"""Whose `fp32_precision` may be lowered since torch 2.9. cuDNN's convolutions are switched off here."""
+"""Whose `fp32_precision` may be lowered since torch 2.9."""
+CUDNN = ("conv", "rnn")
+"""What cuDNN does in TF32 unless it is told not to; that is done here, as it is torch's default."""
 
 
 @contextmanager
@@ -30,10 +32,31 @@ def exact_products(device: torch.device) -> Iterator[None]:
             `torch.set_float32_matmul_precision` or `torch.backends.mkldnn.conv.fp32_precision`.
     """
     _check_products()
-    cudnn: Any = torch.backends.cudnn
-    usual = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
-    with torch.autocast(device.type, enabled=False), cudnn.flags(**usual, allow_tf32=False):
+    with torch.autocast(device.type, enabled=False), _cudnn_without_tf32():
         yield
+
+
+@contextmanager
+def _cudnn_without_tf32() -> Iterator[None]:
+    """By torch's older switch and kind by kind, which the switch alone leaves to what `torch.backends` has for all."""
+    cudnn: Any = torch.backends.cudnn
+    kinds: list[Any] = [getattr(cudnn, name) for name in CUDNN if hasattr(getattr(cudnn, name, None), "fp32_precision")]
+    precisions = [kind.fp32_precision for kind in kinds]
+    try:
+        switch = cudnn.allow_tf32
+    except RuntimeError:  # torch names none where the kinds were set unlike each other; nothing reads it then
+        switch = None
+    try:
+        if switch is not None:
+            cudnn.allow_tf32 = False
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+        yield
+    finally:
+        if switch is not None:
+            cudnn.allow_tf32 = switch
+        for kind, precision in zip(kinds, precisions, strict=True):
+            kind.fp32_precision = precision
 
 
 def _check_products() -> None:

@@ -237,6 +237,33 @@ def test_convolutions_that_round_more_are_refused_on_a_cpu_and_switched_off_on_a
             conv.fp32_precision = "none"
 
 
+@pytest.mark.parametrize("unlike", [False, True], ids=["for every backend", "unlike each other"])
+def test_cudnn_rounds_nothing_however_its_precision_was_set(unlike: bool) -> None:
+    """torch's older switch, `allow_tf32`, leaves TF32 on in the one case and raises in the other."""
+    backends, kinds = torch.backends, [getattr(torch.backends.cudnn, name, None) for name in ("conv", "rnn")]
+    if not all(hasattr(kind, "fp32_precision") for kind in kinds):
+        pytest.skip("this torch has no precision of one kind of operation")
+    conv, rnn = kinds
+    before = [kind.fp32_precision for kind in kinds]
+    exact = [backends.cuda.matmul, backends.mkldnn.matmul, backends.mkldnn.conv]
+    try:
+        if unlike:
+            rnn.fp32_precision = "ieee"
+        else:
+            backends.fp32_precision = "tf32"
+            for each in exact:
+                each.fp32_precision = "ieee"
+        with exact_products(torch.device("cpu")):
+            assert (conv.fp32_precision, rnn.fp32_precision) == ("ieee", "ieee")
+        assert conv.fp32_precision == "tf32", "as it was"
+        assert rnn.fp32_precision == ("ieee" if unlike else "tf32")
+    finally:
+        for each in (backends, *exact):
+            each.fp32_precision = "none"
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
 @pytest.mark.parametrize("backend", ["mkldnn", "cuda"])
 def test_products_that_round_more_on_one_backend_are_refused(backend: str) -> None:
     """torch itself refuses to say what all of them do then."""
