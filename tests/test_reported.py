@@ -231,6 +231,23 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
     assert sum(line.row is not None for line in lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("paper", "table", "state"),
+    [
+        ("dpsd", "text IV-F.3", "epsilon not stated"),  # DPSD-T beside DPSD
+        ("dpsd", "text IV-F.2", "protection not stated"),  # networks "trained directly"
+        ("dgd", "text IV-B label query", "no data set named"),
+        ("dpdfd", "Table 5", "not run"),  # no epsilon, but its sigma
+        ("dpsd", "text IV-B", "not run"),  # a teacher, which needs none
+    ],
+)
+def test_where_the_paper_leaves_out_what_a_run_needs_that_is_said(paper: str, table: str, state: str) -> None:
+    lines = reported.compare(reported.table(paper, table), [], lambda method, dataset: True)
+    assert state in {line.state for line in lines}
+    lacking = reported.compare(reported.table(paper, table), [], lambda method, dataset: False)
+    assert {line.state for line in lacking} == {state if state.startswith("no data") else "planned"}
+
+
 def test_a_row_of_an_older_version_stands_back_however_many_seeds_it_has() -> None:
     older = row("dpsd", 10.0, accuracy_mean="0.40", seeds="0 1 2", flags="older-version seeded-noise", runs="older")
     today = row("dpsd", 10.0, accuracy_mean="0.50", seeds="0", flags="seeded-noise", runs="today")

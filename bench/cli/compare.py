@@ -22,7 +22,8 @@ DESCRIPTION = (
     "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, nats that the "
     "answers carry at most, difference, the reason where ours is more than two points behind (docs/report.md), and "
     "flags; and the accuracy that the paper's own settings allow, where they bound it (docs/information.md). What we "
-    "lack is marked planned (the bench has no such method or data) or not run."
+    "lack is marked planned (the bench has no such method or data) or not run; what a paper leaves out, such as "
+    "its epsilon, is said."
 )
 WIDTH = 220
 FIELDS = (

@@ -9,7 +9,7 @@ from bench import data
 from bench.leaderboard import printed_information, reported
 from bench.leaderboard.board_cells import number
 from bench.leaderboard.reasons import CLOSE, reason, without_noise
-from bench.leaderboard.reported import Line, Reported
+from bench.leaderboard.reported import UNNAMED, Line, Reported
 from bench.leaderboard.selection import finished
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
@@ -18,8 +18,6 @@ from bench.report.releases import plain, text
 from bench.report.sources import Recipe
 
 Row = Mapping[str, Any]
-UNNAMED = "unspecified"
-"""The data set of a sentence that names none."""
 
 
 def tables(
@@ -111,7 +109,7 @@ def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row], coun
         "issues": list(entry.issues),
         "note": entry.note,
         "allows": printed_information.allowed(entry),
-        "state": line.state if entry.dataset != UNNAMED or line.row else "no data set named",
+        "state": line.state,
         "counts": counts,
         "ours": None if line.row is None else _ours(line, line.row, controls),
     }

@@ -4,13 +4,24 @@ from bench.leaderboard.reported.ablations import ablation
 from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, difference, find, join
 from bench.leaderboard.reported.board_files import boards, boards_folder
 from bench.leaderboard.reported.comparison import Line, compare, most_measured, of_tier
-from bench.leaderboard.reported.printed_numbers import FILE, NAMES, TEACHERS, Reported, beside, load, papers, table
+from bench.leaderboard.reported.printed_numbers import (
+    FILE,
+    NAMES,
+    TEACHERS,
+    UNNAMED,
+    Reported,
+    beside,
+    load,
+    papers,
+    table,
+)
 
 __all__ = [
     "FILE",
     "NAMES",
     "ONE_OF_TWO",
     "TEACHERS",
+    "UNNAMED",
     "Line",
     "Reported",
     "ablation",

@@ -108,8 +108,13 @@ def _same_epsilon(entry: Reported, claimed: float | None) -> bool:
     if entry.unit == "none":
         return claimed is None or math.isinf(claimed)
     if entry.epsilon is None:
-        return "sigma=" in entry.ablation
+        return names_noise(entry)
     return are_close(entry.epsilon, claimed)
+
+
+def names_noise(entry: Reported) -> bool:
+    """Whether a number of private training says how much noise there was: by an epsilon, or by sigma."""
+    return entry.epsilon is not None or "sigma=" in entry.ablation
 
 
 def _may_be(entry: Reported, claimed: float) -> bool:

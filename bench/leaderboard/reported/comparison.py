@@ -9,8 +9,8 @@ from typing import Any
 from bench.config import STUDENT, TIERS
 from bench.leaderboard.board_cells import Row, blank, number, options
 from bench.leaderboard.flags import UNTRUE
-from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, are_close, difference, of_row
-from bench.leaderboard.reported.printed_numbers import Reported, beside
+from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, are_close, difference, names_noise, of_row
+from bench.leaderboard.reported.printed_numbers import UNNAMED, Reported, beside
 from bench.storage.options import GROUPS
 
 Exists = Callable[[str, str], bool]
@@ -53,9 +53,21 @@ def compare(entries: Iterable[Reported], rows: Iterable[Row], exists: Exists) ->
             # A number of one epsilon has one row of a variant; one that may be for two has one of each
             which = [each for each in beside(entry) if ONE_OF_TWO in entry.issues and are_close(each, claimed)]
             found.setdefault((str(row["variant"]), *which), row)
-        absent = "not run" if exists(entry.method, entry.dataset) else "planned"
-        lines += [_line(entry, found[name], "") for name in sorted(found, key=str)] or [_line(entry, None, absent)]
+        lines += [_line(entry, found[name], "") for name in sorted(found, key=str)]
+        if not found:
+            lines.append(_line(entry, None, _absent(entry, exists)))
     return lines
+
+
+def _absent(entry: Reported, exists: Exists) -> str:
+    """Why no row stands beside a number: what the paper leaves out, else what the bench does."""
+    if entry.dataset == UNNAMED:
+        return "no data set named"
+    if not exists(entry.method, entry.dataset):
+        return "planned"
+    if "protection-not-stated" in entry.issues:
+        return "protection not stated"
+    return "epsilon not stated" if entry.unit != "none" and not names_noise(entry) else "not run"
 
 
 def _line(entry: Reported, row: Row | None, state: str) -> Line:

@@ -25,6 +25,8 @@ NAMES = {
     "dgd-plus": "dgd",
 }
 """Method in the papers' tables to method of the bench; every other name is the same."""
+UNNAMED = "unspecified"
+"""The data set of a sentence that names none."""
 TEACHERS = {
     "vggnet19-bn": "tv:vgg19_bn",
     "resnet50": "tv:resnet50",

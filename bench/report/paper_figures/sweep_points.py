@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import data, leaderboard
-from bench.leaderboard.reported import TEACHERS
+from bench.leaderboard.reported import TEACHERS, UNNAMED
 from bench.privacy.budget import epsilon_from_json
 from bench.report.paper_figures.kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
 from bench.report.points import OLDER, Point, accounted, mean_of, release
@@ -19,8 +19,6 @@ from bench.storage.options import described
 from bench.storage.records import Record
 from bench.storage.specs import canonical
 
-UNNAMED = "unspecified"
-"""The data set of a sentence that names none."""
 OTHERS = "other settings"
 """The name that points share which are beside what a picture compares; each tells its own setting."""
 Rows = Sequence[Mapping[str, str]]

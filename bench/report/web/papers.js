@@ -79,7 +79,8 @@ function ourCell(line) {
     told, `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)));
 }
 /* What the colours mean, and the words where a number has none of ours. */
-const ABSENT = { "planned": "the bench lacks the method or the data", "not run": "the bench has method and data", "no data set named": "the sentence does not say of which data it speaks" };
+const ABSENT = { "planned": "the bench lacks the method or the data", "not run": "the bench has method and data", "no data set named": "the sentence does not say of which data it speaks",
+  "epsilon not stated": "the paper does not say under which epsilon, so no run is of it", "protection not stated": "the paper does not say by which method" };
 function keys(lines) {
   const absent = Object.entries(ABSENT).filter(([state]) => lines.some((line) => line.state === state));
   const colours = [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"]];
