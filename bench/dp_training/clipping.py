@@ -8,7 +8,8 @@ most 2^16 coordinates: off by 2^15 u = 2^-9 of itself. Of a batch of n records, 
 float64, m n <= 2^15: off by m n u C <= 2^-9 C, and neighbours have a sum each. So 2^-9 C is left for what no proof
 bounds: a record that leaves the batch moves all later ones to other places in their chunks, where a network's float32
 kernels may round their gradients otherwise, and switch units that are within rounding of 0. That they move by less is
-measured (tests/baselines/test_dp_sgd.py): by 7e-5 C at most in 20 batches of 1,024 of a trained network on MNIST.
+measured (tests/baselines/test_dp_sgd_gradients.py): by 7e-5 C at most in 20 batches of 1,024 of a trained network on
+MNIST.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Algorithm 2 of DPSD, both variants: answers and their mean by hand, whose noise it is, and that the ledger tells."""
+"""Algorithm 2 of DPSD, both variants: answers and their mean by hand, and whose noise it is."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -10,36 +9,24 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-from loops import same_students, small_generator, watched_losses
+from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
+from loops import small_generator, watched_losses
 from scipy import stats
 from torch import Tensor, nn
 
-from bench import registry
-from bench.api import Release, Shards, Teacher
-from bench.config import Variant, configure
+from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
-from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
-from bench.errors import BenchError
-from bench.nets import Ensemble
+from bench.distillation.noisy_labels import AnnotationParameters
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
-from bench.privacy.audit import audit
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, context
 from methods.fed_dpsd import fed_dpsd
 from methods.fed_dpsd.clients import noisy_mean
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
 
-READABLE = 0.5
-"""The default of `most_noise`."""
-
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
-FREE = Budget(None, solve="none")
 P_S = [0.5, 0.3, 0.15, 0.05]
 FIRST, SECOND = [0.3, 0.5, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]
-MODES = ["data", "label"]
-BOTH = pytest.mark.parametrize("variant", ["printed", "working"])
 
 
 class Clients(nn.Module):
@@ -65,49 +52,6 @@ class Fixed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.logits[: len(x)]
-
-
-class Watched(Ensemble):
-    """Counts the images each client is asked about, and whether with gradients."""
-
-    def watch(self) -> Watched:
-        self.asked: list[int] = []
-        self.with_gradient = 0
-        return self
-
-    def forward(self, images: Tensor) -> Tensor:
-        self.asked.append(len(images))
-        self.with_gradient += images.requires_grad
-        return super().forward(images)
-
-    def votes(self, images: Tensor) -> Tensor:
-        raise AssertionError("Algorithm 2 has no votes")
-
-
-class Forbidden(nn.Module):
-    """Must not be asked."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the server has no teacher of its own")
-
-
-def smoke(variant: Variant = "printed", **given: str) -> Any:
-    return configure(registry.load("method", "fed-dpsd", variant), "smoke", given, "method", variant)
-
-
-def federation(method: Any) -> tuple[Teacher, Watched]:
-    torch.manual_seed(0)
-    shards = method.shards("datalens", "toy")
-    built = Watched.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))
-    assert isinstance(built, Watched)
-    clients = built.watch().eval().requires_grad_(False)
-    return Teacher(Forbidden(), "datalens", SHAPE, CLASSES, "toy", ensemble=clients), clients
-
-
-def convert(budget: Budget | None = None, variant: Variant = "printed", **given: str) -> tuple[Release, Watched]:
-    method = smoke(variant, **given)
-    teacher, clients = federation(method)
-    return method.convert(teacher, "datalens", budget or Budget(10.0), context()), clients
 
 
 def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationParameters, k: int = 3) -> Tensor:
@@ -272,35 +216,6 @@ def test_no_client_is_believed_without_doubt() -> None:
 
 
 @pytest.mark.thorough
-@BOTH
-@pytest.mark.parametrize("noise", ["server", "client"])
-def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
-    """Another record or client moves one of the m rows of every image, another image all m rows of one."""
-    given = {"iterations": "3"} if variant == "printed" else {"questions": "48"}
-    release, clients = convert(FREE, variant, noise_by=noise, clients="3", **given)
-    assert sum(clients.asked) == 48 and clients.with_gradient == 0
-    for unit in (Unit.EXAMPLE, Unit.CLIENT):
-        (entry,) = release.ledger.entries(unit)
-        assert (entry.event, entry.count) == (GaussianDpEvent(50.0), sum(clients.asked))
-    (query,) = release.ledger.entries(Unit.QUERY)
-    assert (query.event, query.count) == (GaussianDpEvent(100 / (2 * 3)), 1)
-
-
-@BOTH
-def test_the_ledger_of_label_mode(variant: Variant) -> None:
-    given = {"iterations": "6"} if variant == "printed" else {"questions": "96"}
-    release, clients = convert(FREE, variant, mode="label", k="2", clients="3", **given)
-    assert sum(clients.asked) == 96 and clients.with_gradient == 0
-    for unit in (Unit.EXAMPLE, Unit.CLIENT):
-        (entry,) = release.ledger.entries(unit)
-        assert (entry.count, entry.event.num_buckets) == (96, 2)
-    (query,) = release.ledger.entries(Unit.QUERY)
-    assert query.count == 3, "all clients answer for one image"
-    assert account(release.ledger, Unit.QUERY, 1e-12).epsilon == pytest.approx(3.0, rel=1e-3)
-    assert account(release.ledger, Unit.CLIENT, 1e-100).epsilon == pytest.approx(96.0, rel=1e-3)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_the_generator_of_the_working_variant_never_sees_the_clients(
     mode: str, monkeypatch: pytest.MonkeyPatch
@@ -317,145 +232,6 @@ def test_candidates_are_all_classes_where_k_is_not_given(dataset: str, classes: 
     assert WorkingFedDpsd(mode="label", k=2).parameters(Budget(10.0), dataset, classes).k == 2
 
 
-def test_fewer_questions_are_asked_where_the_budget_leaves_no_more_that_can_be_read() -> None:
-    budget = Budget(20.0, account="accounted", unit=Unit.CLIENT)
-    found = {m: WorkingFedDpsd(clients=m).parameters(budget, "mnist", 10) for m in (1, 40, 80)}
-    assert found[1].iterations == FEWEST < found[40].iterations < found[80].iterations < 51_200
-    for m in (40, 80):
-        assert found[m].sigma == pytest.approx(READABLE * m, rel=0.05)
-    assert WorkingFedDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
-
-
-def test_noise_of_every_client_is_readable_where_that_of_their_mean_is() -> None:
-    """It has to be the square root of their number smaller than the server's, and so buys fewer questions."""
-    budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
-    found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
-    assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
-
-
-@pytest.mark.thorough
-@BOTH
-@pytest.mark.parametrize("mode", MODES)
-def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Variant) -> None:
-    release, _ = convert(Budget(math.inf, solve="none"), variant, mode=mode)
-    for unit in (Unit.EXAMPLE, Unit.CLIENT, Unit.QUERY):
-        assert all(isinstance(e.event, NonPrivateDpEvent) for e in release.ledger.entries(unit))
-        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
-    assert release.claim is not None and math.isinf(release.claim.epsilon)
-
-
-@pytest.mark.thorough
-@BOTH
-@pytest.mark.parametrize(("mode", "source"), [("data", "DPSD, Theorem 1"), ("label", "DPSD, Theorem 2")])
-def test_the_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
-    release, _ = convert(variant=variant, mode=mode, **({"iterations": "3"} if variant == "printed" else {}))
-    assert release.claim is not None and release.claim.source == source and release.claim.unit == Unit.QUERY
-    assert 9.99 < release.claim.epsilon <= 10
-    assert release.solved["iterations"] == (3 if variant == "printed" else 48) and release.solved["beta"] == 5e-3
-    assert ("answer_epsilon" in release.solved) == (mode == "label") and ("sigma" in release.solved) == (mode == "data")
-
-
-def test_theorem_1_at_the_papers_settings() -> None:
-    method = FedDpsd()
-    parameters = method.parameters(FREE, "toy", 10)
-    assert (method.clients, method.alpha, method.batch, parameters.sigma, parameters.iterations) == (
-        5,
-        0.5,
-        256,
-        100.0,
-        200,
-    )
-    claim = method._mechanism(10).claim(replace(parameters, beta=1e-3), 1e-5)
-    assert claim is not None and claim.epsilon == pytest.approx(0.0456, abs=1e-4)
-
-
-@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.EXAMPLE, Unit.QUERY])
-@pytest.mark.parametrize("target", [1.0, 10.0])
-def test_data_mode_meets_an_accounted_budget(unit: Unit, target: float) -> None:
-    method = FedDpsd()
-    parameters = method.parameters(Budget(target, account="accounted", unit=unit), "toy", 10)
-    spent = account(method._mechanism(10).ledger(parameters), unit, 1e-5).epsilon
-    assert target * (1 - 1e-3) <= spent <= target
-
-
-def test_noise_at_the_clients_costs_the_same_by_the_ledger() -> None:
-    budget = Budget(2.0, account="accounted", unit=Unit.CLIENT)
-    sigmas = {FedDpsd(noise_by=noise).parameters(budget, "toy", 10).sigma for noise in ("server", "client")}  # type: ignore[arg-type]
-    assert len(sigmas) == 1
-
-
-@pytest.mark.thorough
-def test_a_client_costs_what_an_example_costs() -> None:
-    for mode, variant in itertools.product(MODES, ("printed", "working")):
-        release, _ = convert(FREE, variant, mode=mode)
-        costs = {account(release.ledger, unit, 1e-5).epsilon for unit in (Unit.CLIENT, Unit.EXAMPLE)}
-        assert len(costs) == 1
-
-
-def label_cost(unit: Unit) -> float:
-    method = smoke(mode="label", clients="3")
-    parameters = method.parameters(Budget(2.0, account="accounted", unit=unit), "toy", CLASSES)
-    return account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
-
-
-def test_label_mode_meets_an_accounted_budget_per_client() -> None:
-    assert 2 * (1 - 1e-2) <= label_cost(Unit.CLIENT) <= 2
-
-
-def test_label_mode_meets_an_accounted_budget_per_query() -> None:
-    assert label_cost(Unit.QUERY) <= 2
-
-
-def test_label_mode_solves_the_number_of_batches_per_client() -> None:
-    method, budget = FedDpsd(mode="label", batch=4), Budget(20.0, account="accounted", solve="steps", unit=Unit.CLIENT)
-    assert (
-        method.parameters(budget, "toy", 10).iterations
-        == method.parameters(replace(budget, unit=Unit.EXAMPLE), "toy", 10).iterations
-        > 1
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "tight"), [("data", 0.4), ("label", 0.8)])
-@pytest.mark.parametrize("clients", [1, 5])
-@pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
-def test_the_audit_plays_one_clients_answer_and_holds_it_to_its_own_cost(
-    mode: Any, tight: float, clients: int, variant: Any
-) -> None:
-    """It is a fifth of what the ledger says of all 5 clients' answers to an image."""
-    method = variant(mode=mode, clients=clients, sigma=4.0, answer_epsilon=2.0)
-    game = replace(method.game(FREE, "mnist", 10), claimed=math.inf)
-    found = audit(game, 20_000)
-    assert tight * game.accounted < found.lower_bound <= game.accounted and found.verdict == "not refuted"
-    assert audit(replace(game, accounted=found.lower_bound / 2), 20_000).verdict == "accountant refuted"
-
-
-def test_clients_may_have_different_networks() -> None:
-    given = {"client_nets": "shard-cnn, dgd-cnn", "clients": "3"}
-    release, clients = convert(**given)
-    bodies = [type(member.get_submodule("body")).__name__ for member in clients.members]
-    assert bodies == ["ShardNet", "DgdNet", "ShardNet"]
-    assert release.student is not None and clients.asked == [16, 16, 16]
-
-
-@BOTH
-def test_the_clients_are_what_the_options_say(variant: Variant) -> None:
-    given = {"clients": "7", "alpha": "0.2", "client_steps": "9"}
-    found = smoke(variant, client_nets="a, b", **given).shards("ignored", "toy")
-    assert found == Shards(7, ("a", "b"), "dirichlet-balanced", 0.2, 9, 128, 2e-3)
-
-
-def test_paper_defaults_of_the_federation() -> None:
-    found = FedDpsd().shards("resnet34", "mnist")
-    assert (found.count, found.partition, found.alpha) == (5, "dirichlet-balanced", 0.5)
-
-
-@pytest.mark.parametrize(("target", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
-def test_beta_is_the_papers_for_the_budget(target: float, beta: float) -> None:
-    assert FedDpsd().parameters(Budget(target), "toy", 10).beta == beta
-    assert FedDpsd(beta=0.2).parameters(Budget(target), "toy", 10).beta == 0.2
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_lines_15_to_18_descend_the_losses_of_lines_4_and_14(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In turn, student and generator, on the images of line 4 and the labels of line 14; line 3 samples new vectors."""
@@ -468,105 +244,3 @@ def test_lines_15_to_18_descend_the_losses_of_lines_4_and_14(mode: str, monkeypa
         assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
         assert (16, 100) not in generator.shapes, "z is not trained"
     assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
-
-
-@pytest.mark.thorough
-@BOTH
-@pytest.mark.parametrize(("mode", "noise"), [("data", "server"), ("data", "client"), ("label", "server")])
-def test_every_combination_runs_within_its_claim(variant: Variant, mode: str, noise: str) -> None:
-    release, _ = convert(variant=variant, mode=mode, noise_by=noise)
-    assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
-    assert release.claim is not None and release.claim.epsilon <= 10
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"clients": 0},
-        {"k": -1},
-        {"alpha": 0.0},
-        {"answer_epsilon": 0.0},
-        {"beta": -0.1},
-        {"client_steps": 0},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
-def test_impossible_settings_are_refused(given: dict[str, Any], variant: Any) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        variant(**given)
-
-
-def test_a_method_without_its_clients_says_so() -> None:
-    with pytest.raises(RuntimeError, match="teacher_ensemble"):
-        smoke().convert(toy_teacher(), "datalens", Budget(10.0), context())
-
-
-def free(**given: str) -> Release:
-    """Without a committee unless it is asked for: that takes six times as long, and options act before it."""
-    return convert(Budget(math.inf, solve="none"), "working", **{"committee": "1"} | given)[0]
-
-
-@pytest.fixture(scope="module")
-def usual() -> dict[str, Release]:
-    """By mode."""
-    return {mode: free(mode=mode) for mode in MODES}
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"mode": "label"},
-        {"mode": "label", "reading": "printed"},
-        {"mode": "label", "k": "2"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
-def test_every_other_option_of_the_working_variant_changes_the_student(
-    usual: dict[str, Release], given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual["label" if len(given) == 2 else "data"], free(**given))
-
-
-def test_nothing_else_changes_the_student(usual: dict[str, Release]) -> None:
-    assert same_students(usual["data"], free(jitter="on", noise_by="client"))
-
-
-def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingFedDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingFedDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"evolve": 1.0},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"gamma_s": 0.0},
-        {"sigma": -1.0},
-    ],
-    ids=str,
-)
-def test_impossible_fields_of_the_working_variant_are_refused_by_name(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingFedDpsd(**given)

@@ -1,0 +1,66 @@
+"""Ensembles that count what they are asked, and PATE as its tests make and run it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from baselines.pate import Pate
+from baselines.pate_gnmax import PateGnmax
+from bench import nets
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.privacy import Budget
+from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+
+FREE = Budget(math.inf, solve="none")
+FIELDS = Budget(None, solve="none")
+BOTH = pytest.mark.parametrize("cls", [Pate, PateGnmax])
+
+
+class SpyEnsemble(nets.Ensemble):
+    """An ensemble that counts the images it votes on, and keeps the votes."""
+
+    def votes(self, images: Tensor) -> Tensor:
+        counts = super().votes(images)
+        self.seen: list[Tensor] = [*getattr(self, "seen", []), counts]
+        return counts
+
+
+class Untouchable(nn.Module):
+    """A network that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def smoke(cls: type[Any], **given: str) -> Any:
+    return configure(cls, "smoke", given, "method")
+
+
+PUBLIC = toy_private(seed=1)[0]
+
+
+def toy(count: int = 3, **held: Any) -> Teacher:
+    """Three teachers and 80 public images, or what else is held."""
+    made = SpyEnsemble.build(["shard-cnn"], count, SHAPE, CLASSES, range(count)).eval().requires_grad_(False)
+    parts: dict[str, Any] = {"ensemble": made, "model": Untouchable()} | (held or {"public": PUBLIC})
+    return replace(toy_teacher(), **parts)
+
+
+def convert(cls: type[Any], budget: Budget | None = None, of: Teacher | None = None, **given: str) -> Release:
+    torch.manual_seed(0)
+    return smoke(cls, **given).convert(of or toy(), "datalens", budget or Budget(10.0), context())
+
+
+def asked(of: Teacher) -> int:
+    return sum(map(len, of.members().seen))  # type: ignore[arg-type]
+
+
+def paper(cls: type[Any], **given: str) -> Any:
+    return configure(cls, "paper", given, "method", "printed")

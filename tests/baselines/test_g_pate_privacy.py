@@ -1,0 +1,162 @@
+"""What the votes of G-PATE cost: ledger, budgets, noise, and the game of an audit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from g_pate_made import plan, smoke, synthesise
+from scipy import stats
+from torch import Tensor
+
+from baselines.g_pate import aggregation
+from baselines.g_pate.aggregation import Aggregator, read
+from baselines.g_pate.g_pate import GPate
+from bench.distillation.votes.noisy_votes import Aggregation
+from bench.distillation.votes.pate import DIAGNOSTIC
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account, check_budget
+from bench.privacy.audit import audit
+from bench.testing import CLASSES
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.0, 1.1])
+def test_noise_on_counts_and_threshold_is_that_of_the_plan(factor: float) -> None:
+    """Noisy counts of one agreeing teacher ensemble, and how often it passes the threshold; wrong scales are found."""
+    seen: list[Tensor] = []
+
+    def spy(counts: Tensor, clip: float, how: Any, teachers: int) -> Tensor:
+        seen.append(counts)
+        return read(counts, clip, how, teachers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aggregation, "read", spy)
+        made = Aggregator(plan(7, 40, 20, 5000, 5000, 30), 1.0, 10, "argmax", torch.Generator().manual_seed(2))
+        made([torch.full((30, 1000, 5), 0.95)], torch.eye(5).expand(1000, 5, 5))
+    noise = (torch.cat(seen) - torch.tensor([0.0] * 9 + [30.0])).flatten().numpy()
+    p = stats.kstest(noise, stats.norm(0, 7 * factor).cdf).pvalue
+    q = stats.binomtest(made.answered, 5000, float(stats.norm.sf(10 / (20 * factor**3)))).pvalue
+    assert (p > 0.01 and q > 0.01) if factor == 1 else (p < 1e-4 and q < 1e-3)
+
+
+def test_no_more_are_answered_than_are_charged() -> None:
+    made = Aggregator(plan(0, 1, 0, 8, 3, 2), 1.0, 5, "argmax", torch.Generator())
+    found = made([torch.ones(2, 4, 2)], torch.eye(2).expand(4, 2, 2))
+    assert (made.asked, made.answered) == (8, 3) and int((found != 0).sum()) == 3
+
+
+# The account
+
+
+def test_the_ledger_has_every_coordinate_of_every_image() -> None:
+    """T k B thresholds of multiplier sigma_1, and as many answers of sigma_2 / sqrt(2), answered or not."""
+    by = smoke(projected="5", scale="9", threshold="0.9", threshold_noise="3")
+    made = synthesise(by)
+    answer, threshold = made.ledger.entries(Unit.EXAMPLE)
+    assert answer.event == GaussianDpEvent(9 / math.sqrt(2)) and threshold.event == GaussianDpEvent(27.0)
+    assert answer.count == threshold.count == 3 * 5 * 4 == made.solved["queries"] == made.solved["answers"]
+    assert made.solved["answered"] < 60
+    (alone,) = synthesise(replace(by, threshold=0.0)).ledger.entries(Unit.EXAMPLE)
+    assert alone == answer
+    capped = synthesise(replace(by, answers=0.5)).ledger.entries(Unit.EXAMPLE)
+    assert [entry.count for entry in capped] == [3 * 10, 60]
+
+
+def test_noise_drawn_is_noise_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float, float]] = []
+    counts, confident = Aggregation.counts, Aggregation.confident
+
+    def spy(self: Aggregation, given: Tensor, rng: Any) -> Tensor:
+        asked.append((len(given), self.scale, 0.0))
+        return counts(self, given, rng)
+
+    def spy_threshold(self: Aggregation, given: Tensor, rng: Any) -> Tensor:
+        asked.append((len(given), 0.0, self.threshold_scale))
+        return confident(self, given, rng)
+
+    monkeypatch.setattr(Aggregation, "counts", spy)
+    monkeypatch.setattr(Aggregation, "confident", spy_threshold)
+    made = synthesise(smoke(), Budget(2.0, account="accounted"))
+    answer, threshold = made.ledger.entries(Unit.EXAMPLE)
+    assert {scale for _, scale, _ in asked if scale} <= {made.solved["scale"]}
+    assert {scale for _, _, scale in asked if scale} == {made.solved["threshold_scale"]}
+    assert sum(n for n, scale, _ in asked if scale) == made.solved["answered"] <= answer.count
+    assert sum(n for n, _, scale in asked if scale) == threshold.count
+    assert answer.event.noise_multiplier == pytest.approx(made.solved["scale"] / math.sqrt(2))
+    assert threshold.event.noise_multiplier == pytest.approx(6 * made.solved["scale"])
+
+
+@pytest.mark.parametrize(("epsilon", "sigmas", "steps"), [(1.0, (3000, 1000), 131), (10.0, (600, 100), 50)])
+def test_the_released_settings_allow_few_steps_whatever_the_votes(
+    epsilon: float, sigmas: tuple[int, int], steps: int
+) -> None:
+    """README of the released code: 15 or 30 images, k = 10, by Renyi orders 1.1, 2, 3, ... 199 and the plain bound."""
+    teachers, batch = (4000, 15) if epsilon == 1 else (2000, 30)
+    by = GPate(
+        teachers=teachers, batch=batch, scale=sigmas[1], threshold_noise=sigmas[0] / sigmas[1], answers=1.0, steps=1
+    )
+    found = by.calibrate(Budget(epsilon, solve="steps"), teachers)
+    allowed = found.candidates // (10 * batch)
+    orders = np.array([1.1, *range(2, 200)])
+    each = orders / (2 * sigmas[0] ** 2) + orders / sigmas[1] ** 2
+
+    def spent(count: int) -> float:
+        return float((count * 10 * batch * each + math.log(1e5) / (orders - 1)).min())
+
+    assert by.formula(found, 1e-5) == pytest.approx(spent(allowed))
+    assert spent(allowed) <= epsilon < spent(allowed + 1)
+    assert allowed == steps
+
+
+@pytest.mark.parametrize("against", ["claimed", "accounted"])
+@pytest.mark.parametrize("solved", ["sigma", "steps"])
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_the_budget_is_met_and_nearly_spent(threshold: float, against: Any, solved: Any) -> None:
+    budget = Budget(3.0, account=against, solve=solved)
+    by = replace(smoke(), threshold=threshold, scale=40.0)
+    made, delta = by.calibrate(budget, 3), budget.delta
+    claimed, proved = by.formula(made, delta), account(made.ledger(), Unit.EXAMPLE, delta).epsilon
+    assert proved <= claimed * (1 + 1e-9)
+    check_budget(made.ledger(), None, replace(budget, account="accounted"))
+    assert 0.9 * 3.0 < (claimed if against == "claimed" else proved) <= 3.0
+    assert made.candidates % 40 == 0 and made.queries == made.candidates
+
+
+def test_the_exact_sigma_of_votes_without_a_threshold() -> None:
+    """500 votes at epsilon 10: sqrt(2 500) / mu, mu^2 = 4.002."""
+    by = GPate(steps=5, batch=10, projected=10, threshold=0.0)
+    found = by.calibrate(Budget(10.0, account="accounted"), 100)
+    assert found.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
+
+
+def test_the_data_dependent_epsilon_is_asked_for_and_decides_nothing() -> None:
+    """Charged and claimed are the same for teachers that agree and for ones that do not; only the diagnostic moves."""
+    plain, asked_for = (synthesise(smoke(diagnostic=flag, scale="9")) for flag in ("false", "true"))
+    assert DIAGNOSTIC not in plain.solved
+    assert {k: v for k, v in asked_for.solved.items() if k != DIAGNOSTIC} == plain.solved
+    assert asked_for.claim == plain.claim and asked_for.ledger.to_json() == plain.ledger.to_json()
+    assert 0 < asked_for.solved[DIAGNOSTIC] <= plain.claim.epsilon
+    projection, found = torch.eye(2).expand(1, 2, 2), []
+    for directions in (torch.ones(90, 1, 2), torch.linspace(-1, 1, 180).view(90, 1, 2)):
+        made = Aggregator(plan(5, 45, 10, 2, 2, 90), 1.0, 10, "argmax", torch.Generator().manual_seed(0), True)
+        made([directions], projection)
+        found.append(made.data_dependent_epsilon(1e-5))
+    assert found[0] < found[1]
+
+
+def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
+    made = synthesise(smoke(diagnostic="true"), Budget(math.inf))
+    assert {type(entry.event) for entry in made.ledger.entries(Unit.EXAMPLE)} == {NonPrivateDpEvent}
+    assert math.isinf(made.claim.epsilon) and made.solved["scale"] == 0 and DIAGNOSTIC not in made.solved
+
+
+def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
+    made = smoke(steps="1", batch="1", projected="1").game(Budget(4.0), "toy", CLASSES)
+    assert made.accounted <= made.claimed <= 4.0
+    assert audit(made, 60_000).verdict == "not refuted"
+    assert audit(replace(made, claimed=made.accounted / 3), 60_000).verdict == "refuted"

@@ -1,0 +1,206 @@
+"""G-PATE: which record reaches which teacher, and what a teacher learns and leaves alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from g_pate_made import smoke, synthesise, training
+from torch import Tensor, nn
+
+from baselines.g_pate.discriminators import Discriminators
+from baselines.g_pate.g_pate import GPate
+from bench.config import configure
+from bench.errors import BenchError
+from bench.gan.teacher_batches import TeacherBatches, panel_size
+from bench.nets.conditional_gan import MlpCritic
+from bench.testing import CLASSES, SHAPE, toy_private
+
+
+def of_each(teachers: Discriminators) -> list[Tensor]:
+    """One vector of weights per teacher."""
+    blocks = [torch.cat([w.detach().flatten(1) for w in block.values()], 1) for block in teachers.blocks]
+    return list(torch.cat(blocks))
+
+
+# Who sees what
+
+
+def ask_alone(critics: list[nn.Module], x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    for critic in critics:
+        u = x.clone().requires_grad_()
+        logits = critic(u, y)
+        yield logits, -torch.autograd.grad(F.softplus(-logits).mean(), u)[0]
+
+
+@pytest.mark.parametrize("network", ["mlp", "dcgan"])
+def test_directions_are_each_teachers_own(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side, in blocks, as one after another: minus the gradient of the mean binary cross-entropy."""
+    monkeypatch.setattr("baselines.g_pate.discriminators.BLOCK", 2)
+    torch.manual_seed(0)
+    by = smoke(network=network)
+    critics: list[nn.Module] = [by.critic(SHAPE, CLASSES) for _ in range(5)]
+    made = Discriminators(critics, 1e-3, 0.5)
+    x, y = torch.rand(3, *SHAPE), torch.eye(CLASSES)[:3]
+    found = torch.cat(list(made.directions(x, y)))
+    assert [len(next(iter(block.values()))) for block in made.blocks] == [2, 2, 1]
+    for mine, (_, alone) in zip(found, ask_alone(critics, x, y), strict=True):
+        assert alone.abs().max() > 0 and torch.allclose(mine, alone, rtol=1e-4, atol=1e-8)
+
+
+def test_a_step_of_a_teacher_by_hand() -> None:
+    """Adam's first step is the full rate against the sign of the gradient of both binary cross-entropies."""
+    images, labels = toy_private()
+    torch.manual_seed(0)
+    critic = MlpCritic(SHAPE, CLASSES, 4)
+    made = Discriminators([critic, MlpCritic(SHAPE, CLASSES, 4)], 0.01, 0.5)
+    batches = TeacherBatches(images, labels, CLASSES, [np.arange(40), np.arange(40, 80)])
+    u, y, chosen = torch.rand(4, *SHAPE), torch.eye(CLASSES), torch.tensor([[3, 9], [50, 51]])
+    real = critic(images[[3, 9]].float() / 255, F.one_hot(labels[[3, 9]], CLASSES).float())
+    loss = F.binary_cross_entropy_with_logits(real, torch.ones(2))
+    loss = loss + F.binary_cross_entropy_with_logits(critic(u, y), torch.zeros(4))
+    names, weights = zip(*critic.named_parameters(), strict=True)
+    slopes = dict(zip(names, torch.autograd.grad(loss, weights), strict=True))
+    made.learn(batches, chosen, u, y)
+    for name, weight in critic.named_parameters():
+        clear = slopes[name].abs() > 1e-5
+        moved = made.blocks[0][name][0] - weight
+        assert torch.allclose(moved[clear], -0.01 * slopes[name][clear].sign(), rtol=0.02)
+
+
+@pytest.mark.parametrize("change", ["pixels", "label", "removed"])
+def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
+    images, labels = toy_private()
+    parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
+    other, others, shorter = images.clone(), labels.clone(), list(parts)
+    if change == "pixels":
+        other[31] = 255 - other[31]
+    elif change == "label":
+        others[31] = (others[31] + 1) % CLASSES
+    else:
+        shorter[1] = np.delete(parts[1], 1)
+    ends = []
+    for world in ((parts, images, labels), (shorter, other, others)):
+        played = training(smoke(batch="16"), *world)
+        for _ in range(6):
+            played.teach()
+        ends.append(of_each(played.teachers))
+    assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
+
+
+def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
+    images, labels = toy_private()
+    ends = []
+    for seen in (images, 255 - images):
+        played = training(smoke(), [np.arange(80), np.arange(0)], seen, labels)
+        played.teach()
+        ends.append(of_each(played.teachers))
+    assert not torch.equal(ends[0][0], ends[1][0]) and torch.equal(ends[0][1], ends[1][1])
+    assert ends[0][1].isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_not_even_an_infinite_record_reaches_an_empty_parts_teacher(value: float) -> None:
+    """The records drawn for an empty part are another teacher's, and infinity times 0 is no number."""
+
+    class Infinite(TeacherBatches):
+        def records(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+            pixels, labels = super().records(chosen)
+            return torch.full_like(pixels, value), torch.full_like(labels, value)
+
+    images, labels = toy_private()
+    ends, parts = [], [np.arange(80), np.arange(0)]
+    for batches in (TeacherBatches(images, labels, CLASSES, parts), Infinite(images, labels, CLASSES, parts)):
+        played = training(smoke(), parts, images, labels)
+        played.batches = batches
+        played.teach()
+        ends.append(of_each(played.teachers))
+    assert not ends[1][0].isfinite().all() and torch.equal(ends[0][1], ends[1][1])
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> list[list[list[bytes]]]:
+    """Of each run, the pixels of every teacher's records."""
+    seen: list[list[list[bytes]]] = []
+
+    class Spy(TeacherBatches):
+        def __init__(self, images: Tensor, labels: Tensor, classes: int, parts: list[Any]) -> None:
+            seen.append([[images[row].numpy().tobytes() for row in part] for part in parts])
+            super().__init__(images, labels, classes, parts)
+
+    monkeypatch.setattr("baselines.g_pate.g_pate.TeacherBatches", Spy)
+    return seen
+
+
+def test_every_record_has_one_teacher_however_uneven_the_classes(divided: list[list[list[bytes]]]) -> None:
+    """DataLens' code deals records out by class and begins again where a class runs out."""
+    images, labels = toy_private()
+    keep = (labels != 0) | (torch.arange(80) < 8)
+    synthesise(smoke(teachers="7"), data=(images[keep], labels[keep]))
+    (parts,) = divided
+    assert len(parts) == 7
+    held = sorted(record for part in parts for record in part)
+    assert held == sorted(image.numpy().tobytes() for image in images[keep])
+
+
+def test_without_a_record_all_others_stay_with_their_teachers(divided: list[list[list[bytes]]]) -> None:
+    """The number of teachers is public: neither it nor a part is a function of other records."""
+    images, labels = toy_private()
+    by = smoke(teachers="30")
+    synthesise(by, data=(images, labels))
+    synthesise(by, data=(images[:79], labels[:79]))
+    whole, lacking = divided
+    last = images[79].numpy().tobytes()
+    assert [[record for record in part if record != last] for part in whole] == lacking
+
+
+@pytest.mark.parametrize("network", ["mlp", "dcgan"])
+def test_teaching_leaves_the_generator_as_it_is_buffers_included(network: str) -> None:
+    """The released code's generator was run on private labels in training mode, which its normalisation remembers."""
+    images, labels = toy_private()
+    by = smoke(network=network)
+    generator = by.sampler(SHAPE, CLASSES, "toy").generator
+    assert not list(generator.buffers()) and not list(by.critic(SHAPE, CLASSES).buffers())
+    played = training(by, [np.arange(80)], images, labels)
+    critics = of_each(played.teachers)
+    before = [weight.clone() for weight in played.generator.parameters()]
+    played.teach()
+    assert all(torch.equal(a, b) for a, b in zip(before, played.generator.parameters(), strict=True))
+    assert not torch.equal(critics[0], of_each(played.teachers)[0])
+
+
+def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> None:
+    quick = configure(GPate, "quick", {}, "method").teachers
+    assert [panel_size(quick, name) for name in ("digits", "mnist", "toy")] == [48, 1000, 1000]
+    assert panel_size(7, "mnist") == 7
+    with pytest.raises(BenchError, match="1000 teachers for 80 private records"):
+        synthesise(smoke(teachers="0"), data=toy_private())
+
+
+def test_a_shared_start_is_the_same_for_all_and_their_own_is_not() -> None:
+    images, labels = toy_private()
+    for start, same in (("shared", True), ("own", False)):
+        first, second = of_each(
+            training(smoke(start=start), [np.arange(40), np.arange(40, 80)], images, labels).teachers
+        )
+        assert torch.equal(first, second) == same
+
+
+def test_for_a_shared_start_one_network_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[nn.Module] = []
+    critic = GPate.critic
+
+    def spy(self: GPate, *given: Any) -> nn.Module:
+        built.append(critic(self, *given))
+        return built[-1]
+
+    monkeypatch.setattr(GPate, "critic", spy)
+    for start, count in (("shared", 1), ("own", 5)):
+        built.clear()
+        synthesise(smoke(start=start, teachers="5"))
+        assert len(built) == count

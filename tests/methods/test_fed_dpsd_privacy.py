@@ -1,0 +1,167 @@
+"""What the answers of a federation cost: ledger, claims, budgets, and the game of an audit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from fed_dpsd_made import BOTH, MODES, convert, smoke
+
+from bench.config import Variant
+from bench.distillation.noisy_labels import FEWEST
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.audit import audit
+from bench.testing import CLASSES
+from methods.fed_dpsd.fed_dpsd import FedDpsd
+from methods.fed_dpsd.working import WorkingFedDpsd
+
+READABLE = 0.5
+"""The default of `most_noise`."""
+FREE = Budget(None, solve="none")
+
+
+@pytest.mark.thorough
+@BOTH
+@pytest.mark.parametrize("noise", ["server", "client"])
+def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
+    """Another record or client moves one of the m rows of every image, another image all m rows of one."""
+    given = {"iterations": "3"} if variant == "printed" else {"questions": "48"}
+    release, clients = convert(FREE, variant, noise_by=noise, clients="3", **given)
+    assert sum(clients.asked) == 48 and clients.with_gradient == 0
+    for unit in (Unit.EXAMPLE, Unit.CLIENT):
+        (entry,) = release.ledger.entries(unit)
+        assert (entry.event, entry.count) == (GaussianDpEvent(50.0), sum(clients.asked))
+    (query,) = release.ledger.entries(Unit.QUERY)
+    assert (query.event, query.count) == (GaussianDpEvent(100 / (2 * 3)), 1)
+
+
+@BOTH
+def test_the_ledger_of_label_mode(variant: Variant) -> None:
+    given = {"iterations": "6"} if variant == "printed" else {"questions": "96"}
+    release, clients = convert(FREE, variant, mode="label", k="2", clients="3", **given)
+    assert sum(clients.asked) == 96 and clients.with_gradient == 0
+    for unit in (Unit.EXAMPLE, Unit.CLIENT):
+        (entry,) = release.ledger.entries(unit)
+        assert (entry.count, entry.event.num_buckets) == (96, 2)
+    (query,) = release.ledger.entries(Unit.QUERY)
+    assert query.count == 3, "all clients answer for one image"
+    assert account(release.ledger, Unit.QUERY, 1e-12).epsilon == pytest.approx(3.0, rel=1e-3)
+    assert account(release.ledger, Unit.CLIENT, 1e-100).epsilon == pytest.approx(96.0, rel=1e-3)
+
+
+def test_fewer_questions_are_asked_where_the_budget_leaves_no_more_that_can_be_read() -> None:
+    budget = Budget(20.0, account="accounted", unit=Unit.CLIENT)
+    found = {m: WorkingFedDpsd(clients=m).parameters(budget, "mnist", 10) for m in (1, 40, 80)}
+    assert found[1].iterations == FEWEST < found[40].iterations < found[80].iterations < 51_200
+    for m in (40, 80):
+        assert found[m].sigma == pytest.approx(READABLE * m, rel=0.05)
+    assert WorkingFedDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
+
+
+def test_noise_of_every_client_is_readable_where_that_of_their_mean_is() -> None:
+    """It has to be the square root of their number smaller than the server's, and so buys fewer questions."""
+    budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
+    found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
+    assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
+
+
+@pytest.mark.thorough
+@BOTH
+@pytest.mark.parametrize("mode", MODES)
+def test_an_infinite_budget_has_no_noise_and_no_promise(mode: str, variant: Variant) -> None:
+    release, _ = convert(Budget(math.inf, solve="none"), variant, mode=mode)
+    for unit in (Unit.EXAMPLE, Unit.CLIENT, Unit.QUERY):
+        assert all(isinstance(e.event, NonPrivateDpEvent) for e in release.ledger.entries(unit))
+        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
+    assert release.claim is not None and math.isinf(release.claim.epsilon)
+
+
+@pytest.mark.thorough
+@BOTH
+@pytest.mark.parametrize(("mode", "source"), [("data", "DPSD, Theorem 1"), ("label", "DPSD, Theorem 2")])
+def test_the_claim_is_dpsds(mode: str, source: str, variant: Variant) -> None:
+    release, _ = convert(variant=variant, mode=mode, **({"iterations": "3"} if variant == "printed" else {}))
+    assert release.claim is not None and release.claim.source == source and release.claim.unit == Unit.QUERY
+    assert 9.99 < release.claim.epsilon <= 10
+    assert release.solved["iterations"] == (3 if variant == "printed" else 48) and release.solved["beta"] == 5e-3
+    assert ("answer_epsilon" in release.solved) == (mode == "label") and ("sigma" in release.solved) == (mode == "data")
+
+
+def test_theorem_1_at_the_papers_settings() -> None:
+    method = FedDpsd()
+    parameters = method.parameters(FREE, "toy", 10)
+    assert (method.clients, method.alpha, method.batch, parameters.sigma, parameters.iterations) == (
+        5,
+        0.5,
+        256,
+        100.0,
+        200,
+    )
+    claim = method._mechanism(10).claim(replace(parameters, beta=1e-3), 1e-5)
+    assert claim is not None and claim.epsilon == pytest.approx(0.0456, abs=1e-4)
+
+
+@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.EXAMPLE, Unit.QUERY])
+@pytest.mark.parametrize("target", [1.0, 10.0])
+def test_data_mode_meets_an_accounted_budget(unit: Unit, target: float) -> None:
+    method = FedDpsd()
+    parameters = method.parameters(Budget(target, account="accounted", unit=unit), "toy", 10)
+    spent = account(method._mechanism(10).ledger(parameters), unit, 1e-5).epsilon
+    assert target * (1 - 1e-3) <= spent <= target
+
+
+def test_noise_at_the_clients_costs_the_same_by_the_ledger() -> None:
+    budget = Budget(2.0, account="accounted", unit=Unit.CLIENT)
+    sigmas = {FedDpsd(noise_by=noise).parameters(budget, "toy", 10).sigma for noise in ("server", "client")}  # type: ignore[arg-type]
+    assert len(sigmas) == 1
+
+
+@pytest.mark.thorough
+def test_a_client_costs_what_an_example_costs() -> None:
+    for mode, variant in itertools.product(MODES, ("printed", "working")):
+        release, _ = convert(FREE, variant, mode=mode)
+        costs = {account(release.ledger, unit, 1e-5).epsilon for unit in (Unit.CLIENT, Unit.EXAMPLE)}
+        assert len(costs) == 1
+
+
+def label_cost(unit: Unit) -> float:
+    method = smoke(mode="label", clients="3")
+    parameters = method.parameters(Budget(2.0, account="accounted", unit=unit), "toy", CLASSES)
+    return account(method._mechanism(CLASSES).ledger(parameters), unit, 1e-5).epsilon
+
+
+def test_label_mode_meets_an_accounted_budget_per_client() -> None:
+    assert 2 * (1 - 1e-2) <= label_cost(Unit.CLIENT) <= 2
+
+
+def test_label_mode_meets_an_accounted_budget_per_query() -> None:
+    assert label_cost(Unit.QUERY) <= 2
+
+
+def test_label_mode_solves_the_number_of_batches_per_client() -> None:
+    method, budget = FedDpsd(mode="label", batch=4), Budget(20.0, account="accounted", solve="steps", unit=Unit.CLIENT)
+    assert (
+        method.parameters(budget, "toy", 10).iterations
+        == method.parameters(replace(budget, unit=Unit.EXAMPLE), "toy", 10).iterations
+        > 1
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mode", "tight"), [("data", 0.4), ("label", 0.8)])
+@pytest.mark.parametrize("clients", [1, 5])
+@pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
+def test_the_audit_plays_one_clients_answer_and_holds_it_to_its_own_cost(
+    mode: Any, tight: float, clients: int, variant: Any
+) -> None:
+    """It is a fifth of what the ledger says of all 5 clients' answers to an image."""
+    method = variant(mode=mode, clients=clients, sigma=4.0, answer_epsilon=2.0)
+    game = replace(method.game(FREE, "mnist", 10), claimed=math.inf)
+    found = audit(game, 20_000)
+    assert tight * game.accounted < found.lower_bound <= game.accounted and found.verdict == "not refuted"
+    assert audit(replace(game, accounted=found.lower_bound / 2), 20_000).verdict == "accountant refuted"
