@@ -48,6 +48,7 @@ from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
+from bench.dp_training.exact_products import exact_products
 from bench.dp_training.synthetic_data import (
     CHUNK,
     QUICK,
@@ -255,8 +256,9 @@ def mean_embedding(phi: RandomFeatures, images: Tensor, labels: Tensor, classes:
     """
     width = 2 * len(phi.frequencies)
     total = torch.zeros(classes, width, dtype=torch.float64, device=images.device)
-    for part, answers in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
-        total += joint_sum(phi(to_float(part)).double(), answers, classes)
+    with exact_products(images.device):
+        for part, answers in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+            total += joint_sum(phi(to_float(part)).double(), answers, classes)
     return total / len(images)
 
 

@@ -7,6 +7,7 @@ them runs may depend on the size of a chunk, and so a record that leaves would m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,13 @@ BACKENDS = (("mkldnn", "conv"), ("mkldnn", "matmul"), ("cuda", "matmul"))
 """Whose `fp32_precision` may be lowered since torch 2.9."""
 CUDNN = ("conv", "rnn")
 """What cuDNN does in TF32 unless it is told not to; that is done here, as it is torch's default."""
+ENVIRONMENT = {
+    "ONEDNN_DEFAULT_FPMATH_MODE": "strict",
+    "DNNL_DEFAULT_FPMATH_MODE": "strict",
+    "NVIDIA_TF32_OVERRIDE": "0",
+}
+"""What oneDNN and NVIDIA's libraries are told behind torch's back, by which CPUs round to bfloat16, and the value that
+leaves float32 as it is."""
 
 
 @contextmanager
@@ -29,7 +37,7 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
     Raises:
         BenchError: float32 products or convolutions are set to be less exact, as by
-            `torch.set_float32_matmul_precision` or `torch.backends.mkldnn.conv.fp32_precision`.
+            `torch.set_float32_matmul_precision`, `torch.backends.mkldnn.conv.fp32_precision` or the environment.
     """
     _check_products()
     with torch.autocast(device.type, enabled=False), _cudnn_without_tf32():
@@ -74,5 +82,11 @@ def _check_products() -> None:
         if found not in EXACT:
             raise BenchError(
                 f"torch.backends.{backend}.{name}.fp32_precision is '{found}'; private training expects 'ieee': with "
+                "less, a record moves a sum by more than its clipping norm"
+            )
+    for name, exact in ENVIRONMENT.items():
+        if os.environ.get(name, exact).lower() != exact:
+            raise BenchError(
+                f"the environment has {name}={os.environ[name]}; private training expects '{exact}', or none: with "
                 "less, a record moves a sum by more than its clipping norm"
             )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bench.api import Context
 from bench.data import to_float
+from bench.dp_training.exact_products import exact_products
 from bench.nets import Classifier
 from bench.nets.wavelet_nets import VERSION
 
@@ -45,16 +46,16 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) 
 
 @torch.no_grad()
 def features_of(network: Classifier, images: Tensor, ctx: Context) -> Tensor:
-    """(n, d) float16 on the CPU, computed on the context's device; images uint8, or float32 in [0, 1]."""
+    """(n, d) float16 on the CPU, computed in float32 on the context's device; images uint8, or float32 in [0, 1]."""
     network = network.to(ctx.device).eval()
     found = []
-    with ctx.track("features", len(images)) as advance:
+    with exact_products(ctx.device), ctx.track("features", len(images)) as advance:
         for part in images.split(PART):
             seen = part.to(ctx.device)
             seen = to_float(seen) if seen.dtype == torch.uint8 else seen
             found.append(network.features(seen).to("cpu", torch.float16))
             advance(len(part))
-    return torch.cat(found)
+        return torch.cat(found)
 
 
 def unit_rows(features: Tensor, device: torch.device) -> Tensor:

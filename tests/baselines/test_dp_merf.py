@@ -132,6 +132,22 @@ def test_a_record_that_leaves_moves_the_others_by_rounding_alone_and_narrower_ke
             refused()
 
 
+def test_the_mean_embedding_is_of_float32_angles_whatever_is_asked_around_it() -> None:
+    """Rounded factors would move the others by more than rounding does, as kernels may differ with a part's size."""
+    images, labels = toy_private(n=40)
+    phi = features(64, 256, 40.0)
+    rows, plain = phi(images.float() / 255), mean_embedding(phi, images, labels, CLASSES)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not torch.equal(phi(images.float() / 255), rows), "else this cannot fail"
+        assert torch.equal(mean_embedding(phi, images, labels, CLASSES), plain)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(BenchError, match="expects 'highest'"):
+            mean_embedding(phi, images, labels, CLASSES)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_two_is_reached() -> None:
     """At w x = 0 and pi the features are opposite: a replaced record of the same class moves the sum by 2."""
     phi = RandomFeatures(torch.full((1, 1), math.pi))

@@ -17,7 +17,7 @@ from baselines.private_features import PrivateFeatures
 from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure, default_variant
-from bench.dp_training.fixed_features import kept_features, unit_rows
+from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
 from bench.dp_training.head_accounting import Spending, calibrated
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
@@ -160,6 +160,15 @@ def test_features_are_computed_once_for_the_same_images_and_are_rows_of_norm_one
     assert isinstance(ctx.artifacts, MemoryArtifacts) and ctx.artifacts.made == ["fixed-features"] * 2
     assert torch.equal(first, again) and first.dtype == torch.float16
     assert float(unit_rows(first, ctx.device).double().norm(dim=1).max()) <= 1 + 1e-6
+
+
+def test_features_are_float32_whatever_is_asked_around_them() -> None:
+    ctx, (images, _) = context(), toy_private()
+    network = nets.build("wavelet-linear", SHAPE, CLASSES)
+    plain = features_of(network, images, ctx)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not torch.equal(network.features(images.float() / 255).half(), plain), "else this cannot fail"
+        assert torch.equal(features_of(network, images, ctx), plain)
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,25 @@ def test_products_that_round_more_on_one_backend_are_refused(backend: str) -> No
     clipped_sum(*alike(10), CLIP)
 
 
+@pytest.mark.parametrize(
+    ("name", "rounds", "exact"),
+    [
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16", "STRICT"),
+        ("DNNL_DEFAULT_FPMATH_MODE", "any", "strict"),
+        ("NVIDIA_TF32_OVERRIDE", "1", "0"),
+    ],
+)
+def test_an_environment_that_rounds_more_is_refused(
+    name: str, rounds: str, exact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries under torch read it, and torch says nothing of it."""
+    monkeypatch.setenv(name, rounds)
+    with pytest.raises(BenchError, match=f"{name}={rounds}; private training expects '{exact.lower()}'"):
+        clipped_sum(*alike(10), CLIP)
+    monkeypatch.setenv(name, exact)
+    clipped_sum(*alike(10), CLIP)
+
+
 def test_a_record_whose_gradient_overflows_counts_as_none() -> None:
     rows = torch.stack([F.one_hot(torch.tensor(0), D).float(), torch.full((D,), D**-0.5)])
     weight = torch.zeros(CLASSES, D)
