@@ -262,7 +262,8 @@ def test_how_many_images_are_held_out(share: float, held: int, monkeypatch: pyte
     def spy(decoder: nn.Module, pairs: Any, held_out: Any, **rest: Any) -> None:
         both = torch.cat([pairs[1], held_out[1]]).flatten(1)
         assert len(both.unique(dim=0)) == len(AUX)
-        torch.testing.assert_close(pairs[0], encode(Quadrants()(pairs[1]).softmax(1), 4, -1000.0, 50.0))
+        for vectors, images in (pairs, held_out):
+            torch.testing.assert_close(vectors, encode(Quadrants()(images).softmax(1), 4, -1000.0, 50.0))
         sizes.append((len(pairs[0]), len(held_out[0])))
         decoder.eval()
 

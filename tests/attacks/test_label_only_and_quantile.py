@@ -65,6 +65,21 @@ def test_a_constant_classifier_gives_its_gap_and_counts_41_questions() -> None:
     assert scores.scores.tolist() == [3.0, 0.0] * 5 and target.queries == 410
 
 
+def test_noise_grows_level_by_level_and_images_stay_in_range() -> None:
+    class Seen(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x)
+            return torch.zeros(len(x), 2)
+
+    seen: list[Tensor] = []
+    x = torch.stack([torch.full((1, 64, 64), 0.5), torch.zeros(1, 64, 64)])
+    attack = LabelOnly(s=0.05, levels=3, noises=2, d=1)
+    attack.infer(Target(Seen(), "label", (1, 64, 64), 2), knows(x, torch.zeros(2, dtype=torch.int64)), context())
+    assert len(seen) == 1 + 4 + 6 and min(float(copy.min()) for copy in seen) == 0
+    deviations = [float((copy[0] - 0.5).std()) for copy in seen[5:]]
+    assert deviations == pytest.approx([0.05, 0.05, 0.1, 0.1, 0.15, 0.15], rel=0.08)
+
+
 def test_suspects_are_scored_one_by_one_in_their_order() -> None:
     x, y = torch.rand(12, 1, 6, 6, generator=rng()), torch.ones(12, dtype=torch.int64)
     model, order = Remembers(x[:6], 1.2), torch.randperm(12, generator=rng(1))
@@ -156,6 +171,39 @@ def test_members_that_are_surer_than_others_like_them_are_found(shift: float, fo
         assert value > by_loss + 0.03
     else:
         assert low < 0.5 < high
+
+
+def test_the_score_is_how_many_deviations_a_record_is_surer_than_others_like_it() -> None:
+    """Whatever record: how hard it is moves the mean and the deviation of its margin."""
+    x = hard_and_easy(1000, 10, 0.3, 3.0)
+    hard, s = x[:, 0, 0, 1].double(), x[:, 0, 0, 0].double() / FAINT
+    wanted = (s - 12 * hard) / (3 * (hard - 0.5)).exp()
+    found = scores(Quantile(ridge=1e-4), x, hard_and_easy(4000, 30, 0.0, 3.0))
+    assert float((found - wanted).abs().mean()) < 0.25 and float((found - wanted).mean().abs()) < 0.15
+    assert float(torch.corrcoef(torch.stack([found, wanted]))[0, 1]) > 0.98
+
+
+def test_each_suspect_is_compared_with_the_records_outside_alone() -> None:
+    x, outside = hard_and_easy(400, 10, 0.0, 2.0), hard_and_easy(1000, 30, 0.0, 2.0)
+    torch.testing.assert_close(scores(Quantile(), x, outside)[5:9], scores(Quantile(), x[5:9], outside))
+
+
+def test_records_are_compared_with_those_of_their_own_class() -> None:
+    """Margins of class 1 are larger by 4: no sign of membership."""
+    labels, other = torch.arange(400) % 2, torch.arange(2000) % 2
+
+    def images(y: Tensor, seed: int) -> Tensor:
+        margins = 4 * y + torch.randn(len(y), generator=rng(seed))
+        rest = torch.rand(3, len(y), generator=rng(seed + 1))
+        return torch.stack([FAINT * torch.where(y == 1, -margins, margins), *rest], 1).view(-1, 1, 2, 2)
+
+    x, outside = images(labels, 10), images(other, 20)
+    found = (
+        Quantile()
+        .infer(Target(Confident(), "scores", (1, 2, 2), 2), knows(x, labels, (outside, other)), context())
+        .scores
+    )
+    assert abs(float(found[labels == 1].mean() - found[labels == 0].mean())) < 0.5
 
 
 def test_without_anything_to_learn_it_is_the_loss_threshold() -> None:

@@ -512,6 +512,20 @@ def test_without_hidden_units_it_is_logistic_regression() -> None:
     assert found.tolist() == pytest.approx(wanted.tolist(), abs=0.01)
 
 
+def test_weight_decay_holds_the_classifier_back() -> None:
+    """Each step of 0.1 takes 0.9 of the weights, which then hardly grow beyond a step."""
+    members, known, own = split_in_half(6, 80), draw(6, 80), draw(80, seed=1)
+    known += 0.8 * members
+    free = Shadow(references=6, hidden=0, steps=100, lr=0.1, weight_decay=0.0)
+    scores = [
+        dataclasses.replace(free, weight_decay=decay)
+        .infer(table(binary(own)), world(known, members), context())
+        .scores.std()
+        for decay in (0.0, 9.0)
+    ]
+    assert float(scores[1]) < 0.4 * float(scores[0])
+
+
 def test_a_classifier_per_class_learns_opposite_rules() -> None:
     """Members are confident, which is a large p_0 in class 0 and a small one in class 1."""
     n, count = 120, 6

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import write_toy
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from attacks.domias import Domias
@@ -103,6 +104,25 @@ def test_gan_leaks_by_hand() -> None:
     assert plain.item() == pytest.approx(-math.log(0.4), abs=1e-5)
 
 
+@pytest.mark.parametrize("attack", [Domias(density="knn", k=3, components=4), Domias(components=4)], ids=["knn", "kde"])
+def test_domias_by_hand(attack: Domias) -> None:
+    """By scikit-learn's whitening: k-th distances, or kernels of width n^(-1 / (d + 4)), n the smaller set's size."""
+    x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
+    whiten = PCA(4, whiten=True, svd_solver="full").fit(aux.flatten(1).double().numpy()).transform
+    ours, theirs = (
+        torch.cdist(*(torch.from_numpy(whiten(part.flatten(1).double().numpy())) for part in (x, among)))
+        for among in (samples, aux)
+    )
+    if attack.density == "knn":
+        wanted = theirs.sort(1).values[:, 2].log() - ours.sort(1).values[:, 2].log()
+    else:
+        width = 60 ** (-1 / 8)
+        near, far = ((-(each**2) / (2 * width**2)).exp().mean(1) for each in (ours, theirs))
+        wanted = near.log() - far.log()
+    found = attack.compare(released(samples), knows(x, aux), context()).scores
+    assert torch.allclose(found, wanted, atol=1e-6)
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_record_among_the_samples_scores_higher(attack: Any) -> None:
     x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
@@ -172,6 +192,32 @@ def test_the_nearest_image_of_a_linear_generator_is_the_projection() -> None:
     rest = rest - rest @ generator.map @ generator.map.T
     assert torch.allclose(error, rest.square().sum(1), atol=1e-4)
     assert torch.allclose((found - x).square().flatten(1).sum(1), error, atol=1e-6)
+
+
+@pytest.mark.parametrize(("penalty", "lr", "kept"), [(0.0, 0.1, 1), (1000.0, 0.001, 0)])
+def test_the_white_box_by_hand(penalty: float, lr: float, kept: int) -> None:
+    """A linear generator draws the projection, or the middle where latents cost much, which is no part of the error.
+    The attacker's own components are 2 of 16 numbers."""
+    generator = Linear()
+    x, aux = (torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n)) for n in (8, 40))
+    seen = ReleasedImages("generator", None, Sampler(generator, gaussian_latents(4)))
+    attack = GanLeaks(box="white", calibration="aux", steps=400, lr=lr, penalty=penalty)
+    found = attack.compare(seen, knows(x, aux), context()).scores
+    rest = x.flatten(1) - 0.5
+    own = (rest - kept * rest @ generator.map @ generator.map.T).square().sum(1)
+    mean = aux.flatten(1).mean(0)
+    leading = torch.linalg.svd(aux.flatten(1) - mean, full_matrices=False).Vh[:2]
+    off = x.flatten(1) - mean
+    reference = (off - off @ leading.T @ leading).square().sum(1)
+    assert torch.allclose(found.float(), reference.log() - own.log(), atol=3e-3)
+
+
+def test_the_search_starts_where_latents_are_drawn_around() -> None:
+    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    seen = ReleasedImages("generator", None, Sampler(Linear(), gaussian_latents(4)))
+    attack = GanLeaks(box="white", steps=1, lr=1e-9)
+    found = attack.compare(seen, knows(x, torch.rand(40, 1, 4, 4)), context()).scores
+    assert torch.allclose(found.float(), -(x - 0.5).square().flatten(1).sum(1).log(), atol=1e-4)
 
 
 def test_white_box_does_not_depend_on_batches_and_is_told_the_label() -> None:

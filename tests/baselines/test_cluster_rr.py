@@ -28,6 +28,7 @@ from baselines.cluster_rr import (
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.dp_training.label_privacy import response_probabilities
+from bench.dp_training.noisy_label_training import RowLoss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
@@ -190,6 +191,63 @@ def test_a_label_is_counted_once_and_answered_once(monkeypatch: pytest.MonkeyPat
     convert(Budget(1.0), (images, labels), epochs="3")
     ((exact,), (given,)) = counted, answered
     assert int(exact.sum()) == len(labels) and torch.equal(given, labels)
+
+
+@LOSSES
+def test_labels_are_drawn_again_from_their_own_clusters_shares_and_read_by_them(
+    monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """Of epsilon 2, shared evenly: epsilon2 = 1 determines lambda, and the loss is of the same lambda and shares."""
+    given: list[Any] = []
+    shares: list[Tensor] = []
+    losses: list[RowLoss] = []
+
+    def answering(labels: Tensor, *rest: Any) -> Tensor:
+        given.extend([*rest, draw_again(labels, *rest)])
+        return given[-1]
+
+    def counting(noisy: Tensor, tau: float) -> Tensor:
+        shares.append(floored_shares(noisy, tau))
+        return shares[-1]
+
+    monkeypatch.setattr(cluster_rr, "draw_again", answering)
+    monkeypatch.setattr(cluster_rr, "floored_shares", counting)
+    monkeypatch.setattr(ClusterRr, "cluster", lambda self, images, ctx: torch.arange(80) % 3)
+    monkeypatch.setattr(ClusterRr, "train", lambda self, model, images, records, loss, *rest: losses.append(loss))
+    convert(Budget(2.0), loss=loss, share="0.5")
+    (q,), (rows, resampling, epsilon, _, noisy), (found,) = shares, given, losses
+    assert torch.equal(rows, q[torch.arange(80) % 3]) and len(q.unique(dim=0)) == 3
+    assert (resampling, epsilon) == (resampled_share(1.0, 0.01), 1.0)
+    expected = {"debiased": debiased_loss, "posterior": posterior_loss}[loss](noisy, rows.float(), resampling)
+    logits, every = torch.randn(80, CLASSES, generator=torch.Generator().manual_seed(0)), torch.arange(80)
+    torch.testing.assert_close(found(logits, every, 0.0), expected(logits, every, 0.0))
+
+
+@pytest.mark.parametrize("made", [debiased_loss, posterior_loss])
+def test_a_record_is_judged_by_its_own_answer_and_shares_wherever_it_stands_in_a_batch(made: Any) -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits, q, chosen = torch.randn(6, 4, generator=rng), torch.rand(6, 4, generator=rng), torch.tensor([4, 3, 5])
+    loss = made(torch.tensor([0, 1, 2, 3, 1, 2]), q, 0.4)
+    torch.testing.assert_close(loss(logits[chosen], chosen, 0.0), loss(logits, torch.arange(6), 0.0)[chosen])
+
+
+def test_an_audit_plays_both_mechanisms_with_the_noise_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    noises: list[Any] = []
+
+    def counting(exact: Tensor, kind: str, scale: float, source: Any) -> Tensor:
+        noises.append((kind, scale))
+        return noisy_counts(exact, kind, scale, source)
+
+    def answering(labels: Tensor, q: Tensor, resampling: float, epsilon: float, source: Any) -> Tensor:
+        noises.append((resampling, epsilon))
+        return draw_again(labels, q, resampling, epsilon, source)
+
+    monkeypatch.setattr(cluster_rr, "noisy_counts", counting)
+    monkeypatch.setattr(cluster_rr, "draw_again", answering)
+    monkeypatch.setattr(cluster_rr, "label_game", lambda answer, *rest: answer)
+    answer: Any = ClusterRr(share=0.25).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
+    assert answer(torch.tensor([0, 1, 0]), torch.Generator().manual_seed(0)).shape == (3, 4 + 4)
+    assert noises == [("laplace", 2 / 0.5), (resampled_share(1.5, 0.01), 1.5)]
 
 
 def test_training_sees_released_labels_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,13 +135,13 @@ def test_a_search_is_as_private_as_it_says_and_hardly_more() -> None:
     assert largest(0.5) > epsilon + 0.5
 
 
-def descent(**given: Any) -> Descent:
+def descent(sampling: float = 1.0, **given: Any) -> Descent:
     by = DpBlsgd(**{"batch": 64, "steps": 3, "loss_bound": 2.0, "network": "relu-cnn", **given})
     teacher = toy()
     torch.manual_seed(0)
     network = by._network("relu-cnn", teacher)
     noisy = NoisyGradients(network, "relu-cnn", toy_private(n=64), by.settings("toy"), context(), "test")
-    return Descent(by, noisy, SearchingParameters(1.0, 3, 0.0), context())
+    return Descent(by, noisy, SearchingParameters(sampling, 3, 0.0), context())
 
 
 def test_losses_are_clipped_with_room_for_rounding() -> None:
@@ -154,9 +154,11 @@ def test_losses_are_clipped_with_room_for_rounding() -> None:
     assert len(made.losses(weights, torch.arange(0))) == 0
 
 
-def test_an_answer_is_the_armijo_condition_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q = sum of the losses' fall - c eta |g|^2 B, for eta = 2, 1, ..."""
-    made = descent(rate=2.0, trials=2, slope=0.3)
+@pytest.mark.parametrize("sampling", [1.0, 0.25])
+def test_an_answer_is_the_armijo_condition_by_hand(monkeypatch: pytest.MonkeyPatch, sampling: float) -> None:
+    """Q = sum of the losses' fall - c eta |g|^2 B, for eta = 2, 1, ...; B = q N, records expected in a sample."""
+    made, every = descent(sampling, rate=2.0, trials=2, slope=0.3), torch.arange(20)
+    monkeypatch.setattr(dp_blsgd, "poisson_sample", lambda n, q, rng: every)
     seen: list[float] = []
 
     def keep(decreases: Iterator[Tensor], noise: Noise) -> float:
@@ -169,11 +171,11 @@ def test_an_answer_is_the_armijo_condition_by_hand(monkeypatch: pytest.MonkeyPat
     }
     made.step_size(g)
     start = {name: w.detach().clone() for name, w in made.noisy.weights.items()}
-    every, length = torch.arange(64), sum(float(part.double().square().sum()) for part in g.values())
+    length = sum(float(part.double().square().sum()) for part in g.values())
     for eta, found in zip((2.0, 1.0), seen, strict=True):
         there = {name: w - eta * g[name] for name, w in start.items()}
         fall = float((made.losses(start, every) - made.losses(there, every)).sum())
-        assert found == pytest.approx(fall - 0.3 * eta * length * 64, rel=1e-5)
+        assert found == pytest.approx(fall - 0.3 * eta * length * 64 * sampling, rel=1e-5)
 
 
 @pytest.mark.parametrize("missing", [0, 20, 63])
@@ -307,6 +309,7 @@ def test_more_is_spent_where_gradients_turn_and_never_more_than_t(
     monkeypatch.setattr(Descent, "step_size", lambda self, g: 0.01)
     release = convert(DpBlsgd, steps=30, batch=8, turn=turn, gamma=0.42, most_gradients=4, multiplier=5.0)
     assert sum(uses) == 30 and len(uses) == release.solved["iterations"]
+    assert uses[:5] == ([1] * 5 if turn < 0 else [1, 1, 2, 4, 4]), "k is multiplied by 1.42^2 = 2.02, up to 4"
     assert max(uses) == (1 if turn < 0 else 4) and (len(uses) == iterations or turn > 0)
 
 

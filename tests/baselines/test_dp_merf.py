@@ -287,6 +287,34 @@ def test_the_loss_has_the_papers_expectation() -> None:
     assert joint_sum(phi, torch.tensor([1, 1]), 3).tolist() == [[0.0, 0.0], [4.0, 6.0], [0.0, 0.0]]
 
 
+def test_the_generator_is_fitted_to_the_mean_at_a_rate_that_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator of one shade, one class and features that are the shade: it becomes that of the target."""
+
+    class Shade(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shade = nn.Parameter(torch.zeros(1))
+
+        def condition(self, z: Tensor, labels: Tensor) -> Tensor:
+            return z
+
+        def forward(self, z: Tensor) -> Tensor:
+            return self.shade.expand(len(z), 1, 1, 1)
+
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def watched(self: torch.optim.Adam, closure: Any = None) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    method, generator = smoke(batch="8", epochs="3", steps="80", rate="0.1", decay="0.5"), Shade()
+    method._fit(generator, lambda images: images.flatten(1), torch.tensor([[0.7]]), context())  # type: ignore[arg-type]
+    assert float(generator.shade.detach()) == pytest.approx(0.7, abs=0.01) and not generator.training
+    assert rates == pytest.approx([0.1] * 80 + [0.05] * 80 + [0.025] * 80)
+
+
 @pytest.mark.parametrize(
     ("budget", "says"), [(Budget(1.0, solve="steps"), "--solve steps"), (Budget(1.0, unit=Unit.QUERY), "example")]
 )

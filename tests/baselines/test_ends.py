@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor, nn
 
-from baselines import non_private_kd
+from baselines import label_smoothing, non_private_kd
 from baselines.label_smoothing import LabelSmoothing, rate, shifted, smoothed_loss
 from baselines.non_private_kd import NonPrivateKd
 from bench import nets
@@ -151,6 +151,25 @@ def test_smoothing_makes_outputs_softer_and_negative_smoothing_sharper_at_the_sa
         assert (p.argmax(1) == labels).float().mean() > 0.95
         sure.append(float((1 - p.amax(1)).mean()))
     assert 1 - sure[2] < 0.9 and sure[0] < sure[1] < sure[2] / 5
+
+
+def test_a_pass_sees_every_image_with_its_own_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def images_of(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
+        seen.append(images)
+        return images
+
+    def labels_of(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
+        assert alpha == 0.3 and torch.equal(F.avg_pool2d(seen[-1], 8).flatten(1).argmax(1), labels)
+        return smoothed_loss(logits, labels, alpha)
+
+    monkeypatch.setattr(label_smoothing, "shifted", images_of)
+    monkeypatch.setattr(label_smoothing, "smoothed_loss", labels_of)
+    convert(LabelSmoothing, epochs="2", batch="20", max_steps="0", smoothing="0.3")
+    assert [len(images) for images in seen] == [20] * 8
+    for each in (seen[:4], seen[4:]):
+        assert len(torch.cat(each).flatten(1).unique(dim=0)) == 80
 
 
 def test_steps_are_epochs_or_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

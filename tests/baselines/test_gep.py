@@ -31,7 +31,7 @@ from bench.dp_training.clipping import add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, toy_private
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
 class Numbers(nn.Module):
@@ -273,6 +273,14 @@ def test_anchors_are_public_images_or_drawings() -> None:
     drawn = Gep(anchors=10, images="prior")._anchors(teacher, torch.Generator().manual_seed(0))
     assert drawn.shape == found.shape and float(drawn.min()) >= 0 and float(drawn.max()) <= 1
     assert convert(Gep, images="prior", network="tanh-cnn").arch == "tanh-cnn"
+
+
+def test_anchors_have_labels_of_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn evenly, as public images have none: 400 of 4 classes."""
+    monkeypatch.setattr(gep, "Embedding", lambda by, model, gradients, anchors, rng: anchors)
+    make: Any = Gep(anchors=400, images="prior")._coding(toy(), DpSgdParameters(1.0, 1, 0.0), context())
+    images, labels = make(None, None)
+    assert len(images) == 400 and torch.bincount(labels, minlength=CLASSES).min() > 50
 
 
 @pytest.mark.thorough

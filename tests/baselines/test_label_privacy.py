@@ -24,8 +24,9 @@ from baselines.rr import Rr, forward_loss
 from baselines.rr_debiased import RrDebiased, debiased_loss
 from bench.api import Context, Release, Teacher
 from bench.config import configure
+from bench.data import to_float
 from bench.dp_training.label_privacy import respond, response_probabilities
-from bench.dp_training.noisy_label_training import LabelPrivate
+from bench.dp_training.noisy_label_training import LabelPrivate, RowLoss, cross_entropy
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
@@ -405,18 +406,18 @@ def test_training_sees_noisy_labels_and_nothing_else(monkeypatch: pytest.MonkeyP
     assert torch.equal(weights(convert(cls)), weights(convert(cls, private=other)))
 
 
-@pytest.mark.parametrize("cls", METHODS)
-def test_a_label_is_randomised_once_whatever_the_epochs_and_as_the_ledger_says(
-    monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]
-) -> None:
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[float], list[Tensor]]:
+    """The labels that every mechanism is asked about, the epsilon or scale it is given, and its answers."""
     asked: list[Tensor] = []
     noise: list[float] = []
+    answers: list[Tensor] = []
 
     def spy(real: Callable[..., Tensor], at: int = 0) -> Callable[..., Tensor]:
         def ask(*given: Any) -> Tensor:
             asked.append(given[at])
             noise.append(given[at + 2])
-            return real(*given)
+            answers.append(real(*given))
+            return answers[-1]
 
         return ask
 
@@ -424,11 +425,73 @@ def test_a_label_is_randomised_once_whatever_the_epochs_and_as_the_ledger_says(
         monkeypatch.setattr(module, "respond", spy(respond))
     monkeypatch.setattr(lp_2st, "rr_with_prior", spy(rr_with_prior))
     monkeypatch.setattr(alibi.Alibi, "_noisy", spy(Alibi._noisy, at=1))
+    return asked, noise, answers
+
+
+@pytest.mark.parametrize("cls", METHODS)
+def test_a_label_is_randomised_once_whatever_the_epochs_and_as_the_ledger_says(
+    monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]
+) -> None:
+    asked, noise, _ = watched(monkeypatch)
     images, labels = toy_private()
     release = convert(cls, Budget(1.6), private=(images, labels), epochs="3")
     assert noise == [release.solved["scale"]] if cls is Alibi else set(noise) == {1.6}
     assert len(asked) == (2 if cls is Lp2st else 1)
     assert torch.equal(torch.cat(asked).sort().values, labels.sort().values)
+
+
+@pytest.mark.parametrize("cls", METHODS)
+def test_an_audit_plays_the_mechanism_with_the_noise_of_the_budget(
+    monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]
+) -> None:
+    asked, noise, answers = watched(monkeypatch)
+    game = cls().game(Budget(1.6, unit=Unit.LABEL), "toy", 4)  # type: ignore[attr-defined]
+    seen = [game.play(world, 50, torch.Generator().manual_seed(0)) for world in (False, True)]
+    assert set(noise) == {2 / 1.6 if cls is Alibi else 1.6}
+    one, other = asked[-2:]
+    assert len(one.unique()) == len(other.unique()) == 1 and one[0] != other[0]
+    for row, answer in zip(seen, answers[-2:], strict=True):
+        assert torch.equal(row, answer.float() if cls is Alibi else F.one_hot(answer, 4).float())
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "expected"),
+    [
+        (Rr, {}, cross_entropy),
+        (Rr, {"loss": "forward"}, lambda noisy: forward_loss(noisy, CLASSES, 1.7)),
+        (RrDebiased, {}, lambda noisy: debiased_loss(noisy, CLASSES, 1.7)),
+        (Alibi, {}, lambda noisy: posterior_loss(log_likelihood(noisy, 2 / 1.7, "laplace").float(), 0.0)),
+        (Alibi, {"uniform": "0.6"}, lambda noisy: posterior_loss(log_likelihood(noisy, 2 / 1.7, "laplace"), 1.0)),
+    ],
+)
+def test_the_loss_reads_the_answers_by_the_noise_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+    cls: type[LabelPrivate],
+    given: dict[str, str],
+    expected: Callable[[Tensor], RowLoss],
+) -> None:
+    *_, answers = watched(monkeypatch)
+    losses: list[RowLoss] = []
+    monkeypatch.setattr(LabelPrivate, "train", lambda self, model, images, records, loss, *rest: losses.append(loss))
+    convert(cls, Budget(1.7), **given)
+    (loss,), (noisy,) = losses, answers
+    logits, every = torch.randn(80, CLASSES, generator=torch.Generator().manual_seed(0)), torch.arange(80)
+    torch.testing.assert_close(loss(logits, every, 0.5), expected(noisy)(logits, every, 0.5), check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        cross_entropy,
+        lambda noisy: forward_loss(noisy, 4, 1.0),
+        lambda noisy: debiased_loss(noisy, 4, 1.0),
+        lambda noisy: posterior_loss(2.0 * F.one_hot(noisy, 4), 0.0),
+    ],
+)
+def test_a_record_is_judged_by_its_own_answer_wherever_it_stands_in_a_batch(made: Callable[[Tensor], RowLoss]) -> None:
+    logits, chosen = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([4, 3, 5])
+    loss = made(torch.tensor([0, 1, 2, 3, 1, 2]))
+    torch.testing.assert_close(loss(logits[chosen], chosen, 0.0), loss(logits, torch.arange(6), 0.0)[chosen])
 
 
 @pytest.mark.parametrize(("records", "share"), [(4, 0.1), (4, 0.9), (101, 0.6), (1000, 0.8)])
@@ -469,6 +532,41 @@ def test_the_second_stage_asks_with_the_first_models_logits(monkeypatch: pytest.
     torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-5)
     assert set(numbers.tolist()) <= set(trained[1].tolist()) and len(trained[1]) <= 80
     assert 1 <= release.solved["mean_candidates"] <= CLASSES
+
+
+def corners(model: Any, images: Tensor) -> Tensor:
+    """A first model that knows the class by the brightest corner, the more surely the brighter the last pixel is."""
+    x = to_float(images)
+    return 8 * x[:, :, -1, -1] * F.avg_pool2d(x, 8).flatten(1)
+
+
+@pytest.mark.parametrize("given", [{}, {"select": "false"}, {"resume": "false"}], ids=str)
+def test_the_second_stage_learns_from_both_parts_but_for_unlikely_answers(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    """Of the first part, records whose noisy label is among as many of the likeliest classes as k* is on average."""
+    asked, _, answers = watched(monkeypatch)
+    trained: list[tuple[Any, Tensor, float]] = []
+    monkeypatch.setattr(lp_2st, "ask", corners)
+    monkeypatch.setattr(
+        LabelPrivate,
+        "train",
+        lambda self, model, images, rows, loss, ctx, stage, mixup: trained.append((model, rows, mixup)),
+    )
+    images, labels = toy_private()
+    release = convert(Lp2st, Budget(1.0), private=(images, labels), temperature="0.5", mixup="-1", share="0.5", **given)
+    first, second = stages(80, 0.5, context().generator("lp-2st/stages"))
+    assert torch.equal(asked[0], labels[first]) and torch.equal(asked[1], labels[second])
+    sizes = candidates((corners(None, images[second]) / 0.5).softmax(1), 1.0).sum(1)
+    mean = float(sizes.double().mean())
+    assert release.solved["mean_candidates"] == mean and 1 < mean < 4 and mean != int(mean)
+    order = corners(None, images[first]).argsort(1, descending=True)[:, : int(mean)]
+    kept = torch.tensor([bool(answer in row) for answer, row in zip(answers[0], order, strict=True)])
+    assert 0 < int(kept.sum()) < 40
+    (one, rows, alpha), (other, both, less) = trained
+    assert torch.equal(rows, first) and (alpha, less) == (16, 8)
+    assert torch.equal(both, torch.cat([first if given.get("select") else first[kept], second]))
+    assert (one is other) == ("resume" not in given), "goes on from the first model, or begins anew"
 
 
 def test_selection_keeps_records_whose_answer_is_likely() -> None:

@@ -147,6 +147,22 @@ def test_every_label_enters_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch)
     assert [len(part) for part in chosen] == [80, 80]
 
 
+def test_without_noise_a_pass_is_that_of_sgd_with_momentum() -> None:
+    """Mean gradients of two batches, in the order that was drawn; no gradient is so long as to be shortened."""
+    images, labels = toy_private()
+    release = convert(Budget(math.inf), batch="40", epochs="1", clip="1000", rate="0.05", network="scatter-linear")
+    torch.manual_seed(0)
+    model = nets.build("scatter-linear", SHAPE, CLASSES).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    order = torch.randperm(80, generator=context().generator("label-protocol"))
+    for chosen in order.split(40):
+        optimizer.zero_grad()
+        F.cross_entropy(model(to_float(images[chosen])), labels[chosen]).backward()
+        optimizer.step()
+    for ours, theirs in zip(release.student.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=1e-3, atol=1e-5)
+
+
 def exact_sigma(eps: float, delta: float) -> float:
     """Of one Gaussian mechanism: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
 
@@ -197,6 +213,16 @@ def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: p
     blind = Noise.gaussian
     monkeypatch.setattr(Noise, "gaussian", lambda self, values, std: blind(self, torch.zeros_like(values), std))
     assert torch.equal(student((images, labels)), student(other))
+
+
+def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 releases at a distance of C = 1/2 and noise of sigma C, sigma = 2, are one with noise of 1 / sqrt(3)."""
+    monkeypatch.setattr(LabelProtocol, "_sigma", lambda self, budget: 2.0)
+    monkeypatch.setattr(label_protocol, "label_game", lambda answer, *rest: answer)
+    answer: Any = LabelProtocol(epochs=3, clip=0.5).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
+    one, other = (answer(torch.full((40_000,), label), torch.Generator().manual_seed(label)) for label in (0, 1))
+    assert float((one.mean(0) - other.mean(0)).norm()) == pytest.approx(0.5, abs=0.03)
+    assert (one - one.mean(0)).std().item() == pytest.approx(1 / math.sqrt(3), rel=0.02)
 
 
 def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from dp_accounting import NonPrivateDpEvent
 from pate_made import BOTH, FIELDS, FREE, PUBLIC, convert, paper, smoke, toy
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from baselines.pate_gnmax import PateGnmax
 from bench.api import Teacher
 from bench.config import configure
 from bench.distillation.votes import voted_student
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, posterior
 from bench.distillation.votes.pate import NoisyVotes
 from bench.errors import BenchError, RunFailed
 from bench.privacy import Budget, Unit
@@ -104,6 +106,73 @@ def test_without_noise_the_student_gets_the_teachers_pluralities(
     assert torch.equal(got[0].argmax(1), votes.argmax(1)) and (got[0].sum(1) == 1).all()  # type: ignore[attr-defined]
     assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["scale"] == 0
     assert all(e.event == NonPrivateDpEvent() for e in release.ledger.entries(Unit.EXAMPLE))
+
+
+def test_an_answer_stays_with_its_image_where_some_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the images that pass are those on which most of the teachers agree; the rest is thrown away."""
+    got: list[Any] = []
+    learn = NoisyVotes._learn
+
+    def spy(self: Any, *given: Any) -> Any:
+        got.extend(given[2:4])
+        return learn(self, *given)
+
+    monkeypatch.setattr(NoisyVotes, "_learn", spy)
+    of = toy(5)
+    convert(PateGnmax, FREE, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
+    images, targets = got
+    (votes,) = of.members().seen  # type: ignore[misc]
+    most = votes.amax(1)
+    assert 0 < len(images) == int((most > 3.5).sum()) < 40
+    again = of.members().votes(images)
+    assert bool((again.amax(1) > 3.5).all()) and torch.equal(again.argmax(1), targets.argmax(1))
+    assert len(targets.argmax(1).unique()) > 1
+
+
+def test_a_student_descends_the_answers_of_the_images_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shown(nn.Module):
+        """Its logits are the image's first pixels."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, 0, 0, :CLASSES] + self.weight
+
+    cross_entropy, seen, steps = F.cross_entropy, [], []
+
+    def spy(logits: Tensor, targets: Tensor, **given: Any) -> Tensor:
+        torch.testing.assert_close(logits.detach(), targets)
+        seen.append(len(targets))
+        return 0 * cross_entropy(logits, targets, **given)
+
+    def step(self: torch.optim.Adam, closure: Any = None) -> None:
+        (weight,) = self.param_groups[0]["params"]
+        steps.append((self.param_groups[0]["lr"], float(weight.grad)))
+
+    monkeypatch.setattr(voted_student.F, "cross_entropy", spy)
+    monkeypatch.setattr(voted_student.nets, "build", lambda *given: Shown())
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    monkeypatch.setattr(Pate, "_own_answers", lambda self, made, *rest: made.weight.sum())
+    images = torch.rand(30, *SHAPE, generator=torch.Generator().manual_seed(0))
+    method = smoke(Pate, steps="4", batch="20", unlabelled_weight="0.5", augment="false", lr="0.01")
+    method._learn("shown", toy(), images, images[:, 0, 0, :CLASSES], images[:5], context())
+    rates, gradients = zip(*steps, strict=True)
+    assert seen == [20] * 4 and rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
+    assert gradients == (0.5,) * 4, "the other images' loss has the weight asked for"
+
+
+def test_targets_are_the_plurality_or_the_posterior_of_so_many_teachers() -> None:
+    """At Gaussian noise of 3 votes among 9 teachers, and 4 queries."""
+    counts = torch.tensor([[6.0, 2.0, 1.0, 0.0], [3.0, 4.0, 1.0, 1.0]])
+    plan = VotePlan(Aggregation("gaussian", 3.0), queries=4, candidates=4, teachers=9)
+    plurality, spread = (
+        smoke(Pate, target_estimator=estimator)._targets(counts, plan) for estimator in ("argmax", "posterior")
+    )
+    assert plurality.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0]]
+    torch.testing.assert_close(spread, posterior(counts, plan.aggregation, 9))
+    assert not torch.allclose(spread, posterior(counts, plan.aggregation, 4), atol=1e-3)
 
 
 class Fixed(nn.Module):

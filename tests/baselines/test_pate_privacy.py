@@ -87,6 +87,14 @@ def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against
     assert 0.99 * 3.0 < spent <= 3.0
 
 
+@BOTH
+def test_a_claim_holds_at_the_delta_asked_for(cls: type[Any]) -> None:
+    release = convert(cls, Budget(3.0, 1e-7))
+    assert release.claim is not None and release.claim.delta == 1e-7
+    assert 0.99 * 3 < release.claim.epsilon <= 3
+    assert account(release.ledger, Unit.EXAMPLE, 1e-7).epsilon <= release.claim.epsilon
+
+
 def test_the_ledger_of_laplace_votes() -> None:
     """12 answers at scale 20, one vote of which moves: L1 sensitivity 2."""
     method = smoke(Pate, scale="20", query_count="12")
@@ -137,6 +145,8 @@ def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypa
     entry = release.ledger.entries(Unit.EXAMPLE)
     noise = entry[0].event.noise_multiplier * 2 if cls is Pate else entry[0].event.noise_multiplier * math.sqrt(2)
     assert counted == [pytest.approx(noise)] and release.solved["scale"] == counted[0]
+    if cls is PateGnmax:
+        assert release.solved["threshold_scale"] == pytest.approx(entry[1].event.noise_multiplier) != counted[0]
 
 
 @BOTH

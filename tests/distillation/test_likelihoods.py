@@ -14,6 +14,7 @@ from bench.distillation.transcription.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
     likelihood_loss,
+    more_often_wrong,
     response_log_likelihood,
 )
 from bench.privacy.mechanisms import gaussian_rows, keep_top_k, normalise_rows, randomised_response
@@ -47,6 +48,12 @@ def test_an_answer_without_noise_is_believed_but_for_a_rest() -> None:
     assert found.isfinite().all() and found[0, 2] > -1e-3 and (found[0, [0, 1, 3, 4]] < -9).all()
 
 
+def test_a_response_is_doubtful_where_it_is_right_less_than_half_of_the_time() -> None:
+    """At e^epsilon = k - 1 half of the responses are right; one of two candidates is never more often wrong."""
+    assert more_often_wrong(math.log(9) - 0.01, 10) and not more_often_wrong(math.log(9) + 0.01, 10)
+    assert not more_often_wrong(0.01, 2) and not more_often_wrong(math.inf, 10)
+
+
 def bounded(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
     return normalise_rows(keep_top_k(gradient_at_output(kd_loss, ours, theirs), 3, "magnitude"), 0.01)
 
@@ -74,6 +81,7 @@ def test_a_question_at_the_students_output_expects_what_the_mechanism_answers() 
 def test_gradients_are_read_as_the_gaussian_says(sigma: float) -> None:
     rng, beta = torch.Generator().manual_seed(1), 0.01
     expected = beta * F.normalize(torch.randn(1, CLASSES, CLASSES, generator=rng), dim=2)
+    expected = expected * torch.linspace(0.2, 1, CLASSES)[:, None]
     answers = gaussian_rows(expected[0, [1] * 50], sigma * beta, rng)
     found = gradient_log_likelihood(answers, expected, beta, sigma)
     normal = torch.distributions.Normal(0.0, sigma * beta)

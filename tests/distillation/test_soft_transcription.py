@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.api import Teacher
+from bench.distillation.image_source import Source
 from bench.distillation.transcription.learner import RARE, Learner, Schedule, evenly
 from bench.distillation.transcription.likelihoods import soft_loss
+from bench.distillation.transcription.loop import Ask, Transcription
 from bench.distillation.transcription.questions import Answered
-from bench.distillation.transcription.soft import SoftTranscription, temperature
-from bench.testing import CLASSES, SHAPE, context, toy_teacher
+from bench.distillation.transcription.soft import SHOWN, SoftTranscription, temperature
+from bench.testing import CLASSES, SHAPE, context, toy_images, toy_teacher
 
 
 class Quarters(nn.Module):
@@ -41,6 +45,43 @@ def test_the_loss_is_least_at_the_answers() -> None:
     soft_loss(logits, answers).backward()
     assert logits.grad is not None and float(logits.grad.abs().max()) < 1e-6
     assert float(soft_loss(answers, answers)) == pytest.approx(float(-(answers.exp() * answers).sum(1).mean()))
+
+
+class Corners:
+    """A source of the toy's images."""
+
+    def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
+        return toy_images(count)
+
+    def learn(self, student: nn.Module) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_the_student_is_given_softened_answers_and_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, balanced: bool
+) -> None:
+    """Answers have the entropy asked for, half of the drawings are of the other source, and few are released."""
+    seen: list[Any] = []
+
+    def spy(
+        settings: Transcription, teacher: Teacher, student: str, source: Source, ask: Ask, *rest: Any, move: Any
+    ) -> tuple[nn.Module, Tensor]:
+        seen.extend([settings, source, ask, *rest])
+        return nn.Identity(), torch.zeros(100, *SHAPE)
+
+    monkeypatch.setattr(Transcription, "train", spy)
+    method = SoftTranscription(questions=5000, prior="shapes", balanced=balanced)
+    _, shown = method.teach(Quarters(), toy_teacher(), "datalens", context(), Corners())
+    settings, source, ask, *_, loss = seen
+    assert (settings.questions, settings.balanced, loss, len(shown)) == (5000, balanced, soft_loss, SHOWN)
+    drawn = source.draw(400, SHAPE, torch.Generator().manual_seed(1))
+    assert torch.equal(drawn[1::2], toy_images(200)) and not torch.equal(drawn[::2], drawn[1::2])
+    answers = ask(drawn, torch.zeros(400, CLASSES))
+    torch.testing.assert_close(answers.exp().sum(1), torch.ones(400))
+    mean = float(-(answers.exp() * answers).sum(1).mean())
+    assert mean == pytest.approx(math.log(CLASSES) / 2, abs=0.1), "which is less than a nat"
+    assert torch.equal(answers.argmax(1)[1::2], torch.arange(200) % CLASSES)
 
 
 @pytest.mark.thorough

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from bench.distillation.image_source import JudgedGenerator, image_source
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
-from bench.distillation.transcription import committee, learner
+from bench.distillation.transcription import committee, learner, loop
 from bench.distillation.transcription.committee import mean_log_probabilities
 from bench.distillation.transcription.learner import one_cycle
 from bench.distillation.transcription.loop import FEW, MEMBERS, Transcription
-from bench.distillation.transcription.questions import slightly_moved
+from bench.distillation.transcription.questions import Answered, as_floats, drawn_children, slightly_moved
 from bench.errors import BenchError
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
@@ -130,6 +130,85 @@ def test_every_answer_is_seen_once_before_any_twice() -> None:
 
     train(replace(SMALL, rounds=1, steps=4), loss=loss)
     assert [len(batch) for batch in batches] == [8, 8, 8, 6]
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_an_image_is_learnt_with_its_own_answer(balanced: bool) -> None:
+    class Shown(nn.Module):
+        """Its logits are the image's brightness."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (255 * x[:, 0, 0, :CLASSES]).round() + self.weight
+
+    def loss(logits: Tensor, readings: Tensor) -> Tensor:
+        assert torch.equal(logits.detach(), readings)
+        seen.extend(readings[:, 0].tolist())
+        return logits.sum() * 0
+
+    seen: list[float] = []
+    answered = Answered(SHAPE, CLASSES, torch.device("cpu"))
+    numbers = torch.arange(30)
+    answered.add(
+        numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, *SHAPE), numbers.float()[:, None].expand(-1, CLASSES)
+    )
+    schedule = learner.Schedule(8, 1e-2, 8, jitter=False, balanced=balanced)
+    learner.Learner(schedule, Shown(), context(), loss, torch.Generator().manual_seed(0)).learn(
+        answered, 8, lambda _: None
+    )
+    assert len(set(seen)) > 10 and seen != sorted(seen)
+
+
+def test_every_step_takes_the_rate_of_its_place_in_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    descend = learner.descend
+    monkeypatch.setattr(
+        learner,
+        "descend",
+        lambda optimizer, loss: rates.append(optimizer.param_groups[0]["lr"]) or descend(optimizer, loss),
+    )
+    train(replace(SMALL, steps=20))
+    assert rates == pytest.approx([1e-2 * one_cycle(step, 20) for step in range(20)])
+
+
+def test_the_teacher_is_asked_what_the_student_chose_beside_the_students_own_view(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A student that reads an answer off the first pixels, and a choice of the last candidates."""
+    offered: list[Tensor] = []
+
+    def view(network: Any, images: Tensor) -> Tensor:
+        return as_floats(images)[:, 0, 0, :CLASSES]
+
+    def last(candidates: Tensor, logits: Tensor, count: int, unsure: float, rng: torch.Generator) -> Tensor:
+        assert (count, unsure) == (10, 0.7) and torch.equal(logits, view(None, candidates))
+        offered.append(as_floats(candidates[-count:]))
+        return torch.arange(len(candidates))[-count:]
+
+    monkeypatch.setattr(loop, "logits_of", view)
+    monkeypatch.setattr(loop, "chosen", last)
+    _, _, asked, _ = train(replace(SMALL, unsure=0.7))
+    images = torch.cat(asked.images)
+    assert torch.equal(images[10:], torch.cat(offered)) and len(offered) == 2
+    assert torch.equal(torch.cat(asked.logits), images[:, 0, 0, :CLASSES])
+
+
+def test_children_are_balanced_over_what_answer_and_student_say_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers that leave no doubt stand whatever the students think, in the loop and before the committee's lessons."""
+    counts: list[int] = []
+
+    def watched(answered: Answered, classes: Tensor, count: int, rng: torch.Generator) -> Tensor:
+        assert torch.equal(classes, answered.readings.argmax(1))
+        counts.append(count)
+        return drawn_children(answered, classes, count, rng)
+
+    for module in (loop, committee):
+        monkeypatch.setattr(module, "drawn_children", watched)
+    train(replace(SMALL, members=2))
+    assert counts == [10, 10, 120], "half of the candidates, and of the lessons"
 
 
 def test_the_rate_rises_for_a_tenth_of_the_steps_and_falls_to_nothing() -> None:
@@ -267,6 +346,36 @@ class TestCommittee:
         with torch.no_grad():
             expected = (one(images / 255).softmax(1) + two(images / 255).softmax(1)) / 2
         torch.testing.assert_close(found, expected)
+
+    def test_its_lessons_are_fresh_images_and_children_with_the_answers_of_all_members(self) -> None:
+        members: list[nn.Module] = [toy_teacher(seed=seed).model for seed in (0, 1)]
+        answered = Answered(SHAPE, CLASSES, torch.device("cpu"))
+        answered.add(torch.randint(0, 256, (5, *SHAPE), dtype=torch.uint8), torch.zeros(5, CLASSES))
+        lessons = committee._lessons(members, answered, Numbered(), torch.Generator().manual_seed(0))
+        assert torch.equal(lessons.images[:20, 0, 0, 0], torch.arange(20, dtype=torch.uint8))
+        assert len(lessons) == 40 and float(lessons.images[20:].float().std(0).mean()) > 20, "no grey images"
+        torch.testing.assert_close(lessons.readings, mean_log_probabilities(members, lessons.images))
+
+    def test_it_is_taught_by_soft_answers_on_images_that_are_not_moved(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        moved, taught, learnt = [], [], []
+        built: list[nn.Module] = []
+
+        def loss(logits: Tensor, readings: Tensor) -> Tensor:
+            learnt.append(len(logits))
+            return logits.sum() * 0
+
+        def soft(logits: Tensor, answers: Tensor) -> Tensor:
+            torch.testing.assert_close(answers.exp().sum(1), torch.ones(len(answers)))
+            taught.append(len(logits))
+            return logits.sum() * 0
+
+        monkeypatch.setattr(learner, "random_affine", lambda images, rng: moved.append(len(images)) or images)
+        build = loop.nets.build
+        monkeypatch.setattr(committee, "soft_loss", soft)
+        monkeypatch.setattr(loop.nets, "build", lambda *given: built.append(build(*given)) or built[-1])
+        train(replace(SMALL, members=2, jitter=True), loss=loss)
+        assert (len(learnt), len(moved), len(taught)) == (3 * 9, 3 * 9, 2 * 9)
+        assert len(built) == 2 + 2 + 1, "the teacher, who asked, the members, and one more that is released"
 
     @pytest.mark.thorough
     def test_of_answers_that_are_often_wrong_it_knows_more_than_the_student_that_asked(self) -> None:
