@@ -1,0 +1,79 @@
+"""Label-private baselines as their tests make and run them, and what their mechanisms were asked and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from baselines import alibi, lp_2st, rr, rr_debiased
+from baselines.alibi import Alibi
+from baselines.lp_2st import Lp2st, rr_with_prior
+from baselines.rr import Rr
+from baselines.rr_debiased import RrDebiased
+from bench.api import Context, Release, Teacher
+from bench.config import configure
+from bench.dp_training.label_privacy import respond
+from bench.dp_training.noisy_label_training import LabelPrivate
+from bench.privacy import Budget
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+METHODS = [Rr, RrDebiased, Lp2st, Alibi]
+
+
+class Untouchable(nn.Module):
+    """A teacher that must not be asked."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise AssertionError("the undefended teacher was asked")
+
+
+def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
+    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
+
+
+def convert(
+    cls: type[LabelPrivate],
+    budget: Budget | None = None,
+    private: tuple[Tensor, Tensor] | None = None,
+    ctx: Context | None = None,
+    seed: int = 0,
+    **given: str,
+) -> Release:
+    torch.manual_seed(seed)
+    method = configure(cls, "smoke", given, "method")
+    return method.convert(toy(private), "datalens", budget or Budget(2.0), ctx or context(seed))
+
+
+def weights(release: Release) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in release.student.parameters()])
+
+
+def law(noise: str, scale: float) -> Any:
+    return stats.laplace(scale=scale) if noise == "laplace" else stats.norm(scale=scale)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[float], list[Tensor]]:
+    """The labels that every mechanism is asked about, the epsilon or scale it is given, and its answers."""
+    asked: list[Tensor] = []
+    noise: list[float] = []
+    answers: list[Tensor] = []
+
+    def spy(real: Callable[..., Tensor], at: int = 0) -> Callable[..., Tensor]:
+        def ask(*given: Any) -> Tensor:
+            asked.append(given[at])
+            noise.append(given[at + 2])
+            answers.append(real(*given))
+            return answers[-1]
+
+        return ask
+
+    for module in (rr, rr_debiased):
+        monkeypatch.setattr(module, "respond", spy(respond))
+    monkeypatch.setattr(lp_2st, "rr_with_prior", spy(rr_with_prior))
+    monkeypatch.setattr(alibi.Alibi, "_noisy", spy(Alibi._noisy, at=1))
+    return asked, noise, answers
