@@ -159,7 +159,7 @@ def test_an_image_is_learnt_with_its_own_answer(balanced: bool) -> None:
     learner.Learner(schedule, Shown(), context(), loss, torch.Generator().manual_seed(0)).learn(
         answered, 8, lambda _: None
     )
-    assert len(set(seen)) > 10 and seen != sorted(seen)
+    assert len(set(seen)) > 10 and seen[:30] != sorted(seen[:30]), "every pass in an order of its own"
 
 
 def test_every_step_takes_the_rate_of_its_place_in_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
