@@ -9,7 +9,19 @@ from bench.leaderboard.board_cells import options
 from bench.metrics.table import metrics
 from bench.storage.records import Record
 from docs.tables.boards import Row, attacks, board, older, own, records, release
-from docs.tables.cells import accounted, accuracy, claimed, interval, joined, percent, power, table, typed, with_seeds
+from docs.tables.cells import (
+    accounted,
+    accuracy,
+    claimed,
+    interval,
+    joined,
+    over_seeds,
+    percent,
+    power,
+    table,
+    typed,
+    with_seeds,
+)
 from docs.tables.lines import SHOWN, filled
 
 TARGETS = {"data": ("dpsd", {}), "label": ("dpsd", {"method": {"mode": "label"}}), "teacher": ("no-defence", {})}
@@ -185,7 +197,7 @@ def few(name: str, split: str = "few") -> str:
         found.items(), key=lambda each: (each[0][0] != "no-defence", each[0])
     ):
         first = next(iter(rows.values()))
-        cells = [_area(records()[rows[a]["runs"].split()[0]].metrics) if a in rows else "" for a in played]
+        cells = [_area(_measured(rows[attack])) if attack in rows else "" for attack in played]
         lines.append([f"`{method}`", variant, others, accuracy(first), claimed(first), accounted(first), *cells])
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
     return table([*heads, *(f"AUC {attack}" for attack in played)], lines)
@@ -200,12 +212,21 @@ def _how(row: Row) -> str:
     return "".join([f"`{row['attack']}`", *more])
 
 
-def _area(metrics: dict[str, float | None]) -> str:
-    """An AUC, and how far it lies beyond the unaware net's, where that was measured."""
-    found = interval(metrics, "auc")
-    if (gain := metrics.get("auc_gain")) is None:
-        return found
-    return f"{found}; {gain:+.3f} [{metrics['auc_gain.lo']:+.2f}, {metrics['auc_gain.hi']:+.2f}]"
+def _measured(row: Row) -> list[dict[str, float | None]]:
+    """The metrics of a row's runs, a seed each."""
+    return [records()[each].metrics for each in row["runs"].split()]
+
+
+def _area(seeds: list[dict[str, float | None]]) -> str:
+    """An AUC, and how far it lies beyond the unaware net's, where that was measured: of one seed with the interval over
+    its suspects, of several their mean and standard deviation."""
+    gains = [gain for each in seeds if (gain := each.get("auc_gain")) is not None]
+    if len(seeds) > 1:
+        found = over_seeds([each["auc"] for each in seeds])
+        return f"{found}; {over_seeds(gains, '+')}" if len(gains) == len(seeds) else found
+    (known,) = seeds
+    found = interval(known, "auc")
+    return f"{found}; {gains[0]:+.3f} [{known['auc_gain.lo']:+.2f}, {known['auc_gain.hi']:+.2f}]" if gains else found
 
 
 def _others(row: Row) -> str:

@@ -106,6 +106,13 @@ def spread(accuracies: list[float]) -> str:
     return f"{100 * mean(accuracies):.1f}{deviation} %{seeds}"
 
 
+def over_seeds(values: list[float | None], sign: str = "") -> str:
+    """Mean and standard deviation of a number that every one of several seeds has."""
+    held = [value for value in values if value is not None]
+    assert len(held) == len(values) > 1, values
+    return f"{mean(held):{sign}.3f} ± {stdev(held):.3f}"
+
+
 def percent(value: float | None) -> str:
     """A share in percent, or that there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"

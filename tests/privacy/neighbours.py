@@ -32,6 +32,8 @@ ROUNDING = 1e-6
 MOMENTS = "class moments of the private images, from which synthetic ones are drawn"
 OF_NUMBERS = {LARGEST, MOMENTS}
 """What the ledger says of entries whose releases have one dimension, where all others are of rows."""
+OWN = Budget(None, solve="none")
+"""The noise of a method's own fields: nothing to be solved for."""
 Pair = tuple[Tensor, Tensor]
 
 

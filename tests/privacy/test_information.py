@@ -1,49 +1,30 @@
-"""Information: capacities against channels that are computed or simulated, Fano's bound against every estimator."""
+"""Information: capacities against channels that are computed or simulated, and what ledgers can carry."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent
+from information_made import mutual_information
 
-from bench import leaderboard, registry
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
-from bench.errors import BenchError
-from bench.leaderboard import printed_information, reported
 from bench.leaderboard.information import of_events
 from bench.privacy import Ledger, Unit
 from bench.privacy.information import (
     Information,
-    even_accuracy,
-    fano,
     gaussian_capacity,
     laplace_capacity,
-    most_accuracy,
-    most_chance,
-    needed,
     noise_over_radius,
     of_ledger,
     response_capacity,
     selective_capacity,
 )
 from methods.dp_dfd.accounting import ResponsePlan, response_ledger, settings
-
-
-def entropy(p: np.ndarray) -> float:
-    p = p[p > 0]
-    return float(-(p * np.log(p)).sum())
-
-
-def mutual_information(joint: np.ndarray) -> float:
-    """Of the two axes of a table of probabilities, in nats."""
-    return entropy(joint.sum(0)) + entropy(joint.sum(1)) - entropy(joint.ravel())
 
 
 def capacity(rows: np.ndarray) -> float:
@@ -179,140 +160,6 @@ def test_adaptive_questions_carry_no_more_than_the_sum_of_their_capacities():
     assert one + 0.2 < best <= 2 * one + 1e-12
 
 
-# From information to accuracy
-
-
-def best_guess(joint: np.ndarray, c: int) -> float:
-    """The largest accuracy of any estimator: for each answer, the best of all c^c ways to name the classes."""
-    permutations = list(itertools.permutations(range(c)))
-    guesses = list(itertools.product(range(c), repeat=c))
-    right = np.array([[sum(a == b for a, b in zip(g, p, strict=True)) / c for p in permutations] for g in guesses])
-    return float((right @ joint).max(0).sum())
-
-
-def answers_about_names(c: int) -> list[np.ndarray]:
-    """Tables of (permutation, answer): all, one or some names told, with noise or without; and random ones."""
-    permutations, rng = list(itertools.permutations(range(c))), np.random.default_rng(0)
-    size = len(permutations)
-    told = [
-        np.eye(size),
-        np.full((size, 1), 1.0),
-        np.array([[float(p[0] == n) for n in range(c)] for p in permutations]),
-    ]
-    told += [share * np.eye(size) + (1 - share) / size for share in (0.1, 0.5, 0.9, 0.99)]
-    told += [
-        rng.dirichlet(np.full(letters, sharp), size)
-        for letters in (2, 3, 6)
-        for sharp in (0.02, 0.1, 1)
-        for _ in range(60)
-    ]
-    return [rows / size for rows in told]
-
-
-@pytest.mark.parametrize("c", [2, 3])
-def test_no_estimator_beats_the_accuracy_that_its_information_allows(c):
-    for joint in answers_about_names(c):
-        nats, accuracy = mutual_information(joint), best_guess(joint, c)
-        assert needed(accuracy, c) <= nats + 1e-9
-        assert accuracy <= most_accuracy(max(nats, 0.0) + 1e-9, c) + 1e-9
-
-
-def test_names_are_not_independent_and_the_bound_must_not_say_so():
-    """All names of three classes are worth log 3! nats, not 3 log 3."""
-    assert mutual_information(np.eye(6) / 6) == pytest.approx(needed(1.0, 3)) == pytest.approx(math.log(6))
-    assert needed(1.0, 3) < 3 * (math.log(3) - fano(1.0, 3))
-
-
-@pytest.mark.parametrize("accuracy", [0.5, 0.6, 0.9, 1.0])
-def test_two_classes_need_exactly_what_one_noisy_bit_carries(accuracy):
-    """The bit says which of the two names the first class has, and is right with this probability."""
-    joint = np.array([[accuracy, 1 - accuracy], [1 - accuracy, accuracy]]) / 2
-    assert best_guess(joint, 2) == pytest.approx(accuracy)
-    assert needed(accuracy, 2) == pytest.approx(mutual_information(joint), abs=1e-12)
-
-
-def test_the_bound_is_never_below_that_of_all_classes_at_once_nor_of_one():
-    for c, accuracy in itertools.product((2, 3, 10, 100), np.linspace(0, 1, 101)):
-        found = needed(float(accuracy), c)
-        if accuracy > 1 / c:
-            assert found >= math.lgamma(c + 1) - c * fano(float(accuracy), c) - 1e-12
-            assert found >= math.log(c) - fano(float(accuracy), c) - 1e-12
-        assert 0 <= found <= math.lgamma(c + 1) + 1e-9
-
-
-@pytest.mark.parametrize("c", [2, 3, 10, 1000])
-def test_most_accuracy_is_the_inverse_and_monotone(c):
-    for accuracy in (1 / c + 0.2, 0.75, 0.9, 0.99):
-        assert most_accuracy(needed(accuracy, c), c) == pytest.approx(accuracy, abs=1e-7)
-    found = [most_accuracy(share * math.lgamma(c + 1), c) for share in np.linspace(0, 1.1, 30)]
-    assert found == sorted(found) and found[0] == pytest.approx(1 / c) and found[-1] == 1.0
-
-
-def test_errors_in_the_smallest_class_weigh_least():
-    shares, rng = np.array([0.05, 0.15, 0.8]), np.random.default_rng(1)
-    each = rng.uniform(size=(2000, 3))
-    for accuracies in each:
-        assert even_accuracy(float(shares @ accuracies), 0.05, 3) <= accuracies.mean() + 1e-12
-    assert even_accuracy(0.95, 0.05, 3) == pytest.approx(2 / 3), "all errors in the smallest class"
-
-
-@pytest.mark.parametrize("c", [2, 3])
-def test_no_run_is_luckier_than_its_information_allows(c):
-    permutations = list(itertools.permutations(range(c)))
-    guesses = list(itertools.product(range(c), repeat=c))
-    tight = 0
-    for joint, accuracy in itertools.product(answers_about_names(c), (1 / c, 2 / c, 1.0)):
-        hit = [[sum(map(int.__eq__, g, p)) >= c * accuracy - 1e-9 for p in permutations] for g in guesses]
-        luck = float((np.array(hit) @ joint).max(0).sum())
-        allowed = most_chance(min(accuracy, 1.0), max(0.0, mutual_information(joint)) + 1e-9, c)
-        assert luck <= allowed + 1e-9
-        tight += luck > allowed - 1e-4 and allowed < 1
-    assert tight, "some answer attains it"
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: gaussian_capacity(-1.0),
-        lambda: gaussian_capacity(math.nan),
-        lambda: gaussian_capacity(1.0, -1),
-        lambda: laplace_capacity(-0.1, 3),
-        lambda: response_capacity(-1.0, 2),
-        lambda: response_capacity(math.nan, 2),
-        lambda: response_capacity(1.0, 0),
-        lambda: selective_capacity(1.0, 1),
-        lambda: needed(1.1, 10),
-        lambda: needed(math.nan, 10),
-        lambda: needed(0.5, 1),
-        lambda: most_accuracy(-1.0, 10),
-        lambda: most_accuracy(math.nan, 10),
-        lambda: most_chance(0.5, -1.0, 10),
-    ],
-)
-def test_values_out_of_range_are_refused(call):
-    with pytest.raises(BenchError, match="expected"):
-        call()
-
-
-def test_no_noise_and_noise_beyond_floating_point_are_infinite():
-    for noise in (0.0, 5e-324, 1e-200):
-        assert gaussian_capacity(noise) == gaussian_capacity(noise, 10) == math.inf
-    assert gaussian_capacity(math.inf, 10) == 0 and response_capacity(800.0, 3) == pytest.approx(math.log(3))
-
-
-# Golden: DPSD's printed settings
-
-
-def test_the_printed_settings_of_dpsd_and_what_its_accuracy_needs():
-    assert 200 * 256 * gaussian_capacity(100.0) == pytest.approx(2.56, rel=1e-12)
-    assert 200 * 256 * gaussian_capacity(100.0, 10) == pytest.approx(2.5599872, rel=1e-9)
-    at_once = 10 * math.log(10) - 10 * fano(0.9785, 10) - (10 * math.log(10) - math.lgamma(11))
-    assert at_once == pytest.approx(13.5938, abs=5e-5)
-    assert needed(0.9785, 10) == pytest.approx(13.7449, abs=5e-5)
-    assert most_accuracy(2.56, 10) == pytest.approx(0.59647, abs=5e-6)
-    assert most_chance(0.9785, 2.56, 10) == pytest.approx(0.203, abs=5e-4)
-
-
 # Ledgers
 
 PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.0, iterations=200)
@@ -415,63 +262,3 @@ def test_information_survives_json(nats):
     found = Information(nats, "gradients", 10)
     assert Information.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
     assert (found.most_accuracy is None) == (nats is None) and Information(nats, "gradients").most_accuracy is None
-
-
-KINDS = dict.fromkeys(["dpsd", "dpdfd", "dp-dfd", "fed-dpsd", "dgd"], "finite")
-KINDS |= dict.fromkeys(["pate", "pate-gnmax", "pate-gan", "g-pate", "datalens"], "finite")
-KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "fedavg", "feddf"], "infinite")
-KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
-KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl", "dpgen"], "infinite")
-KINDS |= dict.fromkeys(["acgan", "wgan", "infogan", "raw-images"], "infinite")
-"""What the records of a method say at finite noise; of all others nothing is known."""
-
-
-def test_every_published_record_is_read_and_no_student_knows_more_than_it_was_told():
-    seen: dict[str, Counter[str]] = {}
-    for record in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json")):
-        method, found = record.spec["release"]["method"], leaderboard.information(record)
-        # Nothing bounds what a generator tells that learns from the unprotected teacher, nor of direct training
-        saw_teacher = method in ("dp-dfd", "dgd") and record.spec["release"]["version"] < 2
-        saw_teacher |= method in ("dp-dfd", "dgd") and record.spec["release"]["variant"] == "printed"
-        saw_teacher |= record.options["method"].get("discriminator") == "teacher"
-        saw_teacher |= record.options["method"].get("data") == "private"
-        saw_teacher |= record.options["method"].get("prior") == "baseline"
-        if saw_teacher:
-            assert found.nats is not None and math.isinf(found.nats)
-        elif record.spec["release"]["budget"]["epsilon"] != "inf":
-            kind = "unknown" if found.nats is None else "infinite" if math.isinf(found.nats) else "finite"
-            seen.setdefault(method, Counter())[kind] += 1
-        if (most := found.most_accuracy) is not None and (accuracy := record.metrics.get("accuracy")) is not None:
-            assert accuracy <= most + 0.05, f"{record.hash}: the test set's classes are not quite even"
-    assert seen.keys() <= registry.entries("method").keys()
-    assert {method: set(kinds) for method, kinds in seen.items()} == {
-        method: {KINDS.get(method, "unknown")} for method in seen
-    }
-
-
-# What the papers print
-
-
-def test_a_printed_number_is_flagged_if_and_only_if_its_settings_exclude_it():
-    for entry in reported.load():
-        assert (printed_information.ISSUE in entry.issues) == printed_information.exceeds(entry), entry
-    flagged = [entry for entry in reported.load() if printed_information.exceeds(entry)]
-    assert len(flagged) == 18 and {entry.method for entry in flagged} == {"dpsd"}
-    assert {entry.unit for entry in flagged} == {"data"} and {entry.paper for entry in flagged} == {"dpsd"}
-    assert {entry.dataset for entry in flagged} == {"mnist", "fmnist", "cifar10"}
-
-
-def test_numbers_without_printed_settings_are_not_judged():
-    for entry in reported.load():
-        free = entry.unit == "label" or entry.paper != "dpsd" or entry.epsilon is None or entry.method != "dpsd"
-        if free or {"data=private", "discriminator=teacher"} & set(entry.ablation.split()):
-            assert printed_information.carried(entry) is None and not printed_information.exceeds(entry)
-    judged = [entry for entry in reported.load() if printed_information.judged(entry)]
-    assert [entry.value for entry in judged if not printed_information.exceeds(entry)] == [0.2919, 0.2726]
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name, folder", [("mnist", "MNIST"), ("fmnist", "FashionMNIST")])
-def test_smallest_shares_are_those_of_the_test_sets(name, folder, data_root):
-    labels = np.frombuffer((data_root / folder / "raw" / "t10k-labels-idx1-ubyte").read_bytes()[8:], dtype=np.uint8)
-    assert np.bincount(labels, minlength=10).min() / len(labels) == printed_information.SMALLEST_SHARES[name]
