@@ -11,8 +11,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+
+class Screen(Console):
+    """A console that leaves it to `bench.cli.main` what a closed pipe means; rich ends the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while a BrokenPipeError is handled, which goes on."""
+        raise
+
+
+out = Screen(highlight=False, emoji=False)
+err = Screen(stderr=True, highlight=False, emoji=False)
 
 
 class _Rate(ProgressColumn):

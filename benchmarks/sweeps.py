@@ -19,7 +19,8 @@ import torch
 from _timing import machine, positive, run, spread
 
 from bench.cli.sweep import Settler
-from bench.sweeps import Cell, plan, read
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import read
 
 METHODS, ATTACKS, SEEDS = ["dpsd", "dgd", "dpdfd", "dp-dfd", "dp-merf"], ["none", "gmi", "mi-face", "loss-threshold"], 5
 

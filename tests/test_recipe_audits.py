@@ -23,7 +23,8 @@ from bench.pipeline.job import load_job
 from bench.pipeline.lookup import Lookup
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.storage.records import Record
-from bench.sweeps import plan, read
+from bench.sweeps.plan import plan
+from bench.sweeps.recipe import read
 
 RECIPE = ROOT / "recipes" / "audits.toml"
 RECIPES = {"quick": RECIPE, **{tier: ROOT / "recipes" / f"audits-{tier}.toml" for tier in ("standard", "paper")}}

@@ -15,8 +15,8 @@ from bench import registry
 from bench.cli.sweep import Settler
 from bench.config import Variant, configure, options
 from bench.leaderboard import reported
-from bench.sweeps import Cell, Recipe, plan, read
-from bench.sweeps.recipe import RecipeCell
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import Recipe, RecipeCell, read
 
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
 OURS = {

@@ -77,6 +77,7 @@ def warnings(privacy: dict[str, Any]) -> list[str]:
         said.append("The network was made at tier smoke, whose settings are for tests: it is of no use.")
     return [
         *said,
+        "The epsilons are of this release alone: every other one that was made of the same records adds to them.",
         "Hyper-parameters were chosen outside the account: by people who had seen results. No epsilon covers that.",
     ]
 

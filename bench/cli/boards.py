@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
 from bench.errors import BenchError, disk_is_full
-from bench.progress import out
+from bench.progress import Screen, out
 
 if TYPE_CHECKING:
     from bench.leaderboard.columns import Column
@@ -56,6 +56,8 @@ def execute(given: argparse.Namespace) -> int:
 
     if given.check and given.publish is not None:
         raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
+    if given.dataset is not None and (given.check or given.publish is not None):
+        raise BenchError(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
     if given.check or given.publish == []:
         expect_boards(given.boards)
     if given.publish is not None:
@@ -112,7 +114,6 @@ def _check(boards: Path) -> int:
 
 
 def _print(path: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -128,7 +129,7 @@ def _print(path: Path) -> None:
     table.add_column("seeds")
     for row in rows:
         table.add_row(*[Text(_cell(column, row)) for column in shown], str(row["seeds"]) or "-")
-    Console(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
+    Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 
 def _cell(column: Column, row: Mapping[Any, Any]) -> str:

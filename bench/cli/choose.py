@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import paths
 from bench.errors import BenchError
-from bench.progress import out
+from bench.progress import Screen, out
 
 if TYPE_CHECKING:
     from bench.leaderboard.selection import Candidate, Choice, Constraints, Row
@@ -148,7 +148,6 @@ def _cost(candidate: Candidate) -> str:
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     dataset, tier, split = place
@@ -169,4 +168,4 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
             "\n".join(candidate.attacks) or "not attacked",
             "\n".join(sorted(candidate.flags)) or "-",
         )
-    Console(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)
+    Screen(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)

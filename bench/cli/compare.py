@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli import paths
 from bench.config import TIERS
 from bench.errors import BenchError
-from bench.progress import out
+from bench.progress import Screen, out
 
 if TYPE_CHECKING:
     from bench.leaderboard.reported import Line
@@ -112,7 +112,6 @@ def _write(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
@@ -154,7 +153,7 @@ def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]])
             )
         allowed = "" if cells["printed_allows"] is None else f"<= {cells['printed_allows']:.4f}"
         table.add_row(cells["dataset"], name, epsilon, cells["reported"], allowed, *ours, cells["flags"])
-    Console(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)
+    Screen(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)
     entries = {line.entry: line.row is not None for line in lines}
     done = f"{sum(entries.values())} of {len(entries)} numbers have one of ours"
     out.print(f"{done}; another tier is another size, and working is not what the paper prints", soft_wrap=True)

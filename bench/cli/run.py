@@ -28,6 +28,7 @@ def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
     settings, seeds = settle(given)
     from bench.cli import result
+    from bench.cli.together import together
     from bench.pipeline import run
     from bench.pipeline.job import load_job
     from bench.progress import say
@@ -44,11 +45,15 @@ def execute(given: argparse.Namespace) -> int:
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
+        made = []
         for seed in seeds:
             outcome = run.run(job, seed)
+            made.append(outcome.record)
             result.show(outcome, settings)
             if given.student not in (None, outcome.record.student):
                 say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
+        for line in together(made):
+            say(line)
     return 0
 
 

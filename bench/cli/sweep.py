@@ -17,14 +17,14 @@ from bench.cli import paths
 from bench.cli.boards import expect_boards
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
-from bench.progress import head, out, say
+from bench.progress import Screen, head, out, say
 
 if TYPE_CHECKING:
     from bench.cli import Parsers
     from bench.pipeline.canary_game import CanaryGame
     from bench.pipeline.settings import Settings
-    from bench.sweeps import Cell
     from bench.sweeps.executors import Executor
+    from bench.sweeps.plan import Cell
     from bench.sweeps.run_sweep import Summary
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
     )
     where.add_argument(
-        "--jobs", type=int, default=0, metavar="N", help="runs at once (default: as many as GPUs, else half the cores)"
+        "--jobs", type=int, metavar="N", help="runs at once (default: as many as GPUs, else half the cores)"
     )
     where.add_argument(
         "--within",
@@ -99,14 +99,16 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
     if given.boards is not None:
         expect_boards(given.boards)
-    from bench.sweeps import plan, read
+    from bench.sweeps.recipe import read
 
-    recipe = read(given.recipe)
+    recipe = read(given.recipe)  # before what imports torch: a mistake in it is told at once
     datasets = [name for name in given.dataset.split(",") if name]
     present = {cell.get("dataset") or DATASET for cell in recipe.cells}
     absent = [name for name in datasets if name not in present]
     if absent:
         raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
+    from bench.sweeps.plan import plan
+
     recipe, on_gpu = _changed(recipe, given), _is_on_gpu(given)
     asked = partial(plan, recipe, _common(given), datasets, given.out, Settler(), boards=given.boards, on_gpu=on_gpu)
     if given.dry_run:
@@ -135,7 +137,7 @@ def _executor(given: argparse.Namespace) -> Executor:
     from bench.sweeps.staying import Staying
 
     if given.executor == "ray":
-        return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs)
+        return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs or 0)
     devices = _devices(given.devices)
     if set(devices) == {"cpu"}:
         return Local(main, given.jobs or max(1, cores() // 2))
@@ -152,9 +154,9 @@ def _is_on_gpu(given: argparse.Namespace) -> bool:
 def _check_numbers(given: argparse.Namespace) -> None:
     if given.devices and given.executor == "local":
         _devices(given.devices)
-    for name, least in (("jobs", 0), ("cpus", 0), ("gpus", 0)):
-        if not getattr(given, name) >= least:
-            raise BenchError(f"--{name} {getattr(given, name)}: expected a number of at least {least}")
+    for name, least in (("jobs", 1), ("cpus", 0), ("gpus", 0)):
+        if (number := getattr(given, name)) is not None and not number >= least:
+            raise BenchError(f"--{name} {number}: expected a number of at least {least}")
     if given.within is not None and not 0 < given.within < math.inf:
         raise BenchError(f"--within {given.within:g}: expected a number of minutes above 0")
     asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
@@ -287,7 +289,6 @@ def _devices(text: str) -> tuple[str, ...]:
 
 
 def _list(title: str, cells: Sequence[Cell]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -301,7 +302,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
         about = "" if cell.state != "ready" else "?" if cell.seconds is None else duration(cell.seconds)
         why = f"({shared[cell.reason]})" if cell.reason in shared else cell.reason or cell.note
         table.add_row(cell.state, Text(cell.name), about, Text(why))
-    Console(width=max(out.width, 140), highlight=False, emoji=False).print(table)
+    Screen(width=max(out.width, 140), highlight=False, emoji=False).print(table)
     for reason, number in shared.items():
         out.print(f"({number}) {reason}", markup=False, soft_wrap=True)
     ready = [cell for cell in cells if cell.state == "ready"]

@@ -79,8 +79,12 @@ def _read(path: Path, name: str) -> dict[str, Array]:
                 arrays[member] = archive[member]
     except _BAD_ARCHIVE as error:
         what = f"{path}: {member} cannot be read" if member else f"{path} is not a readable .npz archive"
-        text = "not NumPy's format" if "pickle" in str(error) else " ".join(str(error).split())
-        raise BenchError(f"data set '{name}': {what} ({text[:300]}); save plain arrays with numpy.savez") from error
+        text = " ".join(str(error).split())
+        if "pickle" in text:
+            text = "an array of Python objects" if member else "not NumPy's format"
+        raise BenchError(
+            f"data set '{name}': {what} ({text[:300]}); save arrays of numbers with numpy.savez"
+        ) from error
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise BenchError(f"data set '{name}': {path}: {key} is not a NumPy array; save it with numpy.savez")

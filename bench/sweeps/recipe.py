@@ -167,7 +167,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
     if not isinstance(seeds, list) or not seeds or not all(type(s) is int and 0 <= s <= LARGEST_SEED for s in seeds):
         raise BenchError(f"recipe {path}: seeds is {seeds}; expected a list of whole numbers from 0 to {LARGEST_SEED}")
     if "method" not in flat:
-        raise BenchError(f"recipe {path}: a [[grid]] names no method")
+        raise BenchError(f"recipe {path}: a [[grid]] names no method; it has {', '.join(flat) or 'nothing'}")
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]
     for combination in product(*lists):
         chosen = dict(zip(flat, combination, strict=True))

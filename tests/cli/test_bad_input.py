@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_toy
+from conftest import BENCH, write_toy
 
 from bench.cli import main
 
@@ -173,6 +173,7 @@ CASES = {
         ["2 means for images of 1 channel;", "give one"],
     ),
     "check and publish": (["leaderboard", "--check", "--publish"], ["--check", "--publish", "one of them"]),
+    "check and one board": (["leaderboard", "--check", "--dataset", "usps"], ["--dataset usps", "look at all boards"]),
     "boards of nothing": (["leaderboard", "--check", "--boards", "."], ["--boards .", "neither boards nor records"]),
     "tier": (["run", "--method", "no-defence", "--tier", "fast"], ["fast", "quick"]),
     "unit the ledger lacks": (["run", "--method", "dpsd", "--unit", "label"], ["--unit label", "example"]),
@@ -341,6 +342,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(
     monkeypatch.setattr("os.dup2", lambda *_: None)
     monkeypatch.setattr("sys.stdout", open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115 - it is closed with us
     assert main(["list"]) == 141 and capsys.readouterr().err == ""
+
+
+def test_a_command_whose_pipe_is_closed_ends_as_one_does() -> None:
+    with subprocess.Popen([*BENCH, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (141, b"")
 
 
 def test_another_error_of_the_system_is_not_called_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ from bench.cli import main
 from bench.cli.sweep import Settler
 from bench.pipeline.canary_game import CanaryGame
 from bench.storage.records import AUDIT, Audit
-from bench.sweeps import Cell, plan, read, run_sweep
+from bench.sweeps import run_sweep
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import read
 
 HEAD = """
 [defaults]

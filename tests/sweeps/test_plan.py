@@ -20,7 +20,8 @@ from bench.pipeline.lookup import Lookup
 from bench.pipeline.run_spec import run_spec
 from bench.privacy import Budget
 from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
-from bench.sweeps import plan, read
+from bench.sweeps.plan import plan
+from bench.sweeps.recipe import read
 
 COMMANDS = [
     "run --method dpsd --epsilon 3 --method.sigma 2 --seeds 1",

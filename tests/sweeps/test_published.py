@@ -13,7 +13,8 @@ from conftest import write_toy
 from bench.cli import main
 from bench.cli.sweep import Settler
 from bench.storage.records import AUDIT, RECORD
-from bench.sweeps import Cell, plan, read
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import read
 
 GRIDS = """
 [[grid]]

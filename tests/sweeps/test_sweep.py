@@ -161,7 +161,7 @@ def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: P
         (["toy.toml", "--set", "out=x"], "give --out to `bench sweep`"),
         (["toy.toml", "--set=--tier=paper"], "give --tier to `bench sweep`"),
         (["toy.toml", "--set", "seeds=5,6"], "give --seeds to `bench sweep`"),
-        (["toy.toml", "--jobs", "-1"], "--jobs -1"),
+        (["toy.toml", "--jobs", "0"], "--jobs 0: expected a number of at least 1"),
         (["toy.toml", "--executor", "ray", "--devices", "cpu"], "give --gpus to a Ray cluster"),
         (["toy.toml", "--executor", "ray", "--address", "auto", "--jobs", "2"], "leave it out"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError
-from bench.sweeps import read
-from bench.sweeps.recipe import describe
+from bench.sweeps.recipe import describe, read
 
 
 def write(folder: Path, text: str) -> Path:
@@ -115,7 +114,7 @@ def test_a_data_set_has_options_of_its_own_over_the_defaults_and_under_the_grid(
         ("title = [", "not TOML"),
         ("titel = 'x'\n[[grid]]\nmethod = 'rr'", "no key 'titel'"),
         ("title = 'x'", "at least one"),
-        ("[[grid]]\ndataset = 'mnist'", "names no method"),
+        ("[[grid]]\ndataset = 'mnist'", "names no method; it has dataset"),
         ("[[grid]]\nmethod = 'rr'\nmethod.sigma = 2", "not TOML"),
         ("[[grid]]\nattack.steps = 2\nmethod = 'rr'", '"attack.steps" in quotes'),
         ("[[grid]]\nmethod = 'rr'\nout = 'x'", "'out' is not for a recipe"),

@@ -13,7 +13,8 @@ from bench import registry
 from bench.cli.sweep import Settler
 from bench.pipeline.job import load_job
 from bench.pipeline.run_spec import run_spec
-from bench.sweeps import Cell, plan, read
+from bench.sweeps.plan import Cell, plan
+from bench.sweeps.recipe import read
 
 GRID = """
 [defaults]
