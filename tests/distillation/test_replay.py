@@ -13,7 +13,9 @@ def test_answers_of_all_batches_are_drawn_each_with_its_image() -> None:
     for first in (0, 10, 20):
         numbers = torch.arange(first, first + 10).float()
         kept.add(numbers.view(-1, 1, 1, 1), numbers[:, None] + 0.5)
-    images, targets = kept.sample(600, torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(0)
+    drawn = [kept.sample(5, rng) for _ in range(100)]
+    images, targets = (torch.cat(each) for each in zip(*drawn, strict=True))
     assert set(images.flatten().tolist()) == set(range(30)) and kept.batches == 3
     assert torch.equal(targets[:, 0], images.flatten() + 0.5)
 

@@ -22,7 +22,8 @@ from methods.dp_dfd.dp_dfd import DpDfd, draw_images
 def test_the_lines_of_a_stage_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """1: the generator against the teacher. Twice 2: 17 of 35 images, labels by the student as it is, the student on
     them in training mode, the generator against the student."""
-    teacher, happened, students = toy_teacher(), [], []
+    happened: list[tuple[Any, ...]] = []
+    teacher, students = toy_teacher(), []
     label, kl_loss = DpDfd.label, dp_dfd.kl_loss
 
     def trained(phi_g: nn.Module, judge: nn.Module, steps: int, batch: int, lr: float, *_: Any, **__: Any) -> None:
