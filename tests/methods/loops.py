@@ -1,4 +1,5 @@
-"""What a printed loop hands to its optimisers, beside what it should; whether two loops made the same student."""
+"""What a printed loop hands to its optimisers, beside what it should; how a working one is trained, without training;
+whether two loops made the same student."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from bench.api import Release
+from bench import nets
+from bench.api import Context, Release, Teacher
 from bench.distillation import image_source
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
+from bench.distillation.transcription.likelihoods import likelihood_loss
+from bench.distillation.transcription.loop import Transcription
 
 
 @dataclass
@@ -25,6 +29,8 @@ class Step:
         loss: what the optimiser was given.
         by_hand: L_S of the last images and answers for the student; L_S + L_G for the generator.
         shapes: of what the optimiser moves.
+        rate: the optimiser's.
+        dropout: whether a layer of the student drops out.
     """
 
     who: str
@@ -33,14 +39,18 @@ class Step:
     images: Tensor
     targets: Tensor
     shapes: list[tuple[int, ...]]
+    rate: float
+    dropout: bool
 
 
 def watched_losses(monkeypatch: pytest.MonkeyPatch, module: ModuleType, cls: type[Any]) -> list[Step]:
-    """Every optimiser step of the conversions to come; for students without dropout, and L_G as the text argues."""
+    """Every optimiser step of the conversions to come, whose losses by hand are those of students without dropout, and
+    L_G as the text argues. The student must be in evaluation mode where it says what it sees in the images."""
     annotated, stepped, steps = cls._annotate, module.descend, []
     last: dict[str, Any] = {}
 
     def annotate(self: Any, images: Tensor, phi_s: Any, *rest: Any) -> Tensor:
+        assert not phi_s.training
         targets = annotated(self, images, phi_s, *rest)
         last.update(images=images.clone(), phi_s=phi_s, targets=targets.clone())
         return targets
@@ -57,12 +67,29 @@ def watched_losses(monkeypatch: pytest.MonkeyPatch, module: ModuleType, cls: typ
                 by_hand += confidence_loss(logits) + balance_loss(logits, per_sample=False)
                 by_hand += activation_loss(phi_s.features(images), up=True)
         shapes = [tuple(p.shape) for p in moved]
-        steps.append(Step(who, float(loss.detach()), float(by_hand), images, last["targets"], shapes))
+        rate = optimizer.param_groups[0]["lr"]
+        dropout = any(layer.training for layer in phi_s.modules() if isinstance(layer, nn.Dropout))
+        steps.append(Step(who, float(loss.detach()), float(by_hand), images, last["targets"], shapes, rate, dropout))
         stepped(optimizer, loss)
 
     monkeypatch.setattr(cls, "_annotate", annotate)
     monkeypatch.setattr(module, "descend", descend)
     return steps
+
+
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Transcription, Any]]:
+    """How the working variants' conversions to come would train a student, and with what loss; none is trained."""
+    told: list[tuple[Transcription, Any]] = []
+
+    def train(
+        self: Transcription, teacher: Teacher, student: str, source: Any, ask: Any, ctx: Context, stage: str,
+        loss: Any = likelihood_loss,
+    ) -> tuple[nn.Module, Tensor]:  # fmt: skip
+        told.append((self, loss))
+        return nets.build(student, teacher.shape, teacher.classes), torch.zeros(60, *teacher.shape)
+
+    monkeypatch.setattr(Transcription, "train", train)
+    return told
 
 
 def same_students(one: Release, other: Release) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,13 @@ def test_impossible_budgets_are_refused_before_anything_is_trained(
 ) -> None:
     with pytest.raises(BenchError, match=says):
         method.check(budget, "digits", CLASSES)
+
+
+@pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
+@pytest.mark.parametrize("epsilon", [None, math.inf])
+def test_where_no_epsilon_is_asked_for_none_has_to_be_proved(method: Dgd | DgdWorking, epsilon: float | None) -> None:
+    plan = method.plan(Budget(epsilon, account="accounted", solve="none"), "digits")
+    assert plan.aggregation.scale == (method.scale if epsilon is None else 0)
 
 
 @pytest.mark.parametrize(

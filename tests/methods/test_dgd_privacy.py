@@ -125,7 +125,7 @@ def test_queries_are_as_many_as_leave_the_votes_readable() -> None:
     free = DgdWorking(teachers=500)
     plan = free.plan(Budget(10.0), "mnist")
     assert plan.queries == 5002 and plan.aggregation.scale == pytest.approx(50.0, rel=1e-3)
-    assert free.plan(Budget(1.0), "mnist").queries == 1300
+    assert free.plan(Budget(1.0), "mnist").queries == free.plan(Budget(4.0), "mnist").queries == 1300
     assert replace(free, teachers=3).plan(Budget(9.0), "digits").queries == 1300
     assert free.plan(Budget(math.inf), "mnist").queries == working.MANY
     assert replace(free, queries=700).plan(Budget(10.0), "mnist").queries == 700

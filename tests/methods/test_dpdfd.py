@@ -123,12 +123,13 @@ def test_the_noise_has_the_scale_that_line_9_prints(scale: float) -> None:
 def test_lines_11_to_14_descend_the_losses_of_lines_3_and_10(monkeypatch: pytest.MonkeyPatch) -> None:
     """In turn, student and generator, on D of line 3 and y_s of line 10; line 2 samples new vectors."""
     happened = watched_losses(monkeypatch, dpdfd, Dpdfd)
-    convert()
+    convert(gamma="0.3")
     assert [step.who for step in happened] == ["student", "generator"] * 3
     assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
     for student, generator in zip(happened[::2], happened[1::2], strict=True):
         assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
         assert (16, 100) not in generator.shapes, "z is not trained"
+        assert (student.rate, generator.rate, student.dropout) == (0.1, 0.01, False)
     assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
 
 

@@ -28,6 +28,7 @@ from bench.nets import Classifier, Ensemble, SmallNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, audit
+from bench.privacy.claims import dpsd_theorem1
 from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 from methods.dpdfd import direct_training, dpdfd
@@ -305,6 +306,14 @@ def test_direct_training_solves_its_own_number_of_steps(variant: Variant) -> Non
     steps = Budget(2.0, solve="steps")
     images = [each._mechanism(10).batch * each.parameters(steps, 10).iterations for each in (method, smoke(variant))]
     assert 77 * 16 < images[0] <= images[1] < images[0] + 16, "as many images as are asked about"
+
+
+@VARIANTS
+def test_direct_training_claims_theorem_3_for_all_images_of_its_batches(variant: Variant) -> None:
+    method = smoke(variant, data="private", batch="16", direct_iterations="77", norm_bound="0.001", sigma="2")
+    claim = method._mechanism(10).claim(method.parameters(OWN, 10), 1e-5)
+    by_hand = dpsd_theorem1(beta=1e-3, classes=10, batch=16, steps=77, sigma=2.0, delta=1e-5)
+    assert claim is not None and claim.epsilon == pytest.approx(by_hand)
 
 
 @VARIANTS

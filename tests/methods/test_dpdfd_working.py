@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import same_students, small_generator
+from loops import planned, same_students, small_generator
 from test_dpdfd import Fixed, Spy
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
+from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
@@ -88,6 +89,39 @@ def test_images_that_share_a_mean_get_one_noisy_answer_and_what_is_over_gets_non
         by_hand = gaussian_rows(g[rows].sum(0, keepdim=True).double(), 3.0 * fields.beta, rng).float() / 4
         assert torch.allclose(found[rows], by_hand.expand(4, -1), atol=1e-6)
     assert not found[8:].any(), "two images make up no four: nothing is answered, as nothing is charged"
+    assert torch.equal(method._noisy(g[:8], fields, torch.Generator().manual_seed(0)), found[:8]), "two whole fours"
+
+
+def test_a_shared_mean_is_read_with_the_noise_of_a_mean() -> None:
+    """Four images that agree: log P(answer | r) = -|answer / C - towards r|^2 / (2 (sigma / 4)^2)."""
+    r, means = torch.arange(4).repeat_interleave(4), torch.stack([towards(c) for c in range(CLASSES)])
+    rng = torch.Generator().manual_seed(0)
+    sent = torch.cat([gaussian_rows(0.01 * means[c : c + 1].double(), 2.0 * 0.01 / 4, rng) for c in range(4)])
+    by_hand = -(sent.float().repeat_interleave(4, 0)[:, None] / 0.01 - means).square().sum(2) / (2 * 0.5**2)
+    by_hand -= by_hand.amax(1, keepdim=True)
+    sure = [9 * F.one_hot(r, CLASSES).float()]
+    found = answers(smoke(shared="4"), torch.randn(16, CLASSES), sure, replace(PARAMETERS, sigma=2.0))
+    assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
+
+
+def test_as_many_images_are_asked_about_as_make_up_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = planned(monkeypatch)
+    convert(questions="50", shared="4")
+    assert told[0][0].questions == 48
+
+
+@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
+def test_the_loss_fits_the_reading(reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = planned(monkeypatch)
+    convert(reading=reading)
+    assert told[0][1] is loss
+
+
+def test_what_can_be_read_of_a_shared_mean_is_its_own_noise() -> None:
+    """Noise of half the bound on the mean of four is noise of twice the bound on their sum."""
+    budget = Budget(3000.0, account="accounted")
+    for shared in (1, 4):
+        assert WorkingDpdfd(shared=shared).parameters(budget, 10).sigma == pytest.approx(READABLE * shared, rel=0.05)
 
 
 def test_a_shared_mean_is_charged_by_what_a_record_moves_in_a_sum() -> None:

@@ -22,6 +22,7 @@ from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpsd import dpsd
 from methods.dpsd.dpsd import Dpsd
+from methods.dpsd.working import WorkingDpsd
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 
@@ -118,7 +119,17 @@ def test_lines_5_and_6_descend_the_losses_of_lines_3_and_4(mode: str, monkeypatc
     for student, generator in zip(happened[::2], happened[1::2], strict=True):
         assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
         assert (16, 100) in generator.shapes, "z is trained with the generator"
+        assert (student.rate, generator.rate) == (0.1, 0.01)
     assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
+
+
+@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
+def test_the_student_drops_out_only_where_its_targets_are_not_its_own_output(
+    mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = watched_losses(monkeypatch, dpsd, Dpsd)
+    convert(mode=mode, iterations="1")
+    assert happened[0].who == "student" and happened[0].dropout == dropout
 
 
 @pytest.mark.parametrize(("terms", "sign"), [("argued", -1), ("printed", 1)])
@@ -145,6 +156,15 @@ def test_top_k_keeps_the_largest_and_noise_covers_the_rest() -> None:
     assert ((silent.abs() > 1e-7).sum(1) == 2).all()
     noisy = ours.softmax(1) - annotate(method, ours, theirs, replace(PARAMETERS, k=2, sigma=1.0))
     assert (noisy != 0).all()
+
+
+@pytest.mark.parametrize("variant", [Dpsd, WorkingDpsd], ids=["printed", "working"])
+def test_top_k_keeps_the_largest_magnitudes_of_which_the_teachers_class_is_one(variant: Any) -> None:
+    """Plain distillation's gradient at a flat output is 1/4 - p: -0.65 at the teacher's class, 0.25 at the last."""
+    theirs = torch.tensor([[0.9, 0.07, 0.03, 1e-9]]).log()
+    kept = variant(loss="kd")._bounded_gradient(torch.zeros(1, 4), theirs, replace(PARAMETERS, k=2))
+    norm = math.hypot(0.65, 0.25)
+    assert kept[0].tolist() == pytest.approx([-0.65 * 0.01 / norm, 0, 0, 0.25 * 0.01 / norm], rel=1e-3)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2 / 3, 3 / 2])

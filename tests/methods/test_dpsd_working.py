@@ -10,13 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import same_students, small_generator
+from loops import planned, same_students, small_generator
 from test_dpsd import Fixed, Spy
 from torch import Tensor
 
 from bench.api import Release, Teacher
 from bench.config import configure
-from bench.distillation.losses import gradient_at_output, kd_loss
+from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.distillation.transcription.likelihoods import LEAST_SIGMA, likelihood_loss
 from bench.errors import BenchError
@@ -119,6 +119,18 @@ def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_
     assert torch.allclose(found, by_hand, atol=1e-7)
 
 
+@pytest.mark.parametrize("bound", ["normalise", "clip"])
+def test_the_decoupled_loss_has_the_papers_weight_of_eight(bound: Any) -> None:
+    torch.manual_seed(1)
+    theirs = torch.randn(5, CLASSES) * 3
+    g = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), torch.zeros(5, CLASSES), theirs)
+    norm = g.norm(dim=1, keepdim=True)
+    by_hand = 3.0 * g / (norm + 1e-4) if bound == "normalise" else g * (3.0 / norm).clamp(max=1)
+    method = WorkingDpsd(loss="dkd", bound=bound)
+    found = method._bounded_gradient(torch.zeros(5, CLASSES), theirs, replace(PARAMETERS, beta=3.0))
+    assert torch.allclose(found, by_hand, atol=1e-6) and not torch.allclose(found, g, atol=0.1)
+
+
 @pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
 @pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
 def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
@@ -186,6 +198,16 @@ def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
 )
 def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
     assert smoke(**given)._loss is loss
+
+
+@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
+def test_a_committee_learns_from_responses_that_are_more_often_wrong(
+    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such epsilon."""
+    told = planned(monkeypatch)
+    convert(budget=OWN, mode=mode, questions="5000", answer_epsilon=str(epsilon))
+    assert [schedule.members for schedule, _ in told] == [members]
 
 
 @pytest.mark.parametrize("mode", ["data", "label"])

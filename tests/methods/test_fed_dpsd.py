@@ -10,13 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
-from loops import small_generator, watched_losses
+from loops import planned, small_generator, watched_losses
 from scipy import stats
 from torch import Tensor, nn
 
 from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationParameters
+from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context
 from methods.fed_dpsd import fed_dpsd
@@ -243,4 +244,33 @@ def test_lines_15_to_18_descend_the_losses_of_lines_4_and_14(mode: str, monkeypa
     for student, generator in zip(happened[::2], happened[1::2], strict=True):
         assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
         assert (16, 100) not in generator.shapes, "z is not trained"
+        assert (student.rate, generator.rate) == (0.1, 0.01)
     assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
+
+
+@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
+def test_the_student_drops_out_only_where_its_targets_are_not_its_own_output(
+    mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
+    convert(mode=mode, iterations="1")
+    assert happened[0].who == "student" and happened[0].dropout == dropout
+
+
+@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
+def test_the_loss_of_the_working_variant_fits_the_reading(
+    reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = planned(monkeypatch)
+    convert(variant="working", reading=reading)
+    assert told[0][1] is loss
+
+
+@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
+def test_a_committee_learns_from_responses_that_are_more_often_wrong(
+    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such epsilon."""
+    told, given = planned(monkeypatch), {"questions": "5000", "answer_epsilon": str(epsilon)}
+    convert(Budget(None, solve="none"), "working", mode=mode, **given)
+    assert told[0][0].members == members

@@ -13,7 +13,7 @@ from fed_dpsd_made import BOTH, MODES, convert, smoke
 
 from bench.config import Variant
 from bench.distillation.noisy_labels import FEWEST
-from bench.privacy import Budget, Unit
+from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES
@@ -150,6 +150,15 @@ def test_label_mode_solves_the_number_of_batches_per_client() -> None:
         == method.parameters(replace(budget, unit=Unit.EXAMPLE), "toy", 10).iterations
         > 1
     )
+
+
+@BOTH
+def test_an_audit_holds_one_clients_answer_to_the_cost_of_one_however_many_there_are(variant: Variant) -> None:
+    """Gaussian noise of sigma beta on a row that moves by 2 beta."""
+    one, five = (smoke(variant, clients=m, sigma="4").game(FREE, "mnist", 10) for m in ("1", "5"))
+    ledger = Ledger()
+    ledger.spend(GaussianDpEvent(2.0), unit=Unit.QUERY)
+    assert one.accounted == five.accounted == pytest.approx(account(ledger, Unit.QUERY, 1e-5).epsilon)
 
 
 @pytest.mark.thorough
