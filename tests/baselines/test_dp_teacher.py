@@ -254,8 +254,10 @@ def test_the_private_network_sees_images_as_the_constants_scale_them() -> None:
 
 def test_every_part_gets_the_options_that_are_its_own() -> None:
     """No two numbers are alike, so that none can stand for another."""
-    sizes = {"steps": 11, "rounds": 12, "images_per_round": 13, "generator_steps": 14, "student_steps": 15}
-    method = DpTeacher(**sizes, taught_steps=16, questions=17, batch=18, rate=0.1, rate_generator=0.2, rate_student=0.3)
+    method = DpTeacher(
+        steps=11, rounds=12, images_per_round=13, generator_steps=14, student_steps=15, taught_steps=16, questions=17,
+        batch=18, rate=0.1, rate_generator=0.2, rate_student=0.3,
+    )  # fmt: skip
     private, distilled, taught = method._training(), method._distillation(), method._transcription()
     assert (private.steps, private.batch, private.rate) == (11, 18, 0.1)
     assert (distilled.rounds, distilled.batch) == (12, 13)

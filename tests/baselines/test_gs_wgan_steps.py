@@ -153,8 +153,8 @@ def test_the_critic_is_a_projection_by_hand() -> None:
     for layer in critic.layers:
         h = F.relu(layer(h))
     h = h.flatten(1)
-    expected = h @ critic.plain.weight[0] + critic.plain.bias
-    expected = expected + torch.stack([critic.of_label.weight[label] @ row for row, label in zip(h, y, strict=True)])
+    pairs = zip(critic.plain(h)[:, 0], critic.of_label(y), h, strict=True)
+    expected = torch.stack([plain + of_label @ row for plain, of_label, row in pairs])
     torch.testing.assert_close(critic(x, y), expected)
 
 

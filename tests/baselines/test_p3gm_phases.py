@@ -87,12 +87,16 @@ def test_a_records_draw_is_its_own_whoever_else_is_sampled(monkeypatch: pytest.M
             drawn.append(found)
         return found
 
+    def spy_sample(*given: Any) -> Tensor:
+        chosen.append(sample(*given))
+        return chosen[-1]
+
     def spy_sum(self: PhasedVae, records: Tensor, means: Tensor, noise: Tensor, clip: float) -> dict[str, Tensor]:
         used.append(noise)
         return total(self, records, means, noise, clip)
 
     monkeypatch.setattr(Noise, "normal", spy_normal)
-    monkeypatch.setattr(module, "poisson_sample", lambda *given: (chosen.append(sample(*given)), chosen[-1])[1])
+    monkeypatch.setattr(module, "poisson_sample", spy_sample)
     monkeypatch.setattr(PhasedVae, "clipped_sum", spy_sum)
     synthesise(smoke())
     assert len(drawn) == len(used) == len(chosen) == 3 and all(0 < len(rows) < 80 for rows in chosen)

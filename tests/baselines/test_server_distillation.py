@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +55,19 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def averages_made(monkeypatch: pytest.MonkeyPatch) -> list[State]:
+    """What `Clients.average` returns from now on."""
+    made: list[State] = []
+    average = Clients.average
+
+    def spy(self: Clients, models: Sequence[State]) -> State:
+        made.append(average(self, models))
+        return made[-1]
+
+    monkeypatch.setattr(Clients, "average", spy)
+    return made
+
+
 # The student
 
 
@@ -62,15 +76,13 @@ def test_a_student_that_starts_as_the_average_starts_as_that_of_all_clients(
     cls: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[State] = []
-    averages: list[State] = []
-    average = Clients.average
 
     def distil(self: Any, teacher: Any, student: Classifier, shape: Any, *rest: Any) -> Tensor:
         starts.append(snapshot(student))
         return torch.zeros(1, *shape)
 
     monkeypatch.setattr(cls, "distil", distil)
-    monkeypatch.setattr(Clients, "average", lambda self, w: (averages.append(average(self, w)), averages[-1])[1])
+    averages = averages_made(monkeypatch)
     convert(cls, start="average", local_lr="0.1")
     assert len(starts) == len(averages) == 1
     assert all(torch.equal(value, averages[0][name]) for name, value in starts[0].items())
@@ -78,15 +90,13 @@ def test_a_student_that_starts_as_the_average_starts_as_that_of_all_clients(
 
 def test_feddf_distils_into_the_average_of_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[State] = []
-    averages: list[State] = []
-    average = Clients.average
 
     def distil(self: FedDf, clients: Clients, w: State, *rest: Any) -> State:
         starts.append(w)
         return w
 
     monkeypatch.setattr(FedDf, "_distil", distil)
-    monkeypatch.setattr(Clients, "average", lambda self, w: (averages.append(average(self, w)), averages[-1])[1])
+    averages = averages_made(monkeypatch)
     convert(FedDf, local_lr="0.1")
     assert len(starts) == 1 and starts[0] is averages[0]
 
@@ -144,8 +154,14 @@ def test_feddf_draws_from_all_of_u_which_is_rounded_to_8_bits(monkeypatch: pytes
         patch.setattr(feddf, "make_generator", lambda *given: Grey())
         assert method.unlabelled_images(toy(), context()).unique().tolist() == [255], "254.745"
     u = torch.randint(0, 256, (30, *SHAPE), dtype=torch.uint8)
-    answers, sizes, randint = ClientEnsemble(clients, models).answers(u, context()), [], torch.randint
-    monkeypatch.setattr(torch, "randint", lambda *given, **more: (sizes.append(given[0]), randint(*given, **more))[1])
+    answers, randint = ClientEnsemble(clients, models).answers(u, context()), torch.randint
+    sizes: list[int] = []
+
+    def spy(high: int, *given: Any, **more: Any) -> Tensor:
+        sizes.append(high)
+        return randint(high, *given, **more)
+
+    monkeypatch.setattr(torch, "randint", spy)
     method._distil(clients, clients.average(models), u, answers, rng(), nothing)
     assert sizes == [30] * 3
 
