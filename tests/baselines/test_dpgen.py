@@ -73,6 +73,14 @@ def test_the_loss_by_hand() -> None:
     assert float(score_loss(torch.ones(1, 1, 1, 1), noisy, answers, sigma)) == 0
 
 
+def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
+    """As above, of one image with three pixels: 3 * 8; with an image beside it that costs nothing, half of it."""
+    noisy, answers, score = torch.ones(1, 1, 1, 3), torch.full((1, 1, 1, 3), 5.0), torch.full((1, 1, 1, 3), 3.0)
+    assert float(score_loss(score, noisy, answers, torch.tensor([2.0]))) == 24
+    beside = torch.cat([score, torch.ones(1, 1, 1, 3)])
+    assert float(score_loss(beside, noisy.expand(2, 1, 1, 3), answers, torch.full((2,), 2.0))) == 12
+
+
 def test_langevin_dynamics_by_hand_and_in_distribution() -> None:
     """Of N(2, 1/4) the score is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
 

@@ -12,7 +12,9 @@ from torch import Tensor
 from baselines.psg import psg
 from baselines.psg.gradient_matching import Released
 from baselines.psg.psg import Psg
+from baselines.psg.synthetic_set import fit_set
 from bench.config import configure
+from bench.nets import Classifier
 from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -87,3 +89,16 @@ def test_between_states_the_network_makes_the_inner_passes_over_the_set(monkeypa
     monkeypatch.setattr(psg, "train_on_set", train)
     synthesise(method(iterations=2, outer=3, inner=5, batches=1, replays=0, rate_network=0.3))
     assert passes == [(5, 0.3)] * 4
+
+
+def test_the_student_on_the_set_learns_with_the_papers_weight_decay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little to be seen in a few steps: 0.01 * 5e-4 of a weight in each."""
+    options: list[tuple[float, float]] = []
+
+    def step(self: torch.optim.SGD, closure: Any = None) -> None:
+        options.append((self.param_groups[0]["momentum"], self.param_groups[0]["weight_decay"]))
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    network = Classifier(ConvNet(SHAPE, CLASSES, 2, 1))
+    fit_set(network, torch.rand(4, *SHAPE), torch.arange(4), 2, False, context(), "test")
+    assert options == [(0.9, 5e-4)] * 2

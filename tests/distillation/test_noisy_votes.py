@@ -90,6 +90,12 @@ def test_without_a_threshold_everything_is_answered_and_nothing_drawn() -> None:
     assert torch.equal(generator.get_state(), before)
 
 
+def test_a_count_at_the_threshold_passes() -> None:
+    """Confident GNMax answers where the noisy largest count is at least T."""
+    votes = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 6.0]])
+    assert Aggregation("gaussian", 1.0, 5.0, 0.0).confident(votes, rng()).tolist() == [True, False, True]
+
+
 def test_only_the_first_confident_queries_are_answered() -> None:
     votes = torch.tensor([[9.0, 0.0], [1.0, 1.0], [0.0, 9.0], [9.0, 0.0]])
     plan = VotePlan(Aggregation("gaussian", 0.0, 5.0, 0.0), 2, 4, 9)
