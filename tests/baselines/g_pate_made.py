@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,11 +28,14 @@ def synthesise(by: GPate, budget: Budget = FREE, data: tuple[Tensor, Tensor] | N
     return by.synthesise(*(data or toy_private()), toy_teacher(), budget, context())
 
 
-def training(by: GPate, parts: list[np.ndarray], images: Tensor, labels: Tensor, noise: float = 0.0) -> Training:
+def training(
+    by: GPate, parts: list[np.ndarray], images: Tensor, labels: Tensor, noise: float = 0.0, steps: int = 1
+) -> Training:
     torch.manual_seed(0)
     generator = by.sampler(SHAPE, CLASSES, "toy").generator
     critics = by.critics(SHAPE, CLASSES, len(parts))
-    plan = by.once(Aggregation("gaussian", noise), len(parts))
+    once = by.once(Aggregation("gaussian", noise), len(parts))
+    plan = replace(once, queries=steps * once.queries, candidates=steps * once.candidates)
     batches = TeacherBatches(images, labels, CLASSES, parts)
     return Training(by, plan, batches, generator, uniform_latents(by.latent), critics, context())
 

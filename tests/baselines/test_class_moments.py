@@ -110,6 +110,21 @@ def test_the_ledger_counts_what_every_teacher_was_asked(queries: int, images: in
     assert release.claim is None and release.control is not None and release.generator is None
 
 
+@pytest.mark.parametrize(("queries", "images", "learnt"), [(12, 32, 32), (40, 7, 40)])
+def test_student_and_control_learn_from_as_many_images(
+    queries: int, images: int, learnt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are asked about are among them, or all of them where more are asked about."""
+    sizes: list[tuple[int, int]] = []
+
+    def learn(self: ClassMoments, phi: nn.Module, x: Tensor, targets: Tensor, *rest: Any) -> None:
+        sizes.append((len(x), len(targets)))
+
+    monkeypatch.setattr(ClassMoments, "_learn", learn)
+    convert(query_count=queries, images=images)
+    assert sizes == [(learnt, learnt)] * 2
+
+
 def test_without_teachers_there_is_neither_a_control_nor_a_vote() -> None:
     release = convert(teachers=0)
     assert release.control is None and release.claim is None and set(release.solved) == {"moments_multiplier"}

@@ -104,6 +104,17 @@ def test_the_ledger_has_every_image_and_does_not_look_at_the_votes() -> None:
     assert ledgers[0] == ledgers[1]
 
 
+def test_what_an_image_can_tell_and_what_it_costs_alone() -> None:
+    """n votes of norm sqrt(k) are n sqrt(k) long, under noise on d pixels: d / 2 log(1 + n^2 k / (d sigma^2)) nats."""
+    made = DataLensParameters(800.0, 109, 15, 300, 4000, 784)
+    (entry,) = made.ledger().entries(Unit.EXAMPLE)
+    nats = 784 / 2 * math.log1p(4000**2 * 300 / (784 * 800**2))
+    assert entry.carries == pytest.approx(109 * 15 * nats)
+    by = smoke(sigma=300, steps=50, batch=4)
+    game = by.game(FREE, "digits", CLASSES)
+    assert game.claimed == pytest.approx(published_epsilon(300.0, K, 1, 1e-5))
+
+
 def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
     images, labels = toy_private()
     made = smoke().synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
@@ -216,6 +227,23 @@ def test_one_teacher_moves_an_images_votes_by_2_sqrt_k_at_most(clip: float) -> N
     assert torch.allclose(far, torch.full((4,), 2 * math.sqrt(k)))
 
 
+def test_every_image_has_places_of_its_own() -> None:
+    """g = (1, 0): the second coordinate is +1 with probability 1/2, that is, of the places 0.25 and not of 0.75."""
+    gradients = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    of_pixels = torch.tensor([[0.0, 0.25], [0.0, 0.75]]).double()
+    votes = sum_of_votes(gradients, 2, 1.0, torch.zeros(1).double(), of_pixels)
+    assert votes.tolist() == [[1.0, 1.0], [1.0, -1.0]]
+
+
+def test_coordinates_beyond_the_clip_vote_by_their_sign() -> None:
+    """One coordinate is a thousand times as large as all others, which are far above c: no sign is left to chance."""
+    played = training(smoke(batch=1, clip=1e-5))
+    gradients = torch.zeros(3, 1, PIXELS)
+    gradients[:, 0, :K] = 1e-3 * (1 - 2 * (torch.arange(K) % 2))
+    gradients[:, 0, 0] = 1.0
+    assert played.directions(gradients)[0, :K].tolist() == gradients[0, 0, :K].sign().tolist()
+
+
 # Networks and steps
 
 
@@ -249,6 +277,25 @@ def test_a_convolutional_teacher_by_hand() -> None:
     h = F.leaky_relu(torch.cat([h.flatten(1), y[0]], 1) @ one.third[0] + one.biases[2][0], 0.2)
     wanted = torch.cat([h, y[0]], 1) @ one.last[0] + one.biases[3][0]
     torch.testing.assert_close(one(x, y)[0], wanted[:, 0])
+
+
+def test_a_teachers_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """-log D(x, y) - log(1 - D(x~, y)) of each teacher's own x and the x~ of all, by Adam's first step."""
+    played = training(smoke(teacher="perceptron", rate=0.01))
+    rows = torch.cat([torch.rand(3, 4, PIXELS), torch.eye(CLASSES).expand(3, 4, CLASSES)], 2)
+    made, labels = torch.rand(4, *SHAPE), torch.tensor([3, 1, 0, 2])
+    monkeypatch.setattr(TeacherBatches, "__call__", lambda batches, count, source: rows)
+    monkeypatch.setattr(played, "_generated", lambda: (made, labels))
+    other = Perceptrons(3, SHAPE, CLASSES, played.by.teacher_width)
+    other.load_state_dict(played.panel.state_dict())
+    of_real = other(rows[..., :PIXELS], rows[..., PIXELS:]).sigmoid()
+    of_made = other(made.flatten(1).expand(3, 4, PIXELS), F.one_hot(labels, CLASSES).float()).sigmoid()
+    wanted = torch.autograd.grad(-(of_real.log() + (1 - of_made).log()).mean(1).sum(), list(other.parameters()))
+    played.teach()
+    for was, now, slope in zip(other.parameters(), played.panel.parameters(), wanted, strict=True):
+        clear = slope.abs() > 1e-5
+        assert clear.any()
+        assert torch.allclose((now - was)[clear], -0.01 * slope[clear].sign(), rtol=0.01)
 
 
 @contextmanager

@@ -258,6 +258,42 @@ def test_a_generator_step_goes_up_the_critic_and_leaves_it_alone() -> None:
     assert torch.equal(before, weights(played.critic))
 
 
+def test_a_generator_step_by_hand() -> None:
+    """Adam's first step is the full rate against the sign of the gradient of mean -log sigmoid(D(G(z, y), y))."""
+    played = game(replace(SMALL, network="mlp", rate_generator=1e-2), q=1.0, z=0.0)
+    with torch.no_grad():
+        for p in played.critic.parameters():
+            p.mul_(3)
+    before = [p.detach().clone() for p in played.generator.parameters()]
+    played.public.manual_seed(3)
+    loss = -played.critic(*played.make(16)).sigmoid().log().mean()
+    wanted = torch.autograd.grad(loss, list(played.generator.parameters()))
+    played.public.manual_seed(3)
+    saturating = (1 - played.critic(*played.make(16)).sigmoid()).log().mean()
+    other = torch.autograd.grad(saturating, list(played.generator.parameters()))
+    played.public.manual_seed(3)
+    played.generator_step(16)
+    differ = 0
+    for was, now, slope, wrong in zip(before, played.generator.parameters(), wanted, other, strict=True):
+        clear = (slope.abs() > 1e-6) & (wrong.abs() > 1e-9)
+        assert torch.allclose((now - was)[clear], -0.01 * slope[clear].sign(), rtol=0.05)
+        differ += int((slope[clear].sign() != wrong[clear].sign()).sum())
+    assert differ > 10, "by log(1 - sigmoid) it would go another way"
+
+
+def test_generated_images_are_of_the_labels_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Tensor] = []
+    forward = MlpGenerator.forward
+
+    def spy(self: MlpGenerator, z: Tensor, y: Tensor) -> Tensor:
+        asked.append(y)
+        return forward(self, z, y)
+
+    monkeypatch.setattr(MlpGenerator, "forward", spy)
+    _, labels = game(replace(SMALL, network="mlp"), q=1.0, z=0.0).make(12)
+    assert len(asked[0].unique()) == CLASSES and torch.equal(labels.argmax(1), asked[0])
+
+
 @pytest.mark.parametrize("size", [8, 12, 16, 28, 32, 64])
 def test_networks_fit_all_sizes(size: int) -> None:
     generator, critic = DcganGenerator((3, size, size), 5, 6, 4), DcganCritic((3, size, size), 5, 4)

@@ -11,7 +11,7 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import optimize, stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.dp_sinkhorn.accounting import SinkhornParameters
@@ -233,6 +233,51 @@ def test_the_released_tensor_has_the_same_shape_whatever_the_sample(monkeypatch:
     images, labels = toy_private()
     smoke(steps="25", batch="2").synthesise(images, labels, toy_teacher(), FIELDS, context())
     assert shapes == {(2, *SHAPE)} and len(sizes) > 2 and 0 in sizes
+
+
+class Shade(nn.Module):
+    """A generator of one shade, plus a tenth for each label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shade = nn.Parameter(torch.full((1,), 0.1))
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        return (self.shade + 0.1 * labels)[:, None, None, None].expand(-1, *SHAPE)
+
+
+def test_a_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels from -1 to 1, the first labels again for the further images, both gradients clipped, Adam's options.
+
+    All records are in the batch; gradients of 1 in every pixel are of norm sqrt(256 n) before they are clipped.
+    """
+    images, labels = toy_private(n=8)
+    seen: list[Any] = []
+    sent: list[list[Tensor]] = []
+    options: list[tuple[float, float]] = []
+
+    def gradients(self: DpSinkhorn, made: list[Tensor], y: Tensor, rows: Tensor, classes: int) -> list[Tensor]:
+        seen.append((made, y, rows))
+        return [torch.ones_like(x) for x in made]
+
+    def step(self: torch.optim.Adam, closure: Any = None) -> None:
+        options.append((self.param_groups[0]["lr"], self.param_groups[0]["weight_decay"]))
+
+    monkeypatch.setattr(DpSinkhorn, "gradients", gradients)
+    monkeypatch.setattr(torch.autograd, "backward", lambda made, found: sent.append([g.clone() for g in found]))
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    method = smoke(debias="0.5", clip="0.5", rate="0.01", weight_decay="0.002", decay="true", steps="99")
+    method._train(Shade(), SinkhornParameters(1.0, 8, 4, 0.0, "batch"), images, labels, CLASSES, context())
+    assert len(seen) == 4 and [len(x) for x in seen[0][0]] == [8, 4]
+    for made, y, rows in seen:
+        for x in made:
+            assert torch.allclose(x[:, 0, 0, 0], 2 * (0.1 + 0.1 * y[: len(x)]) - 1)
+        assert torch.equal(rows, with_labels(2 * (images / 255) - 1, labels, CLASSES, 15.0))
+    assert any(not torch.equal(y[:4], y[4:]) for _, y, _ in seen), "else the last labels would do"
+    for first, further in sent:
+        assert float(first.norm()) == pytest.approx(0.5, rel=0.01)
+        assert float(further.norm()) == pytest.approx(0.5, rel=0.01)
+    assert options == [(pytest.approx(0.01 * (1 - t / 4)), 0.002) for t in range(4)]
 
 
 CLASSIC = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 128, 256, 512]

@@ -246,6 +246,26 @@ def test_batch_normalisation_is_refused() -> None:
         convert(network="resnet18")
 
 
+def test_the_private_network_sees_images_as_the_constants_scale_them() -> None:
+    network = DpTeacher(mean=0.3, std=0.7)._network(toy())
+    assert network.mean.unique().tolist() == pytest.approx([0.3])
+    assert network.std.unique().tolist() == pytest.approx([0.7])
+
+
+def test_every_part_gets_the_options_that_are_its_own() -> None:
+    """No two numbers are alike, so that none can stand for another."""
+    method = DpTeacher(
+        steps=11, rounds=12, images_per_round=13, generator_steps=14, student_steps=15, taught_steps=16, questions=17,
+        batch=18, rate=0.1, rate_generator=0.2, rate_student=0.3,
+    )  # fmt: skip
+    private, distilled, taught = method._training(), method._distillation(), method._transcription()
+    assert (private.steps, private.batch, private.rate) == (11, 18, 0.1)
+    assert (distilled.rounds, distilled.batch) == (12, 13)
+    assert (distilled.generator_steps, distilled.student_steps) == (14, 15)
+    assert (distilled.rate_generator, distilled.rate_student) == (0.2, 0.3)
+    assert (taught.student_steps, taught.questions) == (16, 17)
+
+
 @pytest.mark.parametrize("wrong", [{"std": 0.0}, {"batch": 0}, {"clip": -1.0}, {"rounds": 0}])
 def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):

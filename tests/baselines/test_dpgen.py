@@ -73,6 +73,14 @@ def test_the_loss_by_hand() -> None:
     assert float(score_loss(torch.ones(1, 1, 1, 1), noisy, answers, sigma)) == 0
 
 
+def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
+    """As above, of one image with three pixels: 3 * 8; with an image beside it that costs nothing, half of it."""
+    noisy, answers, score = torch.ones(1, 1, 1, 3), torch.full((1, 1, 1, 3), 5.0), torch.full((1, 1, 1, 3), 3.0)
+    assert float(score_loss(score, noisy, answers, torch.tensor([2.0]))) == 24
+    beside = torch.cat([score, torch.ones(1, 1, 1, 3)])
+    assert float(score_loss(beside, noisy.expand(2, 1, 1, 3), answers, torch.full((2,), 2.0))) == 12
+
+
 def test_langevin_dynamics_by_hand_and_in_distribution() -> None:
     """Of N(2, 1/4) the score is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
 
@@ -120,6 +128,26 @@ def test_the_buffer_is_full_and_images_are_mirrored_if_asked() -> None:
     own = images[mirrored.chosen].float() / 255
     turned = [torch.equal(a, b.flip(2)) and not torch.equal(a, b) for a, b in zip(mirrored.answers, own, strict=True)]
     assert 15 < sum(turned) < 50
+
+
+def test_a_dense_score_by_hand() -> None:
+    """(d(x / (sigma^2 + 1/4)^(1/2), log sigma) - x) / sigma^2, d of three layers with ELU and a sigmoid at the end."""
+    torch.manual_seed(0)
+    made, x, sigma = DenseScore((1, 2, 2), 5), torch.rand(3, 1, 2, 2), torch.tensor([0.5, 1.0, 8.0])
+    for found, image, s in zip(made(x, sigma), x.flatten(1), sigma.tolist(), strict=True):
+        h = nn.functional.elu(made.first(image / math.sqrt(s * s + 0.25)) + made.level(torch.tensor([math.log(s)])))
+        guess = made.last(nn.functional.elu(made.second(h))).sigmoid()
+        torch.testing.assert_close(found.flatten(), (guess - image) / s**2)
+
+
+def test_levels_grow_with_the_distance_of_the_answer_and_not_of_the_truth() -> None:
+    """Black images but for one, white: at a level of 0.01 an answer is 0 or 1 away, and 1 needs the level of 0.5."""
+    x = torch.zeros(40, 1, 3, 3)
+    x[0] = 1.0
+    made = responses(x, 40, 1.0, torch.tensor([0.5, 0.01]), rng(), rng(1))
+    near = (made.answers - made.noisy).abs().flatten(1).amax(1) <= 0.05
+    assert bool(near.any()) and not bool(near.all())
+    assert set(made.sigma[~near].tolist()) == {0.5}
 
 
 @pytest.mark.parametrize("network", [RefineScore, DenseScore])

@@ -13,7 +13,7 @@ from g_pate_made import plan, smoke, synthesise, training
 from scipy import stats
 from torch import Tensor
 
-from baselines.g_pate.aggregation import Aggregator, binned, midpoints, projections, votes
+from baselines.g_pate.aggregation import Aggregator, binned, midpoints, projections, read, votes
 from baselines.g_pate.g_pate import GPate
 from bench.errors import BenchError
 from bench.nets.conditional_gan import MlpGenerator
@@ -44,6 +44,12 @@ def test_an_aggregation_worked_by_hand() -> None:
     assert (strict.asked, strict.answered) == (2, 1)
     mean = Aggregator(plan(0, 0, 0, 2, 2, 3), 1.0, 5, "mean", torch.Generator())
     assert mean([directions], projection)[0].tolist() == pytest.approx([(0.8 + 0.8 - 0.4) / 3, (0 + 0.4 - 0.4) / 3])
+
+
+def test_the_mean_is_over_the_teachers_and_not_over_the_noisy_votes() -> None:
+    """Three teachers, bins at -0.8, -0.4, 0, 0.4 and 0.8, noisy counts that add up to 4: (-0.4 + 3 * 0.8) / 3."""
+    counts = torch.tensor([[0.0, 1.0, 0.0, 0.0, 3.0]], dtype=torch.float64)
+    assert read(counts, 1.0, "mean", 3).tolist() == pytest.approx([2 / 3])
 
 
 def test_answers_go_back_to_their_own_image_through_its_own_projection() -> None:

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-from g_pate_made import plan, smoke, synthesise
+from g_pate_made import plan, smoke, synthesise, training
 from scipy import stats
 from torch import Tensor
 
 from baselines.g_pate import aggregation
-from baselines.g_pate.aggregation import Aggregator, read
+from baselines.g_pate.aggregation import ORDERS, Aggregator, read
 from baselines.g_pate.g_pate import GPate
 from bench.distillation.votes.noisy_votes import Aggregation
 from bench.distillation.votes.pate import DIAGNOSTIC
+from bench.distillation.votes.vote_bounds import gaussian_renyi_of_events, log_rarer_side, log_wrong_gaussian
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
-from bench.testing import CLASSES
+from bench.testing import CLASSES, toy_private
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.1])
@@ -48,6 +49,24 @@ def test_no_more_are_answered_than_are_charged() -> None:
     made = Aggregator(plan(0, 1, 0, 8, 3, 2), 1.0, 5, "argmax", torch.Generator())
     found = made([torch.ones(2, 4, 2)], torch.eye(2).expand(4, 2, 2))
     assert (made.asked, made.answered) == (8, 3) and int((found != 0).sum()) == 3
+
+
+def test_a_step_answers_no_more_than_its_share_however_much_the_run_is_allowed() -> None:
+    """Half of 20 coordinates: an only teacher agrees with itself, so that all of them pass."""
+    images, labels = toy_private()
+    by = smoke(answers="0.5", batch="4", projected="5", threshold="0.5")
+    made = training(by, [np.arange(80)], images, labels, steps=3)
+    for step in (1, 2):
+        made.step()
+        assert (made.aggregate.asked, made.aggregate.answered) == (20 * step, 10 * step)
+
+
+def test_one_steps_votes_by_hand() -> None:
+    """Of 3 coordinates of 5 images each 0.3 are answered, at most 4; 24 of 48 teachers must agree; noise 6 times 9."""
+    by = smoke(teachers="0", answers="0.3", batch="5", projected="3", threshold="0.5", threshold_noise="6")
+    once = by.once(Aggregation("gaussian", 9.0), 48)
+    assert (once.queries, once.candidates, once.per_image) == (4, 15, 3)
+    assert (once.aggregation.threshold, once.aggregation.threshold_scale) == (24.0, 54.0)
 
 
 # The account
@@ -147,6 +166,18 @@ def test_the_data_dependent_epsilon_is_asked_for_and_decides_nothing() -> None:
         made([directions], projection)
         found.append(made.data_dependent_epsilon(1e-5))
     assert found[0] < found[1]
+
+
+def test_the_data_dependent_epsilon_adds_up_answers_and_thresholds() -> None:
+    """Of 90 teachers 90 and 45 agree: only the first coordinate passes 80 of them; both are put to the threshold."""
+    directions = torch.tensor([[[0.95, 0.95]], [[0.95, -0.95]]]).repeat(45, 1, 1)
+    made = Aggregator(plan(5, 80, 4, 2, 2, 90), 1.0, 2, "argmax", torch.Generator().manual_seed(0), True)
+    made([directions], torch.eye(2)[None])
+    assert made.answered == 1
+    votes = np.array([[0.0, 90.0], [45.0, 45.0]])
+    answers = gaussian_renyi_of_events(log_wrong_gaussian(votes[:1], 5.0), 5.0, ORDERS)
+    passes = gaussian_renyi_of_events(log_rarer_side(votes, 80.0, 4.0), 4 * math.sqrt(2), ORDERS)
+    assert made.renyi == pytest.approx(answers.sum(0) + passes.sum(0))
 
 
 def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:

@@ -73,6 +73,18 @@ def test_a_step_of_a_teacher_by_hand() -> None:
         assert torch.allclose(moved[clear], -0.01 * slopes[name][clear].sign(), rtol=0.02)
 
 
+def test_teachers_are_told_the_labels_that_images_were_generated_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = toy_private()
+    played = training(smoke(batch="12"), [np.arange(80)], images, labels)
+    drawn, shown = played._drawn(), []
+    monkeypatch.setattr(played, "_drawn", lambda: drawn)
+    monkeypatch.setattr(played.teachers, "learn", lambda batches, chosen, u, y: shown.append((u, y)))
+    played.teach()
+    ((u, y),) = shown
+    assert len(drawn[1].unique()) == CLASSES and torch.equal(y, F.one_hot(drawn[1], CLASSES).float())
+    assert torch.equal(u, played.generator(*drawn))
+
+
 @pytest.mark.parametrize("change", ["pixels", "label", "removed"])
 def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
     images, labels = toy_private()

@@ -129,6 +129,23 @@ def test_an_answer_stays_with_its_image_where_some_are_not_answered(monkeypatch:
     assert len(targets.argmax(1).unique()) > 1
 
 
+def test_refused_images_are_not_among_those_without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 images put to the threshold some are refused; the eight further ones are learnt from as well, no others."""
+    got: list[Any] = []
+
+    def learn(self: Any, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Any) -> Any:
+        got.extend([asked, rest])
+        return nn.Identity()
+
+    monkeypatch.setattr(NoisyVotes, "_learn", learn)
+    of = toy(5)
+    convert(PateGnmax, FREE, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
+    answered, rest = got
+    (votes,) = of.members().seen  # type: ignore[misc]
+    assert len(votes) == 40 and 0 < len(answered) < 40 and len(rest) == 8
+    assert not rows(answered) & rows(rest) and len(rows(rest)) == 8
+
+
 def test_a_student_descends_the_answers_of_the_images_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shown(nn.Module):
         """Its logits are the image's first pixels."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,42 @@ def test_a_round_is_so_many_updates_of_teachers_student_and_generator(monkeypatc
     monkeypatch.setattr(played.of_generator, "step", lambda: done.append("generator"))
     played.round()
     assert done == ["teacher"] * 3 + ["student"] * 2 + ["generator"]
+
+
+def test_generated_images_are_of_the_labels_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = toy_private()
+    played = game(smoke(batch="12"), [np.arange(80)], images, labels)
+    asked: list[Tensor] = []
+    forward = LabelledPerceptron.forward
+
+    def spy(self: LabelledPerceptron, z: Tensor, y: Tensor) -> Tensor:
+        asked.append(y)
+        return forward(self, z, y)
+
+    monkeypatch.setattr(LabelledPerceptron, "forward", spy)
+    made = played._generated()
+    assert len(asked[0].unique()) == CLASSES and torch.equal(made[:, -CLASSES:].argmax(1), asked[0])
+
+
+def test_each_update_of_the_student_asks_about_fresh_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = toy_private()
+    played = game(smoke(student_steps="3"), [np.arange(80)], images, labels)
+    asked: list[Tensor] = []
+    monkeypatch.setattr(played, "study", asked.append)
+    played.round()
+    assert len(asked) == 3 and not any(torch.equal(a, b) for a, b in pairwise(asked))
+
+
+def test_teachers_have_a_rate_of_their_own() -> None:
+    images, labels = toy_private()
+    played = game(smoke(teacher_rate="0.003", rate="0.02"), [np.arange(80)], images, labels)
+    for optimiser, network, rate in (
+        (played.of_teachers, played.teachers, 0.003),
+        (played.of_student, played.student, 0.02),
+        (played.of_generator, played.generator, 0.02),
+    ):
+        (group,) = optimiser.param_groups
+        assert group["lr"] == rate and all(a is b for a, b in zip(group["params"], network.parameters(), strict=True))
 
 
 def test_exploration_moves_pixels_alone_and_costs_no_query() -> None:

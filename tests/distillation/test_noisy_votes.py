@@ -90,6 +90,12 @@ def test_without_a_threshold_everything_is_answered_and_nothing_drawn() -> None:
     assert torch.equal(generator.get_state(), before)
 
 
+def test_a_count_at_the_threshold_passes() -> None:
+    """Confident GNMax answers where the noisy largest count is at least T."""
+    votes = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 6.0]])
+    assert Aggregation("gaussian", 1.0, 5.0, 0.0).confident(votes, rng()).tolist() == [True, False, True]
+
+
 def test_only_the_first_confident_queries_are_answered() -> None:
     votes = torch.tensor([[9.0, 0.0], [1.0, 1.0], [0.0, 9.0], [9.0, 0.0]])
     plan = VotePlan(Aggregation("gaussian", 0.0, 5.0, 0.0), 2, 4, 9)
@@ -129,6 +135,16 @@ def test_every_question_about_an_image_is_put_to_the_threshold_and_all_votes_of_
     answers, asked = plan.ledger().entries(Unit.QUERY)
     assert (answers.event, answers.count) == (GaussianDpEvent(5 / (math.sqrt(2) * 50)), 3)
     assert (asked.why, asked.event, asked.count) == (LARGEST, GaussianDpEvent(20 / 50), 3)
+
+
+def test_what_an_answer_and_a_threshold_can_tell() -> None:
+    """50 votes are at most 50 long: (50 / 80)^2 / 2 nats; a count from 0 to 50 is within 25 of 25: log(17/16) / 2."""
+    plan = VotePlan(Aggregation("gaussian", 80.0, 10.0, 100.0), 100, 300, 50)
+    answers, asked = plan.ledger().entries(Unit.EXAMPLE)
+    assert answers.carries == pytest.approx(100 * (50 / 80) ** 2 / 2)
+    assert asked.carries == pytest.approx(300 * math.log1p((25 / 100) ** 2) / 2)
+    certain = replace(plan, aggregation=replace(plan.aggregation, threshold_scale=0.1)).ledger().entries(Unit.EXAMPLE)
+    assert certain[1].carries == pytest.approx(300 * math.log(2)), "yes or no"
 
 
 @pytest.mark.parametrize("noise", [Aggregation("laplace", 0.0), Aggregation("gaussian", 0.0)])
