@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.leaderboard import COLUMNS
-from bench.leaderboard.selection import Candidate, Constraints, attacked, candidates, choose
+from bench.leaderboard.selection import Candidate, Constraints, attacked, candidates, choose, lacking
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
@@ -49,3 +49,15 @@ def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> No
     old = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass", flags="older-version")
     assert attacked(old) == "gmi (printed) 40.0%, older version"
     assert one(old).flags == frozenset() and one(old | {"version": "0"}).flags == {"older-version"}
+
+
+def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
+    """The row that stands for it has more seeds, and no audit was of one of them."""
+    most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
+    blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
+    shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
+    assert one(most).audited is None and "no audit" in lacking(one(most))
+    assert "no audit that finds anything where nothing defends" in lacking(one(most, blind))
+    found = one(most, blind, shows)
+    assert found.row["seeds"] == "1 2" and found.audited is not None and found.audited["epsilon_audited"] == 0.4
+    assert not any("audit" in each for each in lacking(found))
