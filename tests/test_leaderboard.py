@@ -99,8 +99,20 @@ def test_rows_of_mixed_library_versions_are_flagged() -> None:
     assert rows([*same, record(4, 0.0, status="failed")])[0]["flags"] == "claim!=accounted", "failed runs do not count"
 
 
-def test_one_seed_has_no_spread() -> None:
+def test_one_seed_has_no_spread_and_neither_has_a_number_that_one_seed_lacks() -> None:
     assert rows([record(0, 0.5)])[0]["accuracy_std"] == ""
+    found = [record(seed, 0.5) for seed in (0, 1, 2)]
+    assert rows(found)[0]["attack_accuracy_std"] == "0.0"
+    found[2].metrics["attack_accuracy"] = None
+    (row,) = rows(found)
+    assert row["attack_accuracy"] == row["attack_accuracy_std"] == "" and row["accuracy_std"] == "0.0"
+
+
+def test_noise_that_was_drawn_in_another_way_is_another_row() -> None:
+    seeded, system = record(1, 0.9), record(0, 0.5)
+    seeded.spec["release"]["noise"] = "seeded"
+    found = {row["seeds"]: row["flags"] for row in rows([seeded, system])}
+    assert found == {"1": "claim!=accounted seeded-noise", "0": "claim!=accounted"}
 
 
 def test_failures_are_counted_not_averaged() -> None:
@@ -192,6 +204,9 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
     assert leaderboard.flags(member_record(11.0, accounted=10.0)) == ["membership>accounted"]
     assert leaderboard.flags(member_record(11.0, accounted=None)) == ["claim!=accounted"]
     assert leaderboard.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
+    of_labels = member_record(9.0, accounted=None)
+    of_labels.privacy["accounted"] = of_labels.privacy["accounted_units"]["label"] = {"epsilon": 1.0, "unit": "label"}
+    assert "membership>accounted" not in leaderboard.flags(of_labels), "a promise for labels says nothing of members"
     (row,) = rows([member_record(9.0, accounted=10.0)])
     assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
 
@@ -336,6 +351,8 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
     assert "float32-noise" in leaderboard.flags(old)
     nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": "inf"}}})
     assert nothing == [], "where nothing is proved, noise matters to no one"
+    units = {"example": {"epsilon": "inf"}, "query": {"epsilon": 2.0}}
+    assert found(noise="seeded", privacy={"accounted_units": units}) == ["seeded-noise"]
 
 
 def test_rows_of_plug_ins_that_have_changed_since_say_so() -> None:

@@ -81,12 +81,14 @@ def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
-    unclean = record(3, 0.5)
+    unclean, unsaid = record(3, 0.5), record(4, 0.5)
     unclean.provenance["git"] = {"clean": False, "commit": None}
+    del unsaid.provenance["git"]
     for item, word in (
         (record(1, 0.5, tier="smoke"), "smoke"),
         (record(2, 0.5, "failed"), "failed"),
         (unclean, "commit"),
+        (unsaid, "commit"),
     ):
         with pytest.raises(BenchError, match=word):
             leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
@@ -125,13 +127,16 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
 
     leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
     before = (tmp_path / "leaderboards" / "digits.csv").read_text()
-    smaller = made()
+    smaller, larger = made(), made()
     smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
+    larger.privacy["accounted"] = proved | {"epsilon": 9.0}
     for number, (bad, words) in enumerate(
         (
             (made(accuracy=0.7), "accuracy of 0.7 is no share, or outside its interval"),
+            (made(accuracy=0.0), "accuracy of 0 is no share, or outside its interval"),
             (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
             (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
+            (larger, r"epsilon per example is 9\.0, where its ledger gives 4\.3"),
         )
     ):
         with pytest.raises(BenchError, match=words):
@@ -236,6 +241,7 @@ def many(tmp_path: Path) -> Path:
     for number in range(60):
         one = record(number % 4, number / 100, sigma=float(number // 4), split=("iid", "disjoint-a")[number % 2])
         one.metrics["reference_held_out_attack_accuracy"] = 0.9 + number / 1000
+        one.metrics |= {"above_floor": 0.1} if number in (0, 4) else {}
         one.spec["release"]["teacher"]["data"]["dataset"] = ("digits", "mnist")[number // 4 % 2]
         one.hash = digest(one.spec)
         (folder / f"{one.hash}.json").write_text(one.to_json())
@@ -245,6 +251,7 @@ def many(tmp_path: Path) -> Path:
 def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = leaderboard.expected(many)
     assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
+    assert all("above_floor" in text.partition("\n")[0] for text in alone.values()), "which one record has"
     monkeypatch.setattr(publishing, "PART", 7)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert leaderboard.expected(many) == alone

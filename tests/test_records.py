@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.privacy import Budget
-from bench.storage.provenance import git_state
+from bench.storage.provenance import Followed, collect, git_state
 from bench.storage.records import Record, _digest_as_written
 from bench.storage.specs import DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest
 
@@ -174,3 +174,23 @@ def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_pat
 
 def test_outside_a_checkout_nothing_is_a_commits_own(tmp_path: Path) -> None:
     assert git_state(tmp_path) == {"commit": None, "clean": False}
+
+
+def test_code_that_changes_while_a_run_is_made_is_not_a_commits_own(tmp_path: Path) -> None:
+    (tmp_path / "code").write_text("1")
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    begun = git_state(tmp_path)
+    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": True}
+    (tmp_path / "code").write_text("2")
+    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": False}
+
+
+def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_run_is_not(tmp_path: Path) -> None:
+    own = {"git": {"clean": False, "commit": None}, "device": "cpu", "precision": "fp32"}
+    taken = {"teacher 01": None, "release 23": own, "evaluator 45": own | {"device": "NVIDIA H200"}}
+    assert collect(tmp_path, Followed(own, taken), {})["steps"] == {
+        "teacher 01": None,
+        "evaluator 45": {"device": "NVIDIA H200"},
+    }

@@ -259,6 +259,22 @@ def test_a_row_of_an_older_version_stands_back_however_many_seeds_it_has() -> No
         assert line.row is not None and line.row["runs"] == "today"
 
 
+def test_a_row_whose_account_is_not_true_stands_back_however_many_seeds_it_has() -> None:
+    untrue = row("dpsd", 10.0, accuracy_mean="0.40", seeds="0 1 2", flags="float32-noise", runs="untrue")
+    true = row("dpsd", 10.0, accuracy_mean="0.50", seeds="0", flags="seeded-noise", runs="true")
+    entries = [
+        e for e in reported.table("dpsd", "Table I") if (e.dataset, e.method, e.epsilon) == ("mnist", "dpsd", 10)
+    ]
+    for rows in ([untrue, true], [true, untrue]):
+        (line,) = (each for each in reported.compare(entries, rows, lambda *_: True) if each.row is not None)
+        assert line.row is not None and line.row["runs"] == "true"
+
+
+def test_a_number_without_a_promise_stands_beside_a_claim_of_infinity_and_beside_none() -> None:
+    found = {claimed: reported.find("mnist", "no-defence", claimed) for claimed in (None, float("inf"), 10.0)}
+    assert found[None] and found[None] == found[float("inf")] and not found[10.0]
+
+
 def test_a_row_of_another_student_stands_back_however_many_seeds_it_has() -> None:
     other = row("fedavg", None, accuracy_mean="0.70", seeds="0 1 2", student="dense-cnn", runs="a")
     usual = row("fedavg", None, accuracy_mean="0.60", seeds="0", student="datalens", runs="b")

@@ -69,6 +69,7 @@ def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> No
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24}, "inconclusive"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24, "teacher_floor_p": 0.01}, "pass"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.2}, "inconclusive"),
+        ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.0}, "inconclusive"),
     ],
 )
 def test_an_inversion_needs_four_classes_and_strength_and_on_people_more_than_public_images(

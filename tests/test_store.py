@@ -210,3 +210,13 @@ def test_atomic_write_replaces(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a" / "b.csv", "2")
     assert (tmp_path / "a" / "b.csv").read_text() == "2"
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.csv"]
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "b.csv", []
+    write_atomically(path, "old")
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.read_text()))
+    write_atomically(path, "new")
+    assert seen == ["old"] and path.read_text() == "new"

@@ -93,7 +93,7 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
     from bench.leaderboard.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
-    best, row = found[0], found[0].row
+    best, row, audit = found[0], found[0].row, found[0].audited
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
@@ -101,7 +101,7 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
         "command": [_command(row)],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
-        "audited": [f"at least {float(row['epsilon_audited']):.2g} per example" if row["epsilon_audited"] else "no"],
+        "audited": ["no" if audit is None else f"at least {float(audit['epsilon_audited']):.2g} per example"],
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
         "not measured": lacking(best) or ["nothing is missing"],
     }

@@ -107,6 +107,13 @@ class Candidate:
         return max(proven, key=lambda row: number(row["auc"]) or 0.0, default=None)
 
     @property
+    def audited(self) -> Row | None:
+        """Of its rows, which may be of other seeds, the one whose audit shows most; None where none was audited."""
+        rows = [row for row in (self.row, *self.attacked) if number(row["epsilon_audited"]) is not None]
+        shown = ("epsilon_audited", "audited_teacher")
+        return max(rows, key=lambda row: tuple(number(row[name]) or 0.0 for name in shown), default=None)
+
+    @property
     def spread(self) -> str:
         """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
         std, failed = number(self.row["accuracy_std"]), int(number(self.row["failed"]) or 0)
@@ -311,9 +318,9 @@ def lacking(candidate: Candidate) -> list[str]:
             found.append(f"no attack that {name}")
         elif all(each["power"] != "pass" for each in rows):
             found.append(f"no attack with proved power that {name}")
-    if number(row["epsilon_audited"]) is None:
+    if candidate.audited is None:
         found.append("no audit")
-    elif not number(row["audited_teacher"]):
+    elif not number(candidate.audited["audited_teacher"]):
         found.append("no audit that finds anything where nothing defends")
     if finished(row) < 2:
         found.append("no second seed")

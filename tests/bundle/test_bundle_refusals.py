@@ -116,6 +116,20 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
     assert "different ledgers" in refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"), [({"noise": "os"}, "'os', and it was 'seeded'"), ({"noise_version": 99}, "different ledgers")]
+)
+def test_a_record_of_other_noise(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
+) -> None:
+    """Its hash is of the spec, where the noise stands too; what is exported is the account's word."""
+    run = runs / "records" / record_of("rr").name
+    record = Record.read(run / "record.json")
+    record.privacy |= change
+    (run / "record.json").write_text(record.to_json())
+    assert words in refused(capsys, tmp_path, run, tmp_path / "new")
+
+
 def test_a_record_of_another_accuracy(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = runs / "records" / record_of("rr").name
     record = Record.read(run / "record.json")

@@ -34,6 +34,18 @@ def test_p_value_is_that_of_all_signs() -> None:
     assert sign_flip_p(gains) == pytest.approx(exact, abs=0.01)
 
 
+def test_the_interval_leaves_out_a_fortieth_at_each_end() -> None:
+    """A gain of 1 in 8 of 16 classes: of 16 fair coins 3 or fewer show heads in 1.1 % of cases, 4 or fewer in 3.8 %,
+    5 or fewer in 10.5 %."""
+    found = above_floor(counts([1] * 8 + [0] * 8, 1), counts([0] * 16, 1))
+    assert (found.gain, found.low, found.high) == (0.5, 4 / 16, 12 / 16)
+
+
+def test_no_p_value_is_zero_and_the_test_begins_at_fifty_classes() -> None:
+    for classes, wanted in ((GATED_FROM - 1, None), (GATED_FROM, 1 / (floors.FLIPS + 1))):
+        assert above_floor(counts([1] * classes, 1), counts([0] * classes, 1)).p == wanted
+
+
 @pytest.mark.thorough
 def test_no_gain_is_not_found_and_a_gain_is() -> None:
     rng = np.random.RandomState(0)

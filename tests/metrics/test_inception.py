@@ -72,6 +72,7 @@ def test_mean_and_population_deviation_over_stratified_splits() -> None:
     assert scores.score_mean == pytest.approx(np.mean(expected), rel=1e-12)
     assert scores.score_std == pytest.approx(np.std(expected, ddof=0), rel=1e-10)
     assert scores.score_std > 0
+    assert scores.e6_mean == pytest.approx(1e6 * (scores.score_mean - 1), rel=1e-9)
 
 
 def test_shuffle_breaks_up_neighbouring_probabilities() -> None:

@@ -330,6 +330,17 @@ def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong()
     assert auc_gain(ours, ours, is_member) == (0.0, 0.0, 0.0)
 
 
+def test_the_interval_of_a_gain_takes_each_side_by_its_own_number() -> None:
+    """Three members and two others beside one and the same score, by which every placement is a half.
+
+    Placements less a half: members 1/2, 1/2 and 0, of variance 1/12; others 1/6 and 1/2, of variance 1/18.
+    """
+    is_member = torch.tensor([True, True, True, False, False])
+    gain, low, high = auc_gain(torch.tensor([3.0, 4.0, 1.0, 2.0, 0.0]), torch.zeros(5), is_member)
+    reach = 1.959964 * math.sqrt(1 / 12 / 3 + 1 / 18 / 2)
+    assert (gain, low, high) == pytest.approx((1 / 3, 1 / 3 - reach, 1 / 3 + reach))
+
+
 def test_a_gain_without_spread_is_not_certain() -> None:
     """Perfect separation beside one and the same score: each area's own interval, at half of the error."""
     is_member = torch.arange(100) < 50

@@ -42,6 +42,15 @@ def test_success_on_a_random_network_fails(c: int) -> None:
     assert "network" in verdict.reason
 
 
+def test_at_the_level_itself_chance_is_beaten_on_either_network() -> None:
+    """All right of four classes is one permutation of 24."""
+    assert power(faithful(4), collapsed(4), alpha=1 / 24).passed
+    assert not power(faithful(4), collapsed(4), alpha=1 / 25).passed
+    found = power(faithful(4), faithful(4), alpha=1 / 24)
+    assert not found.passed and "a network that knows nothing" in found.reason
+    assert not power(faithful(4), faithful(4)).passed, "1 / 24 is below 0.05"
+
+
 def test_p_value_by_hand() -> None:
     counts = np.array([[8, 1, 1, 0], [2, 5, 3, 0], [0, 4, 4, 2], [1, 0, 0, 1]])
     shares = counts / counts.sum(1, keepdims=True)

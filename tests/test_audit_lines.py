@@ -1,0 +1,91 @@
+"""What an end-to-end audit compares and writes of its three networks, without a training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from conftest import write_toy
+from torch import Tensor, nn
+
+from bench import teachers
+from bench.pipeline import canary_audit
+from bench.pipeline.canary_game import CanaryGame, draw
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.settings import Settings
+from bench.pipeline.trained import Trained
+from bench.privacy.one_run import ceiling
+from bench.storage.provenance import Followed
+
+PROVED = {"epsilon": 3.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
+PRIVACY = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    place = write_toy(tmp_path_factory.mktemp("toy"), 360)
+    settings = Settings("no-defence", None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
+    return load_job(replace(settings, out=place / "runs"))
+
+
+@pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
+def test_power_is_what_the_undefended_teacher_shows(job: Job, student: float, teacher: float, powerful: bool) -> None:
+    game = CanaryGame(40)
+    lines = {
+        name: {"epsilon_lower": bound} for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))
+    }
+    spec = canary_audit.audit_spec(job, game, 0)
+    assert canary_audit._audit(job, spec, draw(job, game, 0), lines, PRIVACY, {}).powerful == powerful
+
+
+def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_that_can_be_shown(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = CanaryGame(40, 20)
+    canaries = draw(job, game, 0)
+
+    def predict(network: nn.Module, images: Tensor, device: torch.device) -> Tensor:
+        answers = torch.where(canaries.coins, canaries.labels, (canaries.labels + 1) % 4)
+        return nn.functional.one_hot(answers, 4).float()
+
+    monkeypatch.setattr(teachers, "predict", predict)
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result={"accuracy": 0.5}))
+    line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
+    assert (line["memorised_inserted"], line["memorised_left_out"]) == (1.0, 0.0)
+    assert line["correct"] == 20 and line["epsilon_lower"] == ceiling(20, 40, job.settings.budget.delta)
+
+
+def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks are their names here; the reference teacher saw no canary, and was converted as the audited one."""
+
+    class Named:
+        def __init__(self, *given: Any) -> None:
+            self.seconds: dict[str, float] = {}
+
+        def teacher(self, name: str, spec: Any) -> Any:
+            return SimpleNamespace(network=name)
+
+        def release(self, name: str, teacher: Any, spec: Any) -> Any:
+            return SimpleNamespace(network=f"{name} of {teacher.network}", result={"privacy": PRIVACY})
+
+    compared = {}
+
+    def line(job: Job, audited: Any, reference: Any, *rest: Any) -> dict[str, Any]:
+        compared[audited.network] = reference
+        return {"epsilon_lower": 0.0}
+
+    monkeypatch.setattr(canary_audit, "_Training", Named)
+    monkeypatch.setattr(canary_audit, "_line", line)
+    game = CanaryGame(40, score="rmia")
+    made = Followed({"git": {"clean": False, "commit": None}})
+    canary_audit._play(job, game, canary_audit.audit_spec(job, game, 0), draw(job, game, 0), made)
+    assert compared == {
+        "release of teacher": "reference_release of reference_teacher",
+        "teacher": "reference_teacher",
+        "null_teacher": "reference_teacher",
+    }

@@ -1,0 +1,40 @@
+"""Audits of several seeds or games in one row or record: all are looked at, and each look is paid for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report.made import record
+
+from bench.leaderboard.audit_bounds import by_release, note
+from bench.leaderboard.rows import table
+from bench.storage.records import Audit, Record
+
+BESIDE = ["epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling"]
+
+
+def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit:
+    """An audit of a record's release, so many of 100 guesses right on student and teacher; 200 canaries."""
+    spec = {"tier": of.spec["tier"], "release": of.spec["release"], "guesses": 100, "confidence": 0.95}
+    lines = {who: {"correct": right} for who, right in (("student", student), ("teacher", teacher), ("null", 50))}
+    privacy = {"claimed": None, "accounted_units": {}}
+    return Audit(name * 16, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, privacy)
+
+
+def test_a_row_takes_the_audits_of_all_its_seeds() -> None:
+    """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
+    first, second = record(seed=0), record(seed=1)
+    alone = table([first, second], [audit(second, 94, 50)])
+    assert alone[BESIDE].values[0] == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
+    both = table([first, second], [audit(first, 50, 50), audit(second, 94, 50, "b")])
+    assert both[BESIDE].values[0] == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
+
+
+def test_the_power_that_a_record_is_given_is_at_the_confidence_of_its_bounds(tmp_path: Path) -> None:
+    """59 heads or more of 100 are 4.4 % by chance: below 5 %, and above the 2.5 % of each of two audits."""
+    for names, powerful in (("a", True), ("ab", False)):
+        found = record()
+        note(found, by_release([audit(found, 50, 59, name) for name in names]), tmp_path / "record.json")
+        said = Record.read(tmp_path / "record.json").privacy["audited"]
+        assert said["powerful"] == (said["teacher"] > 0) == powerful and said["audits"] == [n * 16 for n in names]

@@ -1,0 +1,63 @@
+"""Which rows of a board are one release, and what stands for it where its rows differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.leaderboard import COLUMNS
+from bench.leaderboard.selection import Candidate, Constraints, attacked, candidates, choose, lacking
+
+
+def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
+    """A row of a board, of one method; what is not given is empty."""
+    usual = {
+        "dataset": "mnist", "tier": "quick", "split": "iid", "method": "pate", "variant": "printed",
+        "kind": "baselines", "teacher": "resnet18", "student": "datalens", "accuracy_mean": accuracy,
+        "epsilon_accounted": epsilon, "unit": "example", "delta": 1e-5, "seeds": "0 1", "failed": 0,
+    }  # fmt: skip
+    return dict.fromkeys(COLUMNS, "") | usual | more
+
+
+def one(*rows: dict[str, Any]) -> Candidate:
+    (found,) = candidates(rows)
+    return found
+
+
+def test_a_claim_never_stands_for_an_account_that_is_empty_or_zero() -> None:
+    claimed = {"epsilon_claimed": 1.0, "claim_unit": "example"}
+    assert one(row("", **claimed)).epsilon is None and one(row(0.0, **claimed)).epsilon == 0.0
+    ((_, reason),) = choose([row("", **claimed)], Constraints("example", 8.0, 0.0)).excluded
+    assert reason == "no run of it was finished"
+
+
+def test_what_two_tiers_made_is_two_releases() -> None:
+    quick, paper = row(accuracy=0.8), row(accuracy=0.9, tier="paper", seeds="0")
+    assert [(each.place[1], each.accuracy) for each in candidates([quick, paper])] == [("quick", 0.8), ("paper", 0.9)]
+
+
+def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_power() -> None:
+    def guessed(attack: str, auc: float | str, power: str = "pass") -> dict[str, Any]:
+        return row(attack=attack, auc=auc, teacher_auc=0.7, power=power)
+
+    rows = [guessed("lira", 0.52), guessed("rmia", 0.55), guessed("shadow", 0.9, "inconclusive"), guessed("gmi", "")]
+    shown = one(*rows).told_apart
+    assert shown is not None and (shown["attack"], shown["auc"]) == ("rmia", 0.55)
+    assert one(rows[2]).told_apart is None and one(row()).told_apart is None
+
+
+def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> None:
+    old = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass", flags="older-version")
+    assert attacked(old) == "gmi (printed) 40.0%, older version"
+    assert one(old).flags == frozenset() and one(old | {"version": "0"}).flags == {"older-version"}
+
+
+def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
+    """The row that stands for it has more seeds, and no audit was of one of them."""
+    most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
+    blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
+    shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
+    assert one(most).audited is None and "no audit" in lacking(one(most))
+    assert "no audit that finds anything where nothing defends" in lacking(one(most, blind))
+    found = one(most, blind, shows)
+    assert found.row["seeds"] == "1 2" and found.audited is not None and found.audited["epsilon_audited"] == 0.4
+    assert not any("audit" in each for each in lacking(found))
