@@ -69,7 +69,8 @@ def execute(given: argparse.Namespace) -> int:
 
 def _show(choice: Choice, limits: Constraints) -> None:
     _excluded(choice)
-    asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit}, accuracy of at least {limits.accuracy:g}"
+    asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit} at a delta of at most {limits.delta:g}"
+    asked += f", and an accuracy of at least {limits.accuracy:g}" if limits.accuracy else ""
     if not choice.taken:
         _print(f"no row of the boards has a proved {asked}")
         for line in choice.nearest:
@@ -97,7 +98,10 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
-        "protects": [f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}"],
+        "protects": [
+            f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}",
+            "one release; every other one of the same records adds to it",
+        ],
         "command": [_command(row)],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
@@ -108,7 +112,8 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
     _print(f"take {best.name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}")
     least = least_epsilon(found)
     if limits.accuracy and least is not best:
-        _print(f"or {least.name}: the least epsilon, {least.epsilon:.4g}, at an accuracy of {least.accuracy:.4f}")
+        promise = f"{least.epsilon:.4g} at a delta of {least.row['delta']}"
+        _print(f"or {least.name}: the least epsilon, {promise}, with an accuracy of {least.accuracy:.4f}")
     for label, told in lines.items():
         for first, line in enumerate(told):
             _print(f"  {'' if first else label:<13} {line}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -22,6 +22,8 @@ from bench.leaderboard.reported import most_measured
 from bench.storage.options import described
 
 EXACT = 1e-9
+ALIKE = 1e-3
+"""Relative: by less than this two epsilons differ by where the search for their noise stopped, at the same budget."""
 MOST_DELTA = 1e-4
 """Of a promise, where nothing is asked: below one over the number of records of every board."""
 OLDER = "older-version"
@@ -77,6 +79,11 @@ class Candidate:
     def epsilon(self) -> float | None:
         """Accounted, infinity included; None where no run was finished."""
         return number(self.row["epsilon_accounted"])
+
+    @property
+    def delta(self) -> float | None:
+        """Of the accounted epsilon; None where no run was finished."""
+        return number(self.row["delta"])
 
     @property
     def older(self) -> str:
@@ -193,9 +200,12 @@ def choose(rows: Iterable[Row], constraints: Constraints) -> Choice:
     )
 
 
-def least_epsilon(found: Iterable[Candidate]) -> Candidate:
-    """Of those that meet constraints, that of the least accounted epsilon; of several the most accurate."""
-    return min(found, key=lambda c: (c.epsilon or 0.0, -(c.accuracy or 0.0), c.name))
+def least_epsilon(found: Sequence[Candidate]) -> Candidate:
+    """Of those that meet constraints, that of the least accounted epsilon; of several alike (`ALIKE`) that of the
+    least delta, and of these the most accurate."""
+    most = min(c.epsilon or 0.0 for c in found) * (1 + ALIKE)
+    alike = [c for c in found if (c.epsilon or 0.0) <= most]
+    return min(alike, key=lambda c: (c.delta or 0.0, -(c.accuracy or 0.0), c.name))
 
 
 def candidates(rows: Iterable[Row]) -> list[Candidate]:
@@ -301,9 +311,8 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
         return f"{claimed}, {UNTRUE[flag]}"
     if epsilon > constraints.epsilon * (1 + EXACT):
         return f"{claimed}, accounted {_infinite(epsilon)}"
-    delta = number(row["delta"])
-    if delta is not None and delta > constraints.delta * (1 + EXACT):
-        return f"accounted {epsilon:.4g} at a delta of {delta:g}, above {constraints.delta:g}"
+    if candidate.delta is not None and candidate.delta > constraints.delta * (1 + EXACT):
+        return f"accounted {epsilon:.4g} at a delta of {candidate.delta:g}, above {constraints.delta:g}"
     if accuracy < constraints.accuracy:
         return f"accounted {epsilon:.4g}, accuracy {accuracy:.3f} below {constraints.accuracy:g}"
     return ""
@@ -347,10 +356,15 @@ def _infinite(epsilon: float) -> str:
 
 
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
-    """What comes nearest on either side: the best accuracy within epsilon, and the least epsilon with the accuracy.
+    """What comes nearest: all but the delta; or the best accuracy within epsilon and the least epsilon that has it.
 
-    Where nothing keeps one of the two, the least epsilon of all; or that there is none.
+    Where nothing keeps one of these, the least epsilon of all; or that there is none.
     """
+    loose = [c for c in found if not objection(c, replace(constraints, delta=1.0))]
+    if loose:
+        best = min(loose, key=lambda c: (c.delta or 0.0, -(c.accuracy or 0.0)))
+        others = f", and {len(loose) - 1} more" if len(loose) > 1 else ""
+        return [f"nearest: at a delta of {best.delta:g}, above {constraints.delta:g}: {_line(best)}{others}"]
     sound = [c for c in found if not objection(c, replace(constraints, epsilon=ANY_FINITE, accuracy=0.0))]
     lines = []
     within = [c for c in sound if c.epsilon is not None and c.epsilon <= constraints.epsilon * (1 + EXACT)]

@@ -46,13 +46,13 @@ def line(candidate: Candidate) -> dict[str, Any]:
         "std": "accuracy_std",
         "delta": "delta",
         "claimed": "epsilon_claimed",
-        "audited": "epsilon_audited",
         "information": "information",
         "seconds": "seconds",
     }
     return {
         **{key: text(row[key]) for key in texts},
         **{key: plain(number(row[column])) for key, column in numbers.items()},
+        "audited": None if candidate.audited is None else plain(number(candidate.audited["epsilon_audited"])),
         "name": candidate.name,
         "setting": candidate.name.partition(") ")[2],
         "accuracy": candidate.accuracy,

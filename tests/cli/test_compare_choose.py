@@ -178,7 +178,7 @@ def test_where_an_accuracy_is_asked_for_the_least_epsilon_that_has_it_is_named_t
     rows = [proved("gep", 7.0, 0.99), proved("pate", 0.5, 0.91), proved("rgp", 0.5, 0.93), proved("dp-sgd", 0.1, 0.6)]
     boards = write(tmp_path / "boards", rows)
     for asked, told in (
-        ("0.9", "or rgp (printed): the least epsilon, 0.5, at an accuracy of 0.9300"),
+        ("0.9", "or rgp (printed): the least epsilon, 0.5 at a delta of 1e-05, with an accuracy of 0.9300"),
         ("0.98", ""),
         ("0", ""),
     ):
@@ -186,6 +186,31 @@ def test_where_an_accuracy_is_asked_for_the_least_epsilon_that_has_it_is_named_t
         answer = capsys.readouterr().out.splitlines()
         assert any(line.startswith("take gep") for line in answer)
         assert [line for line in answer if line.startswith("or ")] == ([told] if told else [])
+
+
+def test_a_promise_of_the_same_epsilon_is_no_other_one_but_by_its_delta() -> None:
+    """At a budget of 1 the search for the noise ends at 0.9994, 0.9996 or 1."""
+    rows = [cells(name, epsilon_accounted=epsilon, accuracy_mean=accuracy, delta=delta) | {"dataset": "mnist"}
+            for name, epsilon, accuracy, delta in (("gep", 1.0, 0.9, 1e-5), ("rgp", 0.9994, 0.8, 1e-5))]  # fmt: skip
+    assert least(rows) == "gep"
+    rows.append(cells("alibi", epsilon_accounted=0.9996, accuracy_mean=0.7, delta=0.0) | {"dataset": "mnist"})
+    assert least(rows) == "alibi"
+    rows.append(cells("dp-sgd", epsilon_accounted=0.99, accuracy_mean=0.6, delta=1e-5) | {"dataset": "mnist"})
+    assert least(rows) == "dp-sgd"
+
+
+def least(rows: list[dict[str, Any]]) -> str:
+    (found,) = selection.choose(rows, Constraints("example", 8.0, 0.5)).taken.values()
+    return selection.least_epsilon(found).row["method"]
+
+
+def test_what_only_its_delta_keeps_out_is_the_nearest(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--max-epsilon", 8, "--min-accuracy", 0.9, "--max-delta", 1e-6)
+    assert execute(choose, *asked, "--boards", boards) == 0
+    said = capsys.readouterr().out
+    assert "no row of the boards has a proved epsilon of at most 8 per example at a delta of at most 1e-06, and" in said
+    assert "nearest: at a delta of 1e-05, above 1e-06: dp-sgd (printed) on mnist (quick, iid)" in said
+    assert "and 1 more" in said and said.count("nearest") == 1
 
 
 def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,7 +313,9 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
     assert answer[0].endswith("the only row whose accounted epsilon per example is at most 5")
     assert told == {
         "accuracy": ["0.9300 (sd 0.010, 2 seeds)"],
-        "protects": ["one record of the teacher's private training set: epsilon 2, delta 1e-05, add-or-remove"],
+        "protects": ["one record of the teacher's private training set: epsilon 2, delta 1e-05, add-or-remove",
+            "one release; every other one of the same records adds to it",
+        ],
         "command": ["bench run --method pate --variant printed --dataset mnist --epsilon 2 --noise os"],
         "cost": ["12 s on cpu"],
         "attacks": ["gmi (working) 40.0% (teacher 90.0%)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],

@@ -1,6 +1,7 @@
 "use strict";
 /* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
 const EXACT = 1e-9;
+const ALIKE = 1e-3;
 const MOST_DELTA = 1e-4;
 const UNTRUE = {
   "refuted": "refuted by an audit",
@@ -40,8 +41,13 @@ function chosen(lines, limits) {
   const places = [...taken.entries()].sort(([a], [b]) => (a < b ? -1 : 1));
   return { taken: places.map(([place, found]) => [JSON.parse(place), [...found].sort(order)]), excluded };
 }
-/* What comes nearest on either side where nothing meets the limits; where nothing keeps either, the least epsilon. */
+/* What comes nearest where nothing meets the limits: all but the delta, or either side; where nothing keeps either, the least epsilon. */
 function nearest(excluded, limits) {
+  const loose = excluded.map(([line]) => line).filter((line) => !objection({ ...line, delta: 0 }, limits));
+  if (loose.length) {
+    const [best] = loose.sort((a, b) => a.delta - b.delta || b.accuracy - a.accuracy);
+    return [[`at a δ of ${number(best.delta)}, above ${number(MOST_DELTA)}`, best]];
+  }
   const sound = excluded.map(([line]) => line).filter((line) => !objection(line, { ...limits, epsilon: Number.MAX_VALUE / 2, accuracy: 0 }));
   const within = sound.filter((line) => size(line.epsilon) <= limits.epsilon * (1 + EXACT));
   const good = sound.filter((line) => line.accuracy >= limits.accuracy);
@@ -97,7 +103,11 @@ function answers({ taken, excluded }) {
   return parts;
 }
 /* As bench.leaderboard.selection.least_epsilon. */
-const leastEpsilon = (found) => [...found].sort((a, b) => a.epsilon - b.epsilon || b.accuracy - a.accuracy || compared(a.name, b.name))[0];
+function leastEpsilon(found) {
+  const most = Math.min(...found.map((line) => line.epsilon)) * (1 + ALIKE);
+  const alike = found.filter((line) => line.epsilon <= most);
+  return alike.sort((a, b) => (a.delta || 0) - (b.delta || 0) || b.accuracy - a.accuracy || compared(a.name, b.name))[0];
+}
 function place(dataset, tier, split, found) {
   const best = found[0];
   const least = LIMITS.accuracy > 0 ? leastEpsilon(found) : best;
@@ -105,8 +115,8 @@ function place(dataset, tier, split, found) {
   const others = found.slice(1).map((line) => [element("span", { class: "words" }, runLink(line.runs[0], nameOf(line))), [percent(line.accuracy), spreadOf(line)], number(line.epsilon), line.strongest || "–", timeOf(line), flagFold(line.flags)]);
   return section(`${dataset}, tier ${tier}, split ${split}`,
     element("div", { class: "answer" }, element("p", {}, element("strong", {}, "Take ", runLink(best.runs[0], nameOf(best))), `: ${why}.`,
-      least === best ? null : [" Or ", runLink(least.runs[0], nameOf(least)), `: of these the least ε, ${number(least.epsilon)}, at ${percent(least.accuracy)}.`]),
-      facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}`],
+      least === best ? null : [" Or ", runLink(least.runs[0], nameOf(least)), `: of these the least ε, ${number(least.epsilon)} at a δ of ${number(least.delta)}, with ${percent(least.accuracy)}.`]),
+      facts([["accuracy", [percent(best.accuracy), spreadOf(best)]], ["ε proved", `${number(best.epsilon)} per ${best.unit}, δ ${number(best.delta)}, ${best.relation}; one release: every other one of the same records adds to it`],
         ["method", methodLink(best.method)], ["cost", `${timeOf(best)}${best.device ? ` on ${best.device}` : ""}`],
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
         ["audited", best.audited === null ? "no" : `at least ${number(best.audited)} per example`],
