@@ -1,0 +1,19 @@
+"""Audits of toy releases, as tests make them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.settings import Settings
+
+
+def job(place: Path, method: str = "no-defence", **changes: Any) -> Job:
+    settings = Settings(method, None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
+    return load_job(replace(settings, **{"out": place / "runs", **changes}))
+
+
+CLAIM = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
+PROVED = CLAIM | {"epsilon": 3.0, "relation": "add-or-remove"}

@@ -1,0 +1,227 @@
+"""Audits on the board: which row they stand in, what is shown beside the bound, and the claim that is refuted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from audits_made import CLAIM, PROVED, job
+from conftest import write_toy
+
+from bench import leaderboard, registry
+from bench.config import Variant, describe
+from bench.errors import BenchError
+from bench.leaderboard.needs import needs
+from bench.pipeline import canary_audit, run
+from bench.pipeline.canary_game import CanaryGame
+from bench.privacy import Budget
+from bench.storage.records import AUDIT, Audit, Record
+from bench.storage.specs import digest
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy data set with 360 training images."""
+    return write_toy(tmp_path_factory.mktemp("toy"), 360)
+
+
+@pytest.fixture(scope="module")
+def record(place: Path) -> Record:
+    return run.run(job(place, budget=Budget(10.0)), 0).record
+
+
+def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int = 95, **privacy: Any) -> Audit:
+    """An audit of a record's release, 200 canaries and 100 guesses, so many of them right on student and teacher."""
+    spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
+    right = {"student": correct, "teacher": teacher, "null": 50}
+    lines = {name: {"correct": number, "guesses": 100} for name, number in right.items()}
+    numbers = {"claimed": CLAIM, "accounted_units": {"example": PROVED}} | privacy
+    spec = json.loads(json.dumps(spec))
+    return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, numbers)
+
+
+def row(record: Record, *audits: Audit) -> dict[str, str]:
+    board = leaderboard.Rows(audits)
+    board.add(record)
+    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.lines(board.rows()))))
+    return found
+
+
+def test_the_board_shows_the_bound_and_flags_refuted(record: Record) -> None:
+    assert row(record)["epsilon_audited"] == ""
+    low, high = row(record, made_up(record, 50)), row(record, made_up(record, 95))
+    assert (low["epsilon_audited"], low["flags"]) == ("0.0", "")
+    assert float(high["epsilon_audited"]) == pytest.approx(2.18, abs=0.02) and high["flags"] == "refuted"
+    per_query = made_up(record, 95, claimed=CLAIM | {"unit": "query"})
+    assert row(record, per_query)["flags"] == "" and row(record, per_query)["epsilon_audited"] != ""
+
+
+def test_the_board_pays_for_looking_more_than_once(record: Record) -> None:
+    once = row(record, made_up(record, 95))
+    twice = row(record, made_up(record, 95), made_up(record, 40, "b" * 16))
+    assert 1.8 < float(twice["epsilon_audited"]) < float(once["epsilon_audited"])
+
+
+BESIDE = ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")
+
+
+def test_beside_the_bound_stands_what_the_audit_could_have_shown(record: Record) -> None:
+    """100 right guesses of 100 are a ceiling of 3.487 at 95 %, and of 3.274 where two audits must hold together."""
+    assert [row(record)[key] for key in BESIDE] == [""] * 4
+    found = [float(row(record, made_up(record, 50, teacher=94))[key]) for key in BESIDE]
+    assert found == pytest.approx([0, 2.0395, 0, 3.4875], abs=1e-3)
+    blind = made_up(record, 50, teacher=50)
+    assert [float(row(record, blind)[key]) for key in BESIDE[:3]] == [0, 0, 0]
+    both = [float(row(record, blind, made_up(record, 50, "b" * 16, teacher=94))[key]) for key in BESIDE]
+    assert both == pytest.approx([0, 1.9346, 0, 3.2738], abs=1e-3), "of equals the one that had power"
+    shows = [float(row(record, made_up(record, 94, teacher=50), made_up(record, 50, "b" * 16))[key]) for key in BESIDE]
+    assert shows == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3), "the numbers of a row are of one audit"
+
+
+def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
+    for path, value in (
+        (("tier",), "paper"),
+        (("release", "seed"), 1),
+        (("release", "budget"), {"epsilon": 3.0}),
+        (("release", "options"), {"mode": "label"}),
+        (("release", "teacher", "arch"), "resnet18"),
+        (("release", "teacher", "data", "dataset"), "other"),
+    ):
+        other = made_up(record, 95)
+        place = other.spec
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        assert row(record, other)["epsilon_audited"] == "", path
+    recipe = made_up(record, 95)
+    recipe.spec["release"]["teacher"]["recipe"] = {"epochs": 99}
+    assert row(record, recipe)["epsilon_audited"] != ""
+
+
+@pytest.mark.parametrize(
+    ("method", "variant", "options", "depends"),
+    [
+        ("rr", "working", {}, False),
+        ("dpdfd", "working", {"data": "private"}, False),
+        ("dpdfd", "working", {}, True),
+        ("label-smoothing", "printed", {"network": "student"}, False),
+        ("label-smoothing", "printed", {"network": "teacher"}, True),
+        ("pate-gnmax", "working", {}, True),
+    ],
+)
+def test_a_teacher_that_nobody_needs_makes_no_other_release(
+    method: str, variant: Variant, options: dict[str, Any], depends: bool, record: Record
+) -> None:
+    """A release may be of the teacher's network though nobody asks the teacher: `label-smoothing` by default."""
+    described = registry.describe("method", method, variant)
+    release: dict[str, Any] = {"method": method, "variant": variant, "version": described.facts["version"]}
+    release["options"] = described.values("smoke", variant) | options
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
+    changes: list[tuple[str, Any, bool]] = [
+        ("arch", "resnet18", depends),
+        ("weights", "a" * 64, depends),
+        ("normalise", "imagenet", depends),
+        ("seed", 5, depends),
+        ("data", {"dataset": "other", "split": "iid", "fingerprint": ""}, True),
+        ("recipe", {"epochs": 99}, False),
+    ]
+    for key, value, another in changes:
+        audit = made_up(record, 95)
+        audit.spec["release"]["teacher"][key] = value
+        assert (row(record, audit)["epsilon_audited"] == "") == another, key
+
+
+def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> None:
+    described = registry.describe("method", "rr", "working")
+    release: dict[str, Any] = {"method": "rr", "variant": "working", "version": described.facts["version"] - 1}
+    release["options"] = described.values("smoke", "working")
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
+    audit = made_up(record, 95)
+    assert row(record, audit)["epsilon_audited"] != ""
+    audit.spec["release"]["teacher"]["arch"] = "resnet18"
+    assert row(record, audit)["epsilon_audited"] == ""
+
+
+def test_options_that_a_method_refuses_today_leave_its_needs_unknown() -> None:
+    assert needs("label-smoothing", "printed", "quick", {"network": "student"}) == {"private_data"}
+    assert needs("nobody", "printed", "quick", {}) is None
+    by_class = describe(registry.load("method", "label-smoothing", "printed"))
+    with patch.object(registry, "describe", return_value=by_class):
+        assert needs("label-smoothing", "printed", "smoke", {"epochs": 0}) is None
+
+
+def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually_is(record: Record) -> None:
+    """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
+    described = registry.describe("method", "dpsd", "working")
+    usual = described.values("smoke", "working")["questions"]  # of the tier: the class has another default
+    newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"]}
+    newer["options"] = {"questions": usual}
+    record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})
+    audit, older = made_up(record, 95), replace(record, spec=json.loads(json.dumps(record.spec)))
+    del older.spec["release"]["options"]["questions"]
+    assert row(older, audit)["epsilon_audited"] != ""
+    audit.spec["release"]["options"]["questions"] = usual + 1
+    assert row(older, audit)["epsilon_audited"] == "", "the audit is of another value"
+    audit.spec["release"]["options"]["questions"] = usual
+    for each in (audit.spec["release"], older.spec["release"]):
+        each["version"] -= 1
+    assert row(older, audit)["epsilon_audited"] == "", "what the defaults of an older version were is not known"
+
+
+def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> None:
+    out = place / "order"
+    given = job(place, out=out)
+
+    def column() -> list[str]:
+        with (out / "leaderboards" / f"{given.material.data.name}.csv").open(newline="") as stream:
+            return [r["epsilon_audited"] for r in csv.DictReader(stream)]
+
+    canary_audit.run(given, CanaryGame(40), 0)
+    assert not (out / "leaderboards").exists()
+    run.run(given, 0)
+    assert column() == ["0.0"]
+    run.run(given, 1)
+    canary_audit.run(given, CanaryGame(40), 1)
+    assert column() == ["0.0"]
+    for path in out.glob("records/[!.]*/record.json"):
+        noted = Record.read(path).privacy["audited"]
+        of_audit = [noted[key] for key in ("epsilon_lower", "canaries", "unit", "null_run", "teacher", "powerful")]
+        assert of_audit == [0.0, 40, "example", 0.0, 0.0, False] and len(noted["audits"]) == 1
+        assert noted["ceiling"] > 0.5
+
+
+def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Record) -> None:
+    old, new = made_up(record, 95), made_up(record, 60)
+    new.spec = old.spec | {"version": 2}
+    new.hash = digest(new.spec)
+    (found,) = leaderboard.by_release([old, new]).values()
+    assert found == [new] and [*leaderboard.by_release([old]).values()] == [[old]]
+
+
+def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
+    quick, boards = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
+    quick["tier"] = "quick"
+    clean = {"git": {"clean": True}}
+    run = replace(record, spec=quick, hash=digest(quick), provenance=record.provenance | clean)
+    found = made_up(run, 95)
+    found.hash, found.provenance = digest(found.spec), clean
+    for folder, file, item in (("r", "record.json", run), ("a", AUDIT, found)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text(item.to_json())
+    (board,) = leaderboard.publish(boards, [tmp_path / "r", tmp_path / "a"])
+    (line,) = csv.DictReader(board.read_text().splitlines())
+    assert line["flags"] == "refuted" and not leaderboard.differences(boards)
+    noted = Record.read(boards / "records" / f"{run.hash}.json").privacy["audited"]
+    assert noted["audits"] == [found.hash] and noted["powerful"] and noted["teacher"] == noted["epsilon_lower"] > 1
+    (boards / "audits" / f"{found.hash}.json").unlink()
+    assert leaderboard.differences(boards)
+    found.provenance = {}
+    (tmp_path / "a" / AUDIT).write_text(found.to_json())
+    with pytest.raises(BenchError, match="commit"):
+        leaderboard.publish(boards, [tmp_path / "a" / AUDIT])
