@@ -18,6 +18,7 @@ from typing import Any
 from bench import plugins
 from bench.config import Description, Variant, describe_source
 from bench.config import describe as describe_class
+from bench.declared import expect
 from bench.errors import BenchError
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
@@ -84,7 +85,10 @@ def _of_source(file: Path, module: str) -> Description:
 
 
 def _class(entry: Entry) -> type[Any]:
-    return plugins.class_of(entry, _is_plugin, "one dataclass with `version` and `tiers`")
+    found = plugins.class_of(entry, _is_plugin, "one dataclass with `version` and `tiers`")
+    if entry.file is None:  # of ours the contract tests ask that, and more
+        expect(entry.kind, entry.name, found)
+    return found
 
 
 def _is_plugin(cls: type) -> bool:

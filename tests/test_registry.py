@@ -47,8 +47,16 @@ from typing import ClassVar
 @dataclass(frozen=True)
 class Foreign:
     version: ClassVar[int] = 1
+    reference: ClassVar[str] = "nobody"
     tiers: ClassVar = {}
     goal: ClassVar[str] = "inversion"
+    access: ClassVar[str] = "label"
+
+    def applicable(self, shape, classes, aux):
+        return None
+
+    def run(self, target, aux, ctx):
+        raise KeyError("nothing is there")
 """
 
 
@@ -60,7 +68,7 @@ def test_entry_points_of_other_distributions(tmp_path: Path, monkeypatch: pytest
     assert (found.folder, found.file, found.summary) == ("attacks", None, "from foreign_attack")
     assert registry.variants("attack", "foreign") == ("printed", "working")
     assert registry.load("attack", "foreign").__name__ == "Foreign"
-    assert registry.describe("attack", "foreign").facts == {"version": 1, "goal": "inversion"}
+    assert registry.describe("attack", "foreign").facts["goal"] == "inversion"
     with pytest.raises(BenchError, match="has no variant 'own': it has printed and working"):
         registry.settle("attack", "foreign", "own")
 

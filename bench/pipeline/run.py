@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.errors import RunFailed
+from bench.errors import BenchError, RunFailed, disk_is_full
 from bench.pipeline.job import Job
 from bench.pipeline.run_spec import run_spec
 from bench.storage.records import RECORD, Record
@@ -39,7 +39,11 @@ def run(job: Job, seed: int) -> Outcome:
     with job.following() as made:
         try:
             finished = walk.walk(job, spec, made)
-        except walk.FAILURES as error:
+        except (BenchError, KeyboardInterrupt):
+            raise
+        except (Exception, SystemExit) as error:  # SystemExit: a plug-in would end the command as if all were done
+            if disk_is_full(error):
+                raise
             reason = walk.one_line(error)
             # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
             if published(final) is None:

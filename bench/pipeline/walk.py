@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from bench import leaderboard, registry
@@ -37,7 +38,7 @@ from bench.storage.specs import RunSpec
 from bench.storage.store import publish
 
 FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
-"""What may go wrong in a step; anything else is a defect of the bench."""
+"""What may go wrong in a step; anything else is a defect of a plug-in or of the bench, and is told with its place."""
 
 
 def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
@@ -123,9 +124,15 @@ def failed(job: Job, spec: RunSpec, reason: str, made: Followed) -> Finished:
     return Finished(record, {})
 
 
-def one_line(error: Exception) -> str:
-    """What went wrong."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+def one_line(error: BaseException) -> str:
+    """What went wrong, and where if that is a defect: the last line of code that is no library's."""
+    said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+    if isinstance(error, FAILURES) and str(error):
+        return said
+    frames = extract_tb(error.__traceback__)
+    last = [frame for frame in frames if "site-packages" not in frame.filename][-1:] or frames[-1:]
+    place = "".join(f" at {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in last)
+    return f"{said}{place}; --debug shows the way there"
 
 
 def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> dict[str, Any]:

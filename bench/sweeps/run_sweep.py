@@ -162,6 +162,8 @@ def _finish(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
     outcome.seconds = round(done.seconds, 1)
     if done.status != 0 or cell.record is None:
         outcome.state, outcome.reason = "failed", _reason(done)
+    elif not (cell.record / (RECORD if cell.command == "run" else AUDIT)).is_file():
+        outcome.state, outcome.reason = "failed", f"ended without a record in {cell.record}"
     elif cell.command == "run":
         record = Record.read(cell.record / RECORD)
         outcome.state, outcome.reason = record.status, record.reason

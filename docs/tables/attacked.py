@@ -190,15 +190,17 @@ def few(name: str, split: str = "few") -> str:
     found: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in board(name, split):
         if row["auc"] and not older(row):
-            found.setdefault((row["method"], row["variant"], _others(row)), {})[_how(row)] = row
+            mine, how = found.setdefault((row["method"], row["variant"], _others(row)), {}), _how(row)
+            if how not in mine or _seeds(row) > _seeds(mine[how]):  # more seeds, of a spec with another option
+                mine[how] = row
     played = sorted({attack for rows in found.values() for attack in rows})
     lines = []
     for (method, variant, others), rows in sorted(
         found.items(), key=lambda each: (each[0][0] != "no-defence", each[0])
     ):
-        first = next(iter(rows.values()))
+        most = max(rows.values(), key=_seeds)
         cells = [_area(_measured(rows[attack])) if attack in rows else "" for attack in played]
-        lines.append([f"`{method}`", variant, others, accuracy(first), claimed(first), accounted(first), *cells])
+        lines.append([f"`{method}`", variant, others, accuracy(most), claimed(most), accounted(most), *cells])
     heads = ["name", "variant", "options", "accuracy", "claimed", "accounted"]
     return table([*heads, *(f"AUC {attack}" for attack in played)], lines)
 
@@ -210,6 +212,10 @@ def _how(row: Row) -> str:
     more += [", not calibrated"] * (given.get("calibration") == "none")
     more += [", converted references"] * (given.get("reference_kind") == "student")
     return "".join([f"`{row['attack']}`", *more])
+
+
+def _seeds(row: Row) -> int:
+    return len(row["seeds"].split())
 
 
 def _measured(row: Row) -> list[dict[str, float | None]]:

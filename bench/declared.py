@@ -1,0 +1,71 @@
+"""What a method or an attack of another package says of itself, looked at before anything is trained."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from bench.config import TIERS, options
+from bench.errors import BenchError
+from bench.privacy.units import Unit
+
+NEEDS = frozenset({"teacher", "private_data", "teacher_ensemble", "public_data", "teacher_network"})
+VALUES: dict[str, dict[str, frozenset[str]]] = {
+    "method": {"unit": frozenset(map(str, Unit))},
+    "attack": {
+        "goal": frozenset({"inversion", "membership"}),
+        "access": frozenset({"label", "scores", "weights", "samples", "generator"}),
+    },
+}
+"""Class variables with the values that they may have; a property may depend on the settings and is not looked at."""
+CALLED = {"method": (("check",), ("convert",)), "attack": (("applicable",), ("run", "infer", "compare"))}
+"""Of each group a class must have one."""
+
+
+def expect(kind: str, name: str, cls: type[Any]) -> None:
+    """Raises BenchError where a class of another package lacks what its kind must have, or says what no one reads."""
+    for fault in (_variables(kind, cls), _calls(kind, cls), _tiers(cls)):
+        if fault:
+            raise BenchError(
+                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "
+                "(CONTRIBUTING.md)"
+            )
+
+
+def _variables(kind: str, cls: type[Any]) -> str:
+    if type(cls.version) is not int or cls.version < 1:
+        return f"has version {cls.version!r}; expected a whole number from 1 on"
+    if not isinstance(getattr(cls, "reference", None), str):
+        return "has no `reference`; expected its source in words"
+    for variable, known in VALUES[kind].items():
+        found = inspect.getattr_static(cls, variable, None)
+        if not isinstance(found, property) and found not in known:
+            return f"has {variable} {found!r}; expected one of {', '.join(sorted(known))}"
+    if kind == "method":
+        needs = inspect.getattr_static(cls, "needs", None)
+        if not isinstance(needs, property) and not (isinstance(needs, frozenset) and needs <= NEEDS):
+            return f"has needs {needs!r}; expected a frozenset of {', '.join(sorted(NEEDS))}"
+    return ""
+
+
+def _calls(kind: str, cls: type[Any]) -> str:
+    for group in CALLED[kind]:
+        if not any(callable(getattr(cls, called, None)) for called in group):
+            return f"has no method `{'` or `'.join(group)}`"
+    return ""
+
+
+def _tiers(cls: type[Any]) -> str:
+    try:
+        known = {option.name: option for option in options(cls)}
+    except TypeError as error:
+        return f"cannot be configured: {error}"
+    for tier, values in cls.tiers.items():
+        if tier not in TIERS:
+            return f"has a tier {tier!r}; expected some of {', '.join(TIERS)}"
+        for field in values:
+            if field not in known:
+                return f"has no field `{field}`, which its tier {tier} sets"
+            if not known[field].size:
+                return f"sets `{field}` at tier {tier}, which is no size (`Size[...]`): a tier is a size"
+    return ""
