@@ -24,7 +24,8 @@ CALLED = {"method": (("check",), ("convert",)), "attack": (("applicable",), ("ru
 
 def expect(kind: str, name: str, cls: type[Any]) -> None:
     """Raises BenchError where a class of another package lacks what its kind must have, or says what no one reads."""
-    for fault in (_variables(kind, cls), _calls(kind, cls), _tiers(cls)):
+    of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
+    for fault in (*of_kind, _tiers(cls)):
         if fault:
             raise BenchError(
                 f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "

@@ -102,6 +102,15 @@ class Several(Good):
     rates: tuple[float, ...] = ()
 
 
+def test_of_a_teacher_recipe_its_sizes_are_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("reference", "unit", "needs", "convert"):
+        monkeypatch.delattr(Good, variable)
+    expect("teacher recipe", "mine", Good)
+    monkeypatch.setattr(Good, "tiers", {"quick": {"rate": 1.0}})
+    with pytest.raises(BenchError, match="sets `rate` at tier quick, which is no size"):
+        expect("teacher recipe", "mine", Good)
+
+
 def test_a_field_of_another_type_is_told() -> None:
     with pytest.raises(BenchError, match="cannot be configured: field rates must be int, float, bool, str or a L"):
         expect("method", "several", Several)

@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate"},
     {"plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
+    {"declared"},
     {"api", "priors", "registry"},
     {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers", "worth"},
     {"bundle", "pipeline", "report", "testing"},

@@ -35,6 +35,12 @@ class Printed:
     """Steps of the search."""
     rate: float = 1.0
     """Learning rate."""
+
+    def applicable(self, shape, classes, aux):
+        return None
+
+    def run(self, target, aux, ctx):
+        raise NotImplementedError
 '''
 WORKING = """from dataclasses import dataclass
 from typing import ClassVar
