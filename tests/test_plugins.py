@@ -10,7 +10,10 @@ from bench import registry, testing
 
 NOT_RANDOM = {"no-defence"}
 READS_BATCH_NORM = {"dp-dfd"}
-ONCE_MORE = {"test_a_teacher_that_it_does_not_need_changes_nothing"}
+ONCE_MORE = {
+    "test_a_teacher_that_it_does_not_need_changes_nothing",
+    "test_same_seed_same_release_and_other_seed_another",
+}
 
 
 def contracts(kind: str, contract: type[Any]) -> list[Any]:

@@ -19,6 +19,8 @@ from bench.sweeps.processes import end, stopping
 from bench.sweeps.staying import Staff, Staying, Worker
 from tests.sweeps.importable import importable
 
+pytestmark = pytest.mark.thorough  # processes that begin, die and are begun again take seconds each
+
 CELLS = """
 import os, signal, sys
 from bench.storage.provenance import peak_memory
