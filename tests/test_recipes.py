@@ -180,6 +180,7 @@ def check(planned: list[Cell]) -> int:
     return sum(cell.state == "ready" for cell in planned)
 
 
+@pytest.mark.thorough
 def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
     """One cell for each method with each set of its own options; the slow test takes every cell."""
     kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}

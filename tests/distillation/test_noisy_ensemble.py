@@ -54,6 +54,7 @@ def test_without_noise_they_are_the_votes() -> None:
     assert torch.equal(counts, torch.tensor([16.0, 9.0]).expand(N, -1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "variant"), [("dgd", "printed"), ("dgd", "working"), ("pate", None)])
 def test_a_record_tells_how_often_the_noisy_votes_are_right(tmp_path: Path, method: str, variant: str | None) -> None:
     def metrics(epsilon: float) -> dict[str, float | None]:
@@ -67,6 +68,7 @@ def test_a_record_tells_how_often_the_noisy_votes_are_right(tmp_path: Path, meth
     assert abs(noisy["votes_accuracy"] - 0.1) < 0.09, "much noise: one of ten classes by chance"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "variant"), [("dgd", "printed"), ("dgd", "working"), ("pate", None)])
 def test_measuring_the_votes_changes_nothing_that_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, variant: str | None

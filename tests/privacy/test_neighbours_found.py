@@ -119,6 +119,7 @@ def test_found_critics_that_share_a_stream() -> None:
     assert violations(trace, release.ledger)
 
 
+@pytest.mark.thorough
 def test_found_a_teacher_that_learns_of_another_ones_record(monkeypatch) -> None:
     """Empty parts were given the next part's first record, which BatchNorm's buffers remembered."""
     original = training._Batches.__call__

@@ -16,6 +16,7 @@ from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy.accountant import account
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", {unit.relation: unit for unit in Unit}.values())
 @pytest.mark.parametrize("beside", [[], [randomised_response_event(1e-6, 10)]])
 def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):

@@ -153,6 +153,7 @@ def test_shares_of_poisson_samples_are_poisson_samples() -> None:
         assert stats.pearsonr(sizes[:, rank].numpy(), sizes[:, (rank + 1) % count].numpy()).pvalue > 1e-3
 
 
+@pytest.mark.thorough
 def test_gradients_may_be_asked_for_one_at_a_time(ranks: Ranks) -> None:
     """As the line search does, which moves the weights as it likes in between."""
     found = []

@@ -44,6 +44,7 @@ def test_every_member_is_that_of_one_process(ranks: Ranks, how: How) -> None:
         assert all(same) == (len(part) == 0), j
 
 
+@pytest.mark.thorough
 def test_more_ranks_than_members_and_one_training_after_the_other(ranks: Ranks) -> None:
     parts = PARTS[:1]
     torch.testing.assert_close(

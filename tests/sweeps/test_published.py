@@ -56,6 +56,7 @@ def one_published(recipe: Path, there: Path, boards: Path) -> tuple[Path, dict[s
     return path, json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.thorough
 def test_published_runs_and_audits_are_not_run_again(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
