@@ -41,7 +41,9 @@ def run(job: Job, seed: int) -> Outcome:
             finished = walk.walk(job, spec, made)
         except (BenchError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # SystemExit: a plug-in would end the command as if all were done
+        except (Exception, SystemExit) as error:
+            # Whatever a plug-in of anybody's raises is its run's failure, told with its place and recorded below; by
+            # SystemExit it would end the command as if all were done
             if disk_is_full(error):
                 raise
             reason = walk.one_line(error)
