@@ -174,6 +174,7 @@ def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually
     assert row(older, audit)["epsilon_audited"] == "", "what the defaults of an older version were is not known"
 
 
+@pytest.mark.thorough
 def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> None:
     out = place / "order"
     given = job(place, out=out)

@@ -242,6 +242,7 @@ class TestPeers:
         assert times.ratios == [3.0] * 3 and times.ratio == 3.0 and len(first) == 1 + 2 * 3
         assert pairs.measure(pairs.Pair("p", "q", fast, slow, lambda ours, theirs: None, 1.2), 1).ratio == 1 / 3
 
+    @pytest.mark.thorough
     def test_different_results_are_no_comparison(self, pairs: Any) -> None:
         def check(ours: float, theirs: float) -> None:
             pairs.near("number", ours, theirs, relative=1e-3)
@@ -251,6 +252,7 @@ class TestPeers:
             with pytest.raises(pairs.Different, match=r"ours is .*, the peer's 1\.0"):
                 pairs.measure(pairs.Pair("p", "q", lambda o=other: o, lambda: 1.0, check, 1.2), 1)
 
+    @pytest.mark.thorough
     def test_dp_sgd_that_clips_otherwise_is_found(self, pairs: Any) -> None:
         training = importlib.import_module("peer_pairs.private_training")
 

@@ -56,6 +56,7 @@ def test_every_kind_has_an_example_that_is_found(place: Path) -> None:
     assert data.facts("stripes").class_names[0] == "upright"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_the_examples_pass_their_contracts(place: Path, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
@@ -66,6 +67,7 @@ def test_the_examples_pass_their_contracts(place: Path, contract: str, monkeypat
         check()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_examples_run(place: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     usual = [

@@ -140,6 +140,7 @@ def test_coloured_ink_stands_out_from_its_ground() -> None:
     assert 0.4 < float((ink > ground).float().mean()) < 0.6
 
 
+@pytest.mark.thorough
 def test_the_promised_share_of_shapes_is_symmetric() -> None:
     for shape, share in ((GREY, 0.85 * 0.6), ((3, 32, 20), 0.85 * 0.6 * 0.5)):
         images = drawn("shapes", 2000, shape)
@@ -162,6 +163,7 @@ def test_no_shape_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (shapes._things(2000, GREY, draws()).amax((1, 2, 3)) > 0.01).float().mean() > 0.99
 
 
+@pytest.mark.thorough
 def test_faces_are_more_symmetric_than_noise() -> None:
     for shape in (GREY, (3, 64, 64)):
         images = drawn("faces", 300, shape)

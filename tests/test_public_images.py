@@ -79,6 +79,7 @@ def test_the_spec_names_the_public_images_and_the_attackers_fewer_ones(toy: Path
     assert strokes.release.public is None and strokes.attack is not None and strokes.attack.aux == other.attack.aux
 
 
+@pytest.mark.thorough
 def test_reference_students_are_converted_with_the_same_public_images(
     toy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_floors_are_made_once_for_a_target_and_an_access(tmp_path: Path) -> None
     assert made("non-private-kd") == 6, "the student's too"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("p", "status", "shown"), [(0.01, "ok", True), (0.2, "ok", False), (0.01, "inconclusive", False)]
 )

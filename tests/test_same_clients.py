@@ -42,6 +42,7 @@ def clients_of(toy: Path, out: Path, monkeypatch: pytest.MonkeyPatch, method: st
     return found[0]
 
 
+@pytest.mark.thorough
 def test_all_methods_have_the_same_clients(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = clients_of(toy, tmp_path, monkeypatch, FEDERATIONS[0], 0)
     for method in FEDERATIONS[1:]:

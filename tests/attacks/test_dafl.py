@@ -207,6 +207,7 @@ def test_training_makes_answers_sure_and_classes_even() -> None:
     assert (target.labels(after.images) == after.targets).all()
 
 
+@pytest.mark.thorough
 def test_without_balance_a_class_is_forgotten() -> None:
     """What L_ie is for: sure answers alone are had from one class."""
     settings: dict[str, Any] = {

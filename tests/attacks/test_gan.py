@@ -100,6 +100,7 @@ def test_an_aux_set_smaller_than_the_batch_is_used_whole() -> None:
     assert all(value.isfinite().all() for value in train(torch.rand(3, *SHAPE), batch=64).values())
 
 
+@pytest.mark.thorough
 def test_generator_learns_what_the_images_look_like() -> None:
     aux = torch.zeros(32, *SHAPE)
     aux[..., :4] = 0.9

@@ -241,6 +241,7 @@ def test_the_gan_learns_the_targets_labels() -> None:
     assert all(not w.requires_grad for w in discriminator.parameters()) and not discriminator.training
 
 
+@pytest.mark.thorough
 def test_recovery_makes_the_target_see_its_class() -> None:
     settings = {**TINY, "gan_steps": 120, "gan_batch": 16, "gan_lr": 1e-2, "width": 8, "lr": 0.1}
     before = KedMi(**{**settings, "iterations": 1, "lr": 1e-9}).run(target(), aux(), context())

@@ -322,6 +322,7 @@ def test_the_generator_learns_the_pseudo_labels() -> None:
     assert not generator.training and all(not w.requires_grad for w in generator.parameters())
 
 
+@pytest.mark.thorough
 def test_search_lowers_the_margin_of_the_class() -> None:
     settings = {**TINY, "gan_steps": 20, "gan_batch": 16, "gan_lr": 2e-3, "width": 4}
     before = PlgMi(**{**settings, "iterations": 1, "lr": 1e-9}).run(target(), aux(), context())

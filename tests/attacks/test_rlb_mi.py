@@ -222,6 +222,7 @@ def test_temperature_rises_where_the_policy_is_too_sure(entropy: float, directio
     torch.testing.assert_close(several.log_temperature.detach(), torch.full((2,), direction * 1e-2))
 
 
+@pytest.mark.thorough
 def test_agents_solve_bandits_of_their_own() -> None:
     several, goals = agents(2, 2, hidden=16), torch.tensor([[0.6, -0.4], [-0.7, 0.2]])
     replay, draws = Replay(2, 400, 2, torch.device("cpu")), rng(4)
@@ -276,6 +277,7 @@ def test_what_it_brings_back() -> None:
     assert torch.equal(result.images, run()[0].images) and not torch.equal(result.images, run(1)[0].images)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("stub")
 def test_agents_that_learn_find_surer_images_than_agents_that_do_not() -> None:
     def worst(**changes: Any) -> Tensor:

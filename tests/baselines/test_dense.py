@@ -135,6 +135,7 @@ def test_the_batch_of_lowest_loss_is_kept_and_is_no_alias(monkeypatch: pytest.Mo
     assert torch.equal(kept, shown[1]) and not torch.equal(kept, shown[2])
 
 
+@pytest.mark.thorough
 def test_labels_reach_the_images() -> None:
     """With nothing but the cross-entropy the ensemble agrees with the labels more often than at first."""
     method, clients, teacher = trained(generator_steps="60", synthesis="32", width="16", generator_lr="0.02", bn="0")

@@ -115,6 +115,7 @@ class Quick(Noise):
         return values + scale * next(self.drawn)
 
 
+@pytest.mark.thorough
 def test_a_search_is_as_private_as_it_says_and_hardly_more() -> None:
     """By plays of it, answers of neighbours C_f apart in the worst directions: the likelihood ratio of every outcome is
     at most e^eps and, of the rarest, nearly that; with half of the noise it is more."""

@@ -374,6 +374,7 @@ def test_the_generator_of_the_paper_by_hand() -> None:
     assert sum(p.numel() for p in made.parameters()) == convolutions + 80 + 2 * (256 + 128 + 64)
 
 
+@pytest.mark.thorough
 def test_without_noise_images_come_to_look_like_their_class() -> None:
     """Each toy class is bright in a corner of its own."""
     images, labels = toy_private()

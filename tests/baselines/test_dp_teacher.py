@@ -105,6 +105,7 @@ def test_an_option_without_what_it_is_for_is_refused(given: dict[str, str], besi
         convert(**given, **beside)
 
 
+@pytest.mark.thorough
 def test_typical_questions_are_made_of_the_released_moment_and_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whitening that moves questions is the noisy one, of the one call whose noise is in the ledger."""
     made: list[Any] = []
@@ -345,6 +346,7 @@ def test_sizes_and_departures_are_not_taken_for_options_that_were_given(
     configure(DpTeacher, tier, given, "method", variant)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("questions", ["1", "4", "5"])
 def test_few_questions_are_asked_all_the_same(questions: str) -> None:
     assert answers(_taught("private-features", "transcribe", questions=questions)).isfinite().all()

@@ -234,6 +234,7 @@ def nearest(method: Dpgen, n: int = 60) -> float:
     return float(torch.cdist(drawn.flatten(1), real).amin(1).mean()) / math.sqrt(real.shape[1])
 
 
+@pytest.mark.thorough
 def test_images_like_the_private_ones_are_learnt_without_noise_on_answers() -> None:
     trained = smoke(steps=400, width=128, levels=10, batch=64, buffer=1000, average=0.98)
     assert nearest(trained) < 0.12 < 0.2 < nearest(replace(trained, steps=1))

@@ -205,6 +205,7 @@ def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
         FedAdi(**wrong)
 
 
+@pytest.mark.thorough
 def test_toy_classes_are_learnt_from_clients_that_know_them() -> None:
     given = {"local_epochs": "10", "alpha": "100", "iterations": "20", "student_steps": "10", "synthesis": "32"}
     release = convert(toy_private(n=200), local_lr="0.05", **given)

@@ -132,6 +132,7 @@ def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
         FedDafl(**wrong)
 
 
+@pytest.mark.thorough
 def test_toy_classes_are_learnt_from_clients_that_know_them() -> None:
     given = {"local_epochs": "10", "alpha": "100", "steps": "20", "width": "8"}
     release = convert(toy_private(n=200), local_lr="0.05", **given)

@@ -151,6 +151,7 @@ def test_by_cross_entropy_a_black_pixel_still_follows_the_answers(monkeypatch: p
 # What it does
 
 
+@pytest.mark.thorough
 def test_without_noise_it_learns_the_brightness_of_each_class() -> None:
     """Toy records of which class 0 is black and all others white: generated images follow."""
     labels = torch.arange(400) % CLASSES

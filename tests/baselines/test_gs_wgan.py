@@ -325,6 +325,7 @@ def test_a_critic_learns_as_often_before_each_step_as_asked(monkeypatch: pytest.
     assert len(learnt) == 18 and learnt[:3] == [learnt[0]] * 3 and learnt[:9] == learnt[9:], "three critics in turn"
 
 
+@pytest.mark.thorough
 def test_a_warm_critics_own_generator_goes_up_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a critic that stands still, 20 steps of the generator alone."""
     critic = critic_of(*toy_private(), warm=20, critic_steps=2)

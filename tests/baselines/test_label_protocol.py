@@ -225,6 +225,7 @@ def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(monkeypatch: 
     assert (one - one.mean(0)).std().item() == pytest.approx(1 / math.sqrt(3), rel=0.02)
 
 
+@pytest.mark.thorough
 def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
     game = LabelProtocol(epochs=3).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
     found = audit(game, plays=40_000)

@@ -410,6 +410,7 @@ def quarters(method: P3gm, budget: Budget) -> float:
     return float((light.argmax(1) == labels).float().mean())
 
 
+@pytest.mark.thorough
 def test_images_and_labels_belong_together_unless_there_is_only_noise() -> None:
     given = {"latent": "3", "components": "4", "iterations": "20", "steps": "60", "warm": "150", "hidden": "64"}
     method = smoke(mean="paid", scale="0", rate="0.005", batch="100", **given)

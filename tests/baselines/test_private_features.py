@@ -203,6 +203,7 @@ def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
     assert replaced.rate == pytest.approx(head.rate / 2), "a step's noise is twice that, and on a logit the same"
 
 
+@pytest.mark.thorough
 def test_an_audit_refutes_half_of_the_noise_and_a_third_of_the_epsilon_but_not_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

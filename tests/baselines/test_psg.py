@@ -278,6 +278,7 @@ def test_rates_that_diverge_are_an_error() -> None:
         convert(method(rate=1e38, momentum=0.99, replays=20))
 
 
+@pytest.mark.thorough
 def test_without_noise_the_student_learns_from_one_image_a_class_and_with_much_it_does_not() -> None:
     plugin = method(iterations=8, batches=1, replays=6, optimiser="adam", start="black", clamp=True, decay=True,
                     width=8, norm=False, batch=80, passes=60, augment="never")  # fmt: skip

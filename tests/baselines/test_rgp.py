@@ -190,6 +190,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(carried: Any) -> 
 # Accounting, and what is learnt
 
 
+@pytest.mark.thorough
 def test_claim_and_account_are_one_number_below_renyis() -> None:
     release = convert(Rgp, multiplier=2.5, batch=16, steps=50)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)

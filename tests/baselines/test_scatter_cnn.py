@@ -78,6 +78,7 @@ def test_claim_and_account_are_the_poisson_sampled_gaussians_of_its_steps() -> N
     assert release.arch == NAME
 
 
+@pytest.mark.thorough
 def test_without_noise_it_learns() -> None:
     release = convert(Budget(None, solve="none"), multiplier="0", batch="100", steps="60", rate="1", clip="1")
     images, labels = toy_private(1, 200)

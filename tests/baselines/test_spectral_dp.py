@@ -182,6 +182,7 @@ def test_gradients_are_clipped_one_by_one_before_anything_is_divided() -> None:
 # Accounting, and what is learnt
 
 
+@pytest.mark.thorough
 def test_claim_and_account_are_one_number_below_renyis() -> None:
     release = convert(SpectralDp, multiplier=2.5, batch=16, steps=50)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
@@ -200,6 +201,7 @@ def test_a_budget_solves_for_the_noise_and_infinity_takes_it_away() -> None:
     assert free.solved["sigma"] == 0 and math.isinf(account(free.ledger, Unit.EXAMPLE, 1e-5).epsilon)
 
 
+@pytest.mark.thorough
 def test_an_easy_problem_is_learnt_without_noise_and_not_with_much() -> None:
     settings = {"steps": 25, "batch": 40, "clip": 1.0, "rate": 0.5, "momentum": 0.5}
     assert accuracy(convert(SpectralDp, NO_NOISE, toy(80), **settings)) > 0.9

@@ -112,6 +112,7 @@ def test_stochastic_signs_belong_to_the_record() -> None:
     assert (of_each(coding, gradients, torch.arange(40)) != whole).sum() > 100, "new ones in every step"
 
 
+@pytest.mark.thorough
 def test_signs_have_a_stream_of_privacy_noise_of_their_own() -> None:
     ctx = asking_context()
     configure(TopAgg, "smoke", {}, "method", "printed").convert(toy(), "datalens", NO_NOISE, ctx)

@@ -122,6 +122,7 @@ def test_a_network_that_the_library_would_build_otherwise_is_a_program(tmp_path:
     assert program.write_program(tmp_path / "student.pt2", model, (1, 32, 32))
 
 
+@pytest.mark.thorough
 def test_a_network_that_no_program_can_hold_is_loaded_by_this_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

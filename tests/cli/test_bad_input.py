@@ -372,6 +372,7 @@ def test_boards_with_damaged_files_are_one_line(tmp_path: Path, bench: Bench) ->
             assert ended.stderr.count("\n") == 1 and str(where) in ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_board_below_a_name_with_brackets_is_shown(tmp_path: Path, bench: Bench) -> None:
     folder = tmp_path / "M[" / "x]" / "leaderboards"
     folder.mkdir(parents=True)
@@ -404,6 +405,7 @@ def test_a_full_output_names_no_results(capsys: pytest.CaptureFixture[str], monk
     assert capsys.readouterr().err == "bench: failed: what is written to is full; make room\n"
 
 
+@pytest.mark.thorough
 def test_output_in_another_encoding_is_no_traceback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     ended = bench("compare", "--paper", "dpsd", "--table", "Table I")

@@ -143,6 +143,7 @@ def test_the_second_run_is_a_cache_hit(
     assert before.stat().st_mtime_ns == old
 
 
+@pytest.mark.thorough
 def test_a_part_of_a_picture_is_drawn_again(
     here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:

@@ -43,5 +43,6 @@ def test_a_block_that_was_freed_is_had_again_without_a_page_fault() -> None:
     assert asked("leave")[1] > 10 * max(kept, 100), "the C library keeps them by itself, or the test cannot fail"
 
 
+@pytest.mark.thorough
 def test_an_allocator_that_the_user_has_set_is_left_alone() -> None:
     assert asked("keep", MALLOC_ARENA_MAX="2")[0] == "False"

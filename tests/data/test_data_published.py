@@ -396,6 +396,7 @@ def test_real_usps(data_root: Path) -> None:
     assert found.train_labels.bincount().tolist()[:2] == [1194, 1005]
 
 
+@pytest.mark.thorough
 @pytest.mark.data
 def test_existing_boards_data_have_no_copies(data_root: Path) -> None:
     for name, fingerprint in (("mnist", "93d0715524ec166c"), ("fmnist", "1948f7be84680ae1")):

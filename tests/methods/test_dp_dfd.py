@@ -194,6 +194,7 @@ def test_without_noise_the_likelihood_is_nearly_cross_entropy_with_finite_gradie
     assert logits.grad is not None and logits.grad.isfinite().all()
 
 
+@pytest.mark.thorough
 def test_the_likelihood_reading_finds_the_law_behind_noisy_answers() -> None:
     """Minimising it over one shared output recovers the teacher's class frequencies; Eq. 3 recovers the noisy ones."""
     rng = torch.Generator().manual_seed(0)

@@ -204,6 +204,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
     assert sigma > 100 * release.solved["sigma"], "the theorem understates what one record costs"
 
 
+@pytest.mark.thorough
 @VARIANTS
 def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
     """At sigma = 2 and C = 1e-3, Theorem 3 says that one image's answer costs 0.1; the noise is 2 C, not 2."""

@@ -179,6 +179,7 @@ def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Varian
     assert share * found.accounted < found.lower_bound <= found.accounted
 
 
+@pytest.mark.thorough
 def test_an_audit_finds_half_of_the_noise_missing() -> None:
     method = Dpdfd(teachers=5, batch=1, iterations=1)
     parameters, mechanism = method.parameters(Budget(1.0, account="accounted"), 3), method._mechanism(3)

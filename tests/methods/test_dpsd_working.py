@@ -265,6 +265,7 @@ def usual() -> Release:
     return convert(budget=FREE, **ALONE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [

@@ -88,6 +88,7 @@ def usual() -> dict[str, Release]:
     return {mode: free(mode=mode) for mode in MODES}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [

@@ -66,6 +66,7 @@ def test_the_measured_gain_on_62_people_decides() -> None:
         assert found.gain == pytest.approx(17 / 62)
 
 
+@pytest.mark.thorough
 def test_the_interval_covers() -> None:
     rng = np.random.RandomState(1)
     covered = 0
@@ -76,6 +77,7 @@ def test_the_interval_covers() -> None:
     assert covered >= 52
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("many", "few", "rate"), [(100, 1, 0.05), (5, 1, 0.05), (1, 100, 0.05), (5, 5, 0.2)])
 def test_an_attack_that_finds_as_much_is_seldom_said_to_find_more(
     many: int, few: int, rate: float, monkeypatch: pytest.MonkeyPatch

@@ -100,6 +100,7 @@ def test_found_moments_of_images_that_keep_their_length() -> None:
     assert violations(trace, first.ledger, twice=True)
 
 
+@pytest.mark.thorough
 def test_found_critics_that_share_a_stream() -> None:
     shared = torch.Generator()
 

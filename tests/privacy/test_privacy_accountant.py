@@ -176,6 +176,7 @@ def test_epsilons_around_the_range_of_floats_grow_evenly():
     assert np.all(np.diff(found) == pytest.approx(10.0, abs=0.1))
 
 
+@pytest.mark.thorough
 def test_huge_mixed_ledgers_stay_finite():
     assert 2.5e6 < cost((G(0.01), 500), (randomised_response_event(1.0, 10), 1000), (L(0.1), 100)) < 2.6e6
     assert 40 < cost((P(0.5, G(0.3)), 20)) < cost((G(0.3), 20))

@@ -30,6 +30,7 @@ def named(each: Planted | Correct) -> str:
     return each.name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", QUICK, ids=named)
 def test_a_planted_fault_is_refuted(fault: Planted) -> None:
     found = audit(fault.game, fault.plays)

@@ -53,6 +53,7 @@ def test_more_ranks_than_members_and_one_training_after_the_other(ranks: Ranks) 
     torch.testing.assert_close(trained(ranks).state_dict(), trained(None).state_dict(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_divergence_at_another_rank_is_one_line(ranks: Ranks) -> None:
     parts = [np.arange(0), np.arange(0), np.arange(0, 60), np.arange(60, 120)]
     with pytest.raises(RunFailed, match=r"rank 1 of 2, on cpu, was lost: .*training the ensemble diverged"):

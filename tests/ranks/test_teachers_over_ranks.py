@@ -49,6 +49,7 @@ def test_a_network_with_dropout_learns_over_ranks(ranks: Ranks) -> None:
     assert accuracy(model, *records(180), CPU) > 0.8
 
 
+@pytest.mark.thorough
 def test_frozen_weights_stay_as_they_are(ranks: Ranks) -> None:
     found = []
     for by in (None, ranks):

@@ -135,6 +135,7 @@ def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
     page.resize(1280, 900)
 
 
+@pytest.mark.thorough
 def test_an_address_of_nothing_says_so(page: Browser) -> None:
     for place in ("#board-nothing", "#table-nothing", "#figure-nothing", "#constructor", "#%E0%A4%A"):
         go(page, place)

@@ -144,6 +144,7 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
     assert "4 cached" in again and "2 ready" in again, again
 
 
+@pytest.mark.thorough
 def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: Path) -> None:
     recipe(tmp_path, 'method = "no-defence"')
     done = bench("sweep", "toy.toml", "--devices", "tpu", "--tier", "smoke")
