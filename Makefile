@@ -1,6 +1,8 @@
 # Two commands for a newcomer: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+# Images of containers often set it; without compiled modules each of the tests' hundred processes compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test checks fast thorough device test-all lowest lint install clean
 
