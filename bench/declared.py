@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from bench.config import TIERS, options
+from bench.config import TIERS, departures, options
 from bench.errors import BenchError
 from bench.privacy.units import Unit
 
@@ -25,7 +25,7 @@ CALLED = {"method": (("check",), ("convert",)), "attack": (("applicable",), ("ru
 def expect(kind: str, name: str, cls: type[Any]) -> None:
     """Raises BenchError where a class of another package lacks what its kind must have, or says what no one reads."""
     of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
-    for fault in (*of_kind, _tiers(cls)):
+    for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:
             raise BenchError(
                 f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "
@@ -69,4 +69,15 @@ def _tiers(cls: type[Any]) -> str:
                 return f"has no field `{field}`, which its tier {tier} sets"
             if not known[field].size:
                 return f"sets `{field}` at tier {tier}, which is no size (`Size[...]`): a tier is a size"
+    return ""
+
+
+def _departures(cls: type[Any]) -> str:
+    known = {option.name: option for option in options(cls)}
+    for departure in departures(cls):
+        for field, value in {**departure.without, **departure.sets}.items():
+            if field not in known:
+                return f"has no field `{field}`, which one of its departures sets"
+            if known[field].choices and value not in known[field].choices:
+                return f"sets `{field}` to {value!r} by a departure; expected one of {', '.join(known[field].choices)}"
     return ""

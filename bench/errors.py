@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
 
 
 class BenchError(Exception):
@@ -20,6 +23,34 @@ def disk_is_full(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     return type(error).__name__ == "SafetensorError" and f"os error {errno.ENOSPC}" in str(error)
+
+
+def place_of(error: BaseException) -> str:
+    """Where something was raised, in front of a line: the last line of code that is no library's, else a library's."""
+    frames = extract_tb(error.__traceback__)
+    last = [frame for frame in frames if "site-packages" not in frame.filename][-1:] or frames[-1:]
+    return "".join(f" at {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in last)
+
+
+@contextmanager
+def asking(whom: str, mend: str = "mend the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
+    """While a plug-in is asked, before anything is trained: whatever its code raises is bad input, told with its place.
+
+    A full disk is no plug-in's fault and goes on as it is.
+
+    Args:
+        whom: the plug-in, as the line begins.
+        mend: what to do.
+    """
+    try:
+        yield
+    except (BenchError, RunFailed):
+        raise
+    except Exception as error:
+        if disk_is_full(error):
+            raise
+        said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+        raise BenchError(f"{whom}: {said}{place_of(error)}; {mend}, --debug shows the way there") from error
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

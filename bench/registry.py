@@ -19,7 +19,7 @@ from bench import plugins
 from bench.config import Description, Variant, describe_source
 from bench.config import describe as describe_class
 from bench.declared import expect
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
 __all__ = ["ROOT", "Entry", "describe", "entries", "find", "load", "settle", "variants"]
@@ -76,7 +76,8 @@ def _describe(entry: Entry) -> Description:
             return _of_source(entry.file, entry.module)
         except Unreadable:
             pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
-    return describe_class(_class(entry))
+    with asking(f"{entry.kind} '{entry.name}'"):
+        return describe_class(_class(entry))
 
 
 @cache  # boards and sweeps ask the same few hundred again and again

@@ -40,7 +40,7 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
     """An audit of a record's release, 200 canaries and 100 guesses, so many of them right on student and teacher."""
     spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
     right = {"student": correct, "teacher": teacher, "null": 50}
-    lines = {name: {"correct": number, "guesses": 100} for name, number in right.items()}
+    lines = {name: {"correct": number, "guesses": 100, "epsilon_lower": 0.0} for name, number in right.items()}
     numbers = {"claimed": CLAIM, "accounted_units": {"example": PROVED}} | privacy
     spec = json.loads(json.dumps(spec))
     return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, numbers)

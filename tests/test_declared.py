@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
+import torch
 from conftest import write_toy
+from dp_accounting import NonPrivateDpEvent
 
-from bench.config import Size
+from bench import nets, registry
+from bench.api import AttackResult, Release, Teacher
+from bench.config import Departure, Size
 from bench.declared import expect
-from bench.errors import BenchError, RunFailed
-from bench.pipeline import run
+from bench.errors import BenchError, RunFailed, asking
+from bench.pipeline import attack_steps, canary_audit, run, teacher_steps, walk
+from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.job import Job, load_job
 from bench.pipeline.settings import Settings
+from bench.privacy import Ledger
 from bench.storage.records import RECORD, Record
 
 
@@ -158,3 +165,116 @@ def test_an_interruption_a_full_disk_and_bad_input_are_no_failed_run(
     with pytest.raises(type(raised)):
         run.run(job, 0)
     assert not list((tmp_path / "runs").glob(f"records/*/{RECORD}"))
+
+
+@dataclass(frozen=True)
+class Departing(Good):
+    departures: ClassVar[tuple[Departure, ...]] = ()
+
+    loss: Literal["l1", "l2"] = "l1"
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        ({"los": "l2"}, "has no field `los`, which one of its departures sets"),
+        ({"loss": "l3"}, "sets `loss` to 'l3' by a departure; expected one of l1, l2"),
+    ],
+)
+def test_a_departure_that_sets_what_there_is_not_is_told(
+    sets: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Departing, "departures", (Departure("It differs.", "It learns.", sets=sets),))
+    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; mend the plug-in"):
+        expect("method", "mine", Departing)
+
+
+def bad(raised: BaseException) -> Callable[..., Any]:
+    """What a plug-in of somebody's does wherever it is asked something."""
+
+    def asked(*_: object) -> None:
+        raise raised
+
+    return asked
+
+
+@pytest.mark.parametrize("raised", [ValueError("sigma is bad"), KeyError("sigma"), TypeError("no number")])
+@pytest.mark.parametrize("asked", ["check", "__post_init__", "needs"])
+def test_whatever_a_method_raises_before_anything_is_trained_is_bad_input(
+    asked: str, raised: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_toy(tmp_path, 40)
+    name, raising = "class-moments" if asked == "__post_init__" else "no-defence", bad(raised)
+    settings = Settings(name, None, f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
+    method = registry.load("method", name)
+    monkeypatch.setattr(method, asked, property(raising) if asked == "needs" else raising, raising=False)
+    usual = asked == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
+    said = (
+        "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; mend"
+    )
+    with pytest.raises(BenchError, match=f"^{said}"):
+        load_job(settings)
+
+
+def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_toy(tmp_path, 40)
+    settings = Settings("no-defence", "gmi", f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
+    monkeypatch.setattr(registry.load("attack", "gmi"), "applicable", bad(KeyError("classes")))
+    with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; mend"):
+        load_job(settings)
+
+
+def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:
+    for raised in (KeyboardInterrupt(), OSError(28, "No space left on device"), RunFailed("lost")):
+        with pytest.raises(type(raised)), asking("method 'mine'"):
+            raise raised
+
+
+def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = failing(AssertionError(), tmp_path, monkeypatch)
+
+    def convert(_: object, teacher: Teacher, *__: object) -> Release:
+        ledger = Ledger()
+        ledger.spend(NonPrivateDpEvent(), why="all of it")
+        return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
+
+    monkeypatch.setattr(type(job.method), "convert", convert)
+    with pytest.raises(RunFailed, match="no-defence releases no datalens, as it says: the 10 tensors in"):
+        run.run(job, 0)
+    assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        ("images", torch.zeros(4, 1, 8, 16), r"brought back images \(4, 1, 8, 16\); expected some of 1x16x16"),
+        ("images", torch.zeros(0, 1, 16, 16), "brought back images"),
+        ("images", torch.full((4, 1, 16, 16), torch.nan), "made images that are not finite"),
+        ("targets", torch.zeros(3), r"brought back targets \(3,\) for 4 images; expected a number for each"),
+        ("draws", torch.zeros(4, 1), r"brought back draws \(4, 1\) for 4 images"),
+        ("victims", torch.zeros(5), r"brought back victims \(5,\) for 4 images"),
+        ("targets", torch.tensor([0, 1, 2, 50]), "aimed at classes 0 to 50 of 4"),
+    ],
+)
+def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, value: torch.Tensor, said: str) -> None:
+    good = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4))
+    assert attack_steps._fault(good, (1, 16, 16), 4) == ""
+    assert re.match(said, attack_steps._fault(replace(good, **{part: value}), (1, 16, 16), 4))
+
+
+@pytest.mark.parametrize("audited", [True, False])
+def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
+    audited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = failing(KeyError("off"), tmp_path, monkeypatch)
+    monkeypatch.setattr(canary_audit, "check", lambda *_: None)
+    monkeypatch.setattr(teacher_steps, "teacher", bad(KeyError("off")))
+    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug shows the way"):
+        if audited:
+            canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
+        else:
+            walk.prepare_shared(job, 0)

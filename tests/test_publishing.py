@@ -157,6 +157,15 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
         (lambda r: r.privacy["accounted"].update(epsilon=None), r"its privacy\.accounted has the epsilon None"),
         (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"its privacy\.accounted has the epsilon -1"),
         (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
+        (lambda r: r.privacy.pop("accounted"), r"its privacy\.accounted has the epsilon None"),
+        (lambda r: r.privacy.pop("accounted_units"), r"its privacy\.accounted_units has the epsilon None"),
+        (lambda r: r.privacy["claimed"].pop("unit"), r"its privacy\.claimed .* lacks delta or unit"),
+        (lambda r: r.privacy.update(solved=[1]), r"its privacy\.solved is not grouped"),
+        (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"its privacy\.events are no ledger"),
+        (lambda r: r.privacy.update(events="none"), r"its privacy\.events are no ledger"),
+        (lambda r: r.artifacts.update(plot=3), "its artifacts are not all words"),
+        (lambda r: r.missing.update(fid=3), "its missing are not all words"),
+        (lambda r: r.provenance.update(steps=[]), r"its provenance\.steps are not grouped"),
     ],
 )
 def test_a_record_with_words_for_numbers_is_damaged_and_left_out(

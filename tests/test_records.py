@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.privacy import Budget
 from bench.storage.provenance import Followed, collect, git_state
-from bench.storage.records import Record, _digest_as_written
+from bench.storage.records import Audit, Record, _digest_as_written
 from bench.storage.specs import DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
@@ -92,7 +93,10 @@ def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
 
 
 def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None:
-    path, made = tmp_path / "record.json", Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5})
+    path, made = (
+        tmp_path / "record.json",
+        Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5}),
+    )
     for text in (made.to_json(), json.dumps(asdict(made)), json.dumps(asdict(made), indent=2)):
         path.write_text(text)
         assert Record.read(path) == Record.read(path)
@@ -194,3 +198,28 @@ def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_r
         "teacher 01": None,
         "evaluator 45": {"device": "NVIDIA H200"},
     }
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: None, ""),
+        (lambda a: a.lines.pop("null"), "it has no line of the null"),
+        (lambda a: a.lines.update(student=[]), "it has no line of the student"),
+        (lambda a: a.lines["student"].update(epsilon_lower="much"), "its student's epsilon_lower is 'much', no number"),
+        (lambda a: a.lines["teacher"].pop("correct"), "its teacher's correct is None, no number"),
+        (lambda a: a.canaries.clear(), "its canaries is None, no number"),
+        (lambda a: a.privacy.clear(), "its privacy lacks claimed or accounted_units"),
+    ],
+)
+def test_an_audit_that_lacks_a_number_is_none(change: Callable[[Audit], None], words: str, tmp_path: Path) -> None:
+    lines = {name: {"correct": 50, "epsilon_lower": 0.0} for name in ("student", "teacher", "null")}
+    privacy: dict[str, Any] = {"claimed": None, "accounted_units": {}}
+    audit = Audit(RUN.hash, "not refuted", [], asdict(RUN), {"number": 200}, 3.5, 1e-5, lines, False, privacy)
+    change(audit)
+    (tmp_path / "audit.json").write_text(audit.to_json())
+    if not words:
+        assert Audit.read(tmp_path / "audit.json").lines == lines
+        return
+    with pytest.raises(ValueError, match=rf"audit\.json is not an audit: {words}"):
+        Audit.read(tmp_path / "audit.json")

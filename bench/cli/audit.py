@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import run_options
 from bench.cli.read_given import read_budget, read_number, read_options, read_seeds, read_settings, sized
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -205,19 +205,26 @@ def _mechanism(given: argparse.Namespace) -> int:
     from bench import data, registry
     from bench.api import AuditableMethod
     from bench.config import configure
-    from bench.privacy.audit import audit
+    from bench.pipeline.failures import failing
+    from bench.privacy.audit import DistinguishingGame, audit
 
     options = dict(read_options(given, "method"))
     variant = registry.settle("method", given.method, given.variant)
-    method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
+    with asking(f"method '{given.method}'"):
+        method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
     dataset = sized(given.dataset, given.size)
     data.check(dataset)
     images = data.load(dataset, given.data_root, given.download, given.skip_broken)
-    method.check(budget, images.name, images.classes)
-    game = method.game(budget, images.name, images.classes)
-    _show_mechanism(given, game, audit(game, plays, seed))
+    with asking(f"method '{given.method}'"):
+        method.check(budget, images.name, images.classes)
+        game = method.game(budget, images.name, images.classes)
+        if not isinstance(game, DistinguishingGame):
+            raise TypeError(f"its `game` gives {game!r}; expected a DistinguishingGame")
+    with failing():
+        found = audit(game, plays, seed)
+    _show_mechanism(given, game, found)
     return 0
 
 

@@ -11,8 +11,9 @@ from bench.data import naming
 from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData
 from bench.data.naming import BY_PATH, KIND, Name
+from bench.data.promised import unlike
 from bench.data.request import Keep, Request
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
 
 
 def names() -> dict[str, str]:
@@ -23,7 +24,12 @@ def names() -> dict[str, str]:
 
 def dataset(name: str) -> Dataset:
     """The plug-in called `name`. Raises BenchError for another name; `imagefolder:PATH` and `npz:PATH` have none."""
-    return plugins.class_of(plugins.find(KIND, name), _is_dataset, "one class that extends Dataset")()
+    entry = plugins.find(KIND, name)
+    with asking(f"data set '{name}'"):
+        made: Dataset = plugins.class_of(entry, _is_dataset, "one class that extends Dataset")()
+        if not isinstance(made.facts, DatasetFacts):
+            raise TypeError(f"its `facts` are {made.facts!r}; expected DatasetFacts")
+    return made
 
 
 def facts(name: str) -> DatasetFacts:
@@ -128,12 +134,22 @@ def load(
     if parsed.kind in BY_PATH:
         found = _load_path(parsed, asked)
     else:
-        found = dataset(parsed.kind).read(asked)
+        found = _read(parsed.kind, asked)
         found = replace(found, name=_label(parsed, found.name))
     if parsed.size not in (None, found.shape[1]):
         from bench.data.resizing import at_size
 
         found = at_size(found, parsed.size)
+    return found
+
+
+def _read(kind: str, asked: Request) -> ImageData:
+    """What a plug-in reads. Raises BenchError where it raises anything, or does not read what it says."""
+    plugin = dataset(kind)
+    with asking(f"data set '{kind}'", "mend its plug-in, or the files that it reads"):
+        found = plugin.read(asked)
+    if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked.size)):
+        raise BenchError(f"data set '{kind}' of another package {fault}; mend the plug-in (CONTRIBUTING.md)")
     return found
 
 

@@ -49,9 +49,8 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
         watched = None if victims is None else to_float(victims).to(ctx.device)
         target = Target(model, attack.access, shape, classes, watched)
         found = attack.run(target, to_float(job.material.aux).to(ctx.device), ctx)
-        if not bool(found.images.isfinite().all()):
-            # As black images they would be judged, and the target would look protected
-            raise RunFailed(f"{spec.attack} made images that are not finite; lower its step size")
+        if fault := _fault(found, shape, classes):
+            raise RunFailed(f"{spec.attack} {fault}")
         tensors = {"images": quantised(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
         if found.victims is not None:
             tensors["victims"] = found.victims.cpu()
@@ -60,6 +59,22 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
         (path / RESULT).write_text(canonical(result), encoding="utf-8")
 
     return job.store.step("attack", asdict(spec), make)
+
+
+def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int) -> str:
+    """What is wrong with what an attack brought back, before it is kept; "" if all is well."""
+    count = len(found.images)
+    if found.images.shape[1:] != shape or not count:
+        return f"brought back images {tuple(found.images.shape)}; expected some of {'x'.join(map(str, shape))}"
+    if not bool(found.images.isfinite().all()):
+        # As black images they would be judged, and the target would look protected
+        return "made images that are not finite; lower its step size"
+    for name, numbers in (("targets", found.targets), ("draws", found.draws), ("victims", found.victims)):
+        if numbers is not None and numbers.shape != (count,):
+            return f"brought back {name} {tuple(numbers.shape)} for {count} images; expected a number for each"
+    if int(found.targets.min()) < 0 or int(found.targets.max()) >= classes:
+        return f"aimed at classes {int(found.targets.min())} to {int(found.targets.max())} of {classes}"
+    return ""
 
 
 def reconstructions(step: Step) -> AttackResult:

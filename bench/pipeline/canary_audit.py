@@ -8,22 +8,19 @@ but the training data: canaries, labels, score, reference models and the number 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench import leaderboard, registry, teachers
-from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
 from bench.pipeline.canary_scores import log_probability, scores, verdict
+from bench.pipeline.failures import failing
 from bench.pipeline.job import Job
 from bench.pipeline.run_spec import run_spec
 from bench.pipeline.trained import Trained
-from bench.privacy.accountant import Overspent
 from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
 from bench.storage import provenance
@@ -100,7 +97,7 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     final = job.store.root / "audits" / spec.hash
     if not job.settings.fresh and (known := published(final)) is not None:
         return AuditOutcome(known, final, cached=True)
-    with _failing(), job.following() as made:
+    with failing(), job.following() as made:
         audit = _play(job, game, spec, draw(job, game, seed), made)
     with job.store.exclusive(final) as work:
         (work / AUDIT).write_text(audit.to_json(), encoding="utf-8")
@@ -123,7 +120,7 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
     """
     check(job, game)
     asked = teacher_steps.only_asked(teachers_of(audit_spec(job, game, seed)), only)
-    with _failing(), job.following():
+    with failing(), job.following():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
         for name, teacher in asked.items():
             training.teacher(name, teacher)
@@ -135,15 +132,6 @@ def published(final: Path) -> Audit | None:
         return Audit.read(final / AUDIT)
     except (OSError, ValueError):
         return None
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    """What goes wrong in a step is a RunFailed of one line."""
-    try:
-        yield
-    except (Overspent, RuntimeError, ArithmeticError, ValueError) as error:
-        raise RunFailed(f"{type(error).__name__}: {error}".splitlines()[0]) from error
 
 
 class _Training:

@@ -21,7 +21,7 @@ from bench.api import (
     trains_student,
 )
 from bench.config import EVALUATOR, Variant, options
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
 from bench.pipeline.lookup import Lookup
 from bench.pipeline.material import Material, Wanted
 from bench.pipeline.membership_challenge import UNLABELLED
@@ -86,7 +86,8 @@ class Job:
                 "could be reconstructed of them; use a split with more records, such as iid"
             )
         outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
-        return self.attack.applicable(m.data.shape, m.data.classes, outside)
+        with asking(f"attack '{self.settings.attack}'"):
+            return self.attack.applicable(m.data.shape, m.data.classes, outside)
 
     @property
     def judged(self) -> bool:
@@ -145,7 +146,7 @@ class Job:
         return Context(self.device, seed, progress.track, self.store, *how)
 
     def shards(self) -> Shards | None:
-        """The ensemble that the method asks for at its settings, if any. Raises TypeError for a method without one."""
+        """The ensemble that the method asks for at its settings, if any. Raises BenchError for a method without one."""
         return self.lookup.shards(self.method, self.settings.method, self.settings.teacher, self.material.data.name)
 
 
@@ -248,8 +249,10 @@ def _check_public(job: Job) -> None:
     if public is None:
         return
     if not isinstance(job.method, PublicDataMethod):
-        raise TypeError(f'{job.settings.method} needs "public_data" and lacks `least_public()`')
-    if (least := job.method.least_public()) > len(public):
+        raise BenchError(f'{job.settings.method} needs "public_data" and lacks `least_public()`; mend the plug-in')
+    with asking(f"method '{job.settings.method}'"):
+        least = job.method.least_public()
+    if least > len(public):
         raise BenchError(
             f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
             f"{job.settings.method} that says how many (`bench show {job.settings.method}`)"

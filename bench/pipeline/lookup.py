@@ -14,7 +14,7 @@ import torch
 from bench import data, nets, progress, registry, teachers
 from bench.api import EnsembleMethod, Method, SamplingMethod, Shards
 from bench.config import Variant, configure, plain
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
 from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
@@ -29,7 +29,11 @@ Given = tuple[tuple[str, str], ...]
 def find_plugin(kind: str, name: str, variant: str | None, tier: str, given: Given) -> tuple[Any, Variant]:
     """A method or an attack with its options, and the variant that is meant. Raises BenchError."""
     settled = registry.settle(kind, name, variant)
-    return configure(registry.load(kind, name, settled), tier, dict(given), kind, settled), settled
+    with asking(f"{kind} '{name}'"):
+        made = configure(registry.load(kind, name, settled), tier, dict(given), kind, settled)
+        if kind == "method":
+            made.needs  # noqa: B018 - a property may depend on the options; everybody asks it from here on
+    return made, settled
 
 
 def find_recipe(tier: str, given: Given) -> teachers.Recipe:
@@ -69,7 +73,8 @@ def check_judge(dataset: str) -> None:
 
 def check_method(method: Method, budget: Budget, dataset: str, classes: int) -> None:
     """`Method.check`. Raises BenchError."""
-    method.check(budget, dataset, classes)
+    with asking(_called(method, "check")):
+        method.check(budget, dataset, classes)
 
 
 def check_images(arch: str, shape: tuple[int, int, int], classes: int) -> None:
@@ -81,17 +86,23 @@ def check_images(arch: str, shape: tuple[int, int, int], classes: int) -> None:
 def check_generator(method: Method, shape: tuple[int, int, int], classes: int, dataset: str) -> None:
     """Refuse images that the generator which a method releases cannot make, by building it. Raises BenchError."""
     if isinstance(method, SamplingMethod):
-        with torch.random.fork_rng(devices=()):
+        with torch.random.fork_rng(devices=()), asking(_called(method, "sampler")):
             method.sampler(shape, classes, dataset)
 
 
 def shards_of(method: Method, name: str, teacher: str, dataset: str) -> Shards | None:
-    """The ensemble that a method of that name asks for, if any. Raises TypeError for a method without one."""
+    """The ensemble that a method of that name asks for, if any. Raises BenchError for a method without one."""
     if "teacher_ensemble" not in method.needs:
         return None
     if not isinstance(method, EnsembleMethod):
-        raise TypeError(f'{name} needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`')
-    return method.shards(teacher, dataset)
+        raise BenchError(f'{name} needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`; mend the plug-in')
+    with asking(_called(method, "shards")):
+        return method.shards(teacher, dataset)
+
+
+def _called(plugin: Any, asked: str) -> str:
+    """A method of a plug-in, in words."""
+    return f"{type(plugin).__qualname__}.{asked}"
 
 
 def settings_of(chosen: Any) -> Shared:

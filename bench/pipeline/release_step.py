@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from bench import nets, teachers
 from bench.api import Access, Release, ReleasedImages, SamplingMethod, Teacher
 from bench.data import to_float
-from bench.errors import BenchError
+from bench.errors import BenchError, RunFailed
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
-from bench.pipeline.trained import Trained, load_network, save_network, test_accuracy
+from bench.pipeline.trained import WEIGHTS, Trained, load_network, new_network, save_network, test_accuracy
 from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
 from bench.seeds import clients_seed, derive
 from bench.storage.specs import ReleaseSpec
@@ -50,9 +50,18 @@ def release(
         if made.synthetic is not None:
             save_file({"images": quantised(made.synthetic)}, path / SYNTHETIC)
         save_network(path, made.student, _result(job, made))
+        _expect_loadable(job, path, made.arch)
 
     step = job.store.step("release", asdict(spec), make)
     return load_network(job, step, step.json("result.json")["arch"])
+
+
+def _expect_loadable(job: Job, path: Path, arch: str) -> None:
+    """Raises RunFailed where a student is not the network that its method says: as that it is loaded from here on."""
+    try:
+        teachers.load(path / WEIGHTS, new_network(arch, job.material, 0))
+    except BenchError as error:
+        raise RunFailed(f"{job.settings.method} releases no {arch}, as it says: {error}") from None
 
 
 class Withheld(nn.Module):

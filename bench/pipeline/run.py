@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import BenchError, RunFailed, disk_is_full
+from bench.pipeline.failures import one_line
 from bench.pipeline.job import Job
 from bench.pipeline.run_spec import run_spec
 from bench.storage.records import RECORD, Record
@@ -46,7 +47,7 @@ def run(job: Job, seed: int) -> Outcome:
             # SystemExit it would end the command as if all were done
             if disk_is_full(error):
                 raise
-            reason = walk.one_line(error)
+            reason = one_line(error)
             # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
             if published(final) is None:
                 walk.publish_run(job, walk.failed(job, spec, reason, made), final)

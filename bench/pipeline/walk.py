@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from bench import leaderboard, registry
 from bench.api import MembershipAttack, ReleaseAttack
-from bench.errors import RunFailed
 from bench.metrics.table import check
 from bench.pipeline import (
     inversion_stage,
@@ -25,20 +23,17 @@ from bench.pipeline import (
     teacher_steps,
     utility_stage,
 )
+from bench.pipeline.failures import failing
 from bench.pipeline.job import Job
 from bench.pipeline.plots import Plots
 from bench.pipeline.run_spec import changed_options, run_spec
 from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import Networks
-from bench.privacy.accountant import Overspent
 from bench.storage import provenance
 from bench.storage.provenance import Followed
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import RunSpec
 from bench.storage.store import publish
-
-FAILURES = (RunFailed, Overspent, RuntimeError, ArithmeticError, ValueError)
-"""What may go wrong in a step; anything else is a defect of a plug-in or of the bench, and is told with its place."""
 
 
 def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
@@ -58,14 +53,9 @@ def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
     if job.judged:
         steps["evaluator"] = partial(teacher_steps.evaluator, job, spec.evaluator)
     asked = teacher_steps.only_asked(steps, only)
-    try:
-        with job.following():
-            for make in asked.values():
-                make()
-    except RunFailed:
-        raise
-    except FAILURES as error:
-        raise RunFailed(one_line(error)) from error
+    with failing(), job.following():
+        for make in asked.values():
+            make()
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class Finished:
 
 
 def walk(job: Job, spec: RunSpec, made: Followed) -> Finished:
-    """All steps of a run, each made unless it is there and noted in `made`. Raises BenchError, or one of `FAILURES`."""
+    """All steps of a run, each made unless it is there and noted in `made`. Raises what a step raises."""
     teacher = teacher_steps.teacher(job, spec.release.teacher) if job.asks_teacher else None
     evaluator = teacher_steps.evaluator(job, spec.evaluator) if job.judged else None
     ensemble = teacher_steps.ensemble(job, spec.release.ensemble)
@@ -122,17 +112,6 @@ def failed(job: Job, spec: RunSpec, reason: str, made: Followed) -> Finished:
     record = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
     record.provenance = _provenance(job, made, {})
     return Finished(record, {})
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong, and where if that is a defect: the last line of code that is no library's."""
-    said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-    if isinstance(error, FAILURES) and str(error):
-        return said
-    frames = extract_tb(error.__traceback__)
-    last = [frame for frame in frames if "site-packages" not in frame.filename][-1:] or frames[-1:]
-    place = "".join(f" at {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in last)
-    return f"{said}{place}; --debug shows the way there"
 
 
 def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> dict[str, Any]:

@@ -183,7 +183,10 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
         )
     if attribute:
-        return getattr(module, attribute)
+        named = getattr(module, attribute, None)
+        if not (isinstance(named, type) and is_one(named)):
+            raise BenchError(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
+        return named
     classes = _classes(module, is_one)
     if len(classes) != 1:
         raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")

@@ -18,6 +18,8 @@ AUDIT = "audit.json"
 Verdict = Literal["refuted", "not refuted"]
 SPEC = b'\n "spec": {'
 Kept = TypeVar("Kept", "Record", "Audit")
+ENTRY = {"unit", "why", "event", "count"}
+"""What each entry of a ledger says."""
 TYPES = {"str": str, "dict": dict, "list": list, "Changed": dict}
 """Of fields, by the first word of their annotation."""
 
@@ -115,6 +117,8 @@ def _read(cls: type[Kept], path: Path, what: str) -> Kept:
         _expect_types(kept)
         if isinstance(kept, Record):
             _expect_contents(kept)
+        else:
+            _expect_lines(kept)
         if kept.hash != _digest_as_written(text) and kept.hash != digest(kept.spec):
             raise ValueError("its hash is not that of its spec")
     except TypeError:
@@ -139,6 +143,13 @@ def _expect_contents(record: Record) -> None:
             raise ValueError(f"its metric {name} is {value!r}, no number")
     if not all(isinstance(group, dict) for group in record.options.values()):
         raise ValueError("its options are not grouped")
+    for name, words in (("artifacts", record.artifacts), ("missing", record.missing)):
+        if not all(isinstance(word, str) for word in words.values()):
+            raise ValueError(f"its {name} are not all words")
+    if not isinstance(record.provenance.get("steps", {}), dict):
+        raise ValueError("its provenance.steps are not grouped")
+    if record.privacy:  # of a failed run there is none
+        _expect_account(record.privacy)
     promises = [("accounted", record.privacy.get("accounted")), ("claimed", record.privacy.get("claimed"))]
     units = record.privacy.get("accounted_units") or {}
     for name, promise in [*promises, *(units.items() if isinstance(units, dict) else [("accounted_units", units)])]:
@@ -146,6 +157,37 @@ def _expect_contents(record: Record) -> None:
         known = isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon >= 0
         if promise is not None and not (known or epsilon == "inf"):
             raise ValueError(f"its privacy.{name} has the epsilon {epsilon!r}")
+
+
+def _expect_account(privacy: dict[str, Any]) -> None:
+    """Raises ValueError where a run's account lacks what every reader of it asks for."""
+    claimed, units = privacy.get("claimed", {}), privacy.get("accounted_units")
+    promises = {"accounted": privacy.get("accounted"), **({} if claimed is None else {"claimed": claimed})}
+    promises |= units if isinstance(units, dict) else {"accounted_units": units}
+    for name, promise in promises.items():
+        if not isinstance(promise, dict) or not {"epsilon", "delta", "unit"} <= promise.keys():
+            epsilon = promise.get("epsilon") if isinstance(promise, dict) else promise
+            raise ValueError(f"its privacy.{name} has the epsilon {epsilon!r}, and lacks delta or unit")
+    if not isinstance(privacy.get("solved") or {}, dict):
+        raise ValueError("its privacy.solved is not grouped")
+    events = privacy.get("events", [])
+    if not isinstance(events, list) or not all(isinstance(one, dict) and one.keys() >= ENTRY for one in events):
+        raise ValueError("its privacy.events are no ledger")
+
+
+def _expect_lines(audit: Audit) -> None:
+    """Raises ValueError where an audit lacks a number of one of its three lines, or what it is held against."""
+    numbers = {"ceiling": audit.ceiling, "delta": audit.delta, "canaries": audit.canaries.get("number")}
+    for name in ("student", "teacher", "null"):
+        line = audit.lines.get(name)
+        if not isinstance(line, dict):
+            raise ValueError(f"it has no line of the {name}")
+        numbers |= {f"{name}'s {key}": line.get(key) for key in ("correct", "epsilon_lower")}
+    for name, value in numbers.items():
+        if type(value) not in (int, float):
+            raise ValueError(f"its {name} is {value!r}, no number")
+    if not {"claimed", "accounted_units"} <= audit.privacy.keys():
+        raise ValueError("its privacy lacks claimed or accounted_units")
 
 
 def _digest_as_written(text: bytes) -> str:
