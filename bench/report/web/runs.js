@@ -114,8 +114,8 @@ async function compare(hashes) {
   for (const [hash, found] of [[hashes[0], first], [hashes[1], second]]) if (hash && !found) parts.push(element("p", { class: "bad" }, `This report holds no run ${hash}.`));
   return first && second ? [...parts, ...beside(hashes, first, second)] : parts;
 }
-const runName = ([, dataset, method, setting, tier, seed, attack, accuracy]) =>
-  [dataset, method, attack, `seed ${seed}`, setting, tier, typeof accuracy === "number" ? percent(accuracy) : ""].filter(Boolean).join(" · ");
+const runName = ([, dataset, method, setting, tier, seed, attack, accuracy, told]) =>
+  [dataset, method, attack, `seed ${seed}`, setting, told, tier, typeof accuracy === "number" ? percent(accuracy) : ""].filter(Boolean).join(" · ");
 const LISTED = 100;
 function runPicker(names, hashes, index) {
   const label = index ? "second run" : "first run";
