@@ -48,7 +48,7 @@ function epsilonTable(found) {
 }
 function informationNote(found) {
   const { nats, most, why } = found.information;
-  if (nats === null) return section("Information", note(`Not known. ${why}.`));
+  if (nats === null) return section("Information", note(`Not known: ${why}.`));
   const allowed = nats === "inf" || most === null ? "" : ` They allow ${most === 1 ? "any accuracy" : `an accuracy of at most ${percent(most, 2)}`}, every class counting the same, to a method that treats class names alike.`;
   return section("Information", element("p", {}, nats === "inf" ? "No bound on what the answers carry." : `All answers together carry at most ${number(nats)} nats about the private data.${allowed}`), note(`${why}.`));
 }
