@@ -17,12 +17,14 @@ from bench.report import boards, charts, figures, glossary, method_pages, paper_
 from bench.report.charts import tag
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, attacks, highlights
+from bench.report.names import apart
 from bench.report.paper_figures import FIGURES
 from bench.report.paper_figures.claims import answers
 from bench.report.paper_figures.kinds import Figure
 from bench.report.paper_figures.sweep_charts import SIDES, agreement, look_of, sweep_figure
 from bench.report.paper_figures.sweep_points import Picture, pictures
 from bench.report.sources import Sources
+from bench.storage.provenance import devices
 from bench.storage.records import Audit, Record
 
 SHARD = 2
@@ -73,7 +75,7 @@ def parts(sources: Sources) -> tuple[Parts, dict[str, bytes]]:
     found |= {f"figure-{figure['slug']}": figure for figure in drawn}
     found |= {f"method-{slug(page['name'])}": page for page in methods}
     found |= _shards(pages)
-    found |= {"choose": lines, "names": sorted(map(_label, sources.records), key=_order), "reported": sources.reported}
+    found |= {"choose": lines, "names": _choices(sources.records), "reported": sources.reported}
     flags = {flag for page in pages.values() for flag in page["flags"]}
     flags |= {flag for of in datasets.values() for row in of["rows"] for flag in row["flags"]}
     flags |= {flag for table in papers for line in table["lines"] if line["ours"] for flag in line["ours"]["flags"]}
@@ -214,6 +216,28 @@ def _shards(pages: Mapping[str, dict[str, Any]]) -> Parts:
     return dict(found)
 
 
+def _choices(records: Sequence[Record]) -> list[list[Any]]:
+    """The list of runs to choose from; each ends with what tells it from others that would read the same."""
+    labels = [_label(record) for record in records]
+    names = [tuple(map(str, label[1:-1])) for label in labels]
+    told = apart(names, [_unsaid(record) for record in records])
+    return sorted(([*label, words] for label, words in zip(labels, told, strict=True)), key=_order)
+
+
+def _unsaid(record: Record) -> dict[str, str]:
+    """What a run's place in the list does not say."""
+    release, attack = record.spec["release"], record.spec["attack"]
+    return {
+        "split": f"split {release['teacher']['data']['split']}",
+        "teacher": f"teacher={release['teacher']['arch']}",
+        "student": f"student={record.student}" if record.student else "",
+        "version": f"version {release['version']}",
+        "attack": "" if attack is None else f"{attack.get('variant', 'printed')} attack, version {attack['version']}",
+        "noise": "float32 noise" if record.privacy and points.is_coarse([record]) else "",
+        "device": ", ".join(devices(record.provenance)),
+    }
+
+
 def _label(record: Record) -> list[Any]:
     """A run in a list to choose from."""
     release, attack = record.spec["release"], record.spec["attack"]
@@ -230,9 +254,9 @@ def _label(record: Record) -> list[Any]:
 
 
 def _order(label: list[Any]) -> list[str | int]:
-    """Of the list to choose from: data set, method, setting, attack, seed."""
-    name, dataset, method, setting, tier, seed, attack, _ = label
-    return [dataset, tier, method, setting, attack, seed, name]
+    """Of the list to choose from: data set, method, setting, attack, seed, what tells it apart."""
+    name, dataset, method, setting, tier, seed, attack, _, told = label
+    return [dataset, tier, method, setting, attack, seed, told, name]
 
 
 def _gallery(name: str, records: Iterable[Record], shown: Mapping[str, list[list[str]]]) -> list[dict[str, Any]]:

@@ -275,6 +275,20 @@ def test_the_order_of_records_changes_nothing() -> None:
     )
 
 
+def test_runs_to_choose_from_that_would_read_the_same_are_told_apart() -> None:
+    records = [record(version=1), record(version=2), record(version=2, split="few")]
+    records += [record("dgd"), record("dgd", 1), record("failing", status="failed")]
+    listed = parts(Sources(sorted(records, key=lambda r: r.hash)))[0]["names"]
+    shown = [each[1:7] + each[8:] for each in listed]
+    assert len({str(each) for each in shown}) == len(records)
+    assert [each[-1] for each in shown if "dgd" in each[1]] == ["", ""], "a name that is one run's says no more"
+    assert sorted(each[-1] for each in shown if "dpsd" in each[1]) == [
+        "split few, version 2",
+        "split iid, version 1",
+        "split iid, version 2",
+    ]
+
+
 def test_the_installed_boards_are_shown_where_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,7 +96,7 @@ def numbers(cells: list[str]) -> list[float]:
 
 def test_it_loads_and_names_its_data_sets(page: Browser) -> None:
     text = page.ask("document.getElementById('view').innerText")
-    assert "digits" in text and "npz-a:b/c d" in text
+    assert "digits" in text and "npz-a:b/c d" in text and "no attack" in text
     assert page.ask("document.title").startswith("Private students")
     unit, line = page.ask("[...document.querySelectorAll('section tbody tr')].map(row => row.innerText)")[2:]
     assert unit.split(",")[0] == "per example"
@@ -189,12 +189,18 @@ def by_method(name: str) -> str:
 def test_a_smoke_run_a_failed_one_and_one_that_is_not_there(page: Browser) -> None:
     go(page, f"#run-{by_method('toy')}")
     assert "numbers mean nothing" in page.ask("document.querySelector('.smoke').textContent")
+    assert "Not known: the ledger does not speak of private records." in page.ask("VIEW.innerText")
     go(page, f"#run-{by_method('failing')}")
     assert "a reason" in page.ask("document.querySelector('.bad').textContent")
     go(page, f"#run-{by_method('weak')}")
     assert "did not prove its power" in page.ask("document.querySelector('.warning').textContent")
     go(page, "#run-nothing")
     assert page.ask("document.querySelector('h1').textContent") == "No such run"
+
+
+def test_a_run_to_choose_says_what_tells_it_apart(page: Browser) -> None:
+    made = "runName(['hash', 'digits', 'dpsd (working)', 'beta=0.1', 'quick', 0, '', 0.5, 'teacher=resnet34'])"
+    assert page.ask(made) == "digits · dpsd (working) · seed 0 · beta=0.1 · teacher=resnet34 · quick · 50.0 %"
 
 
 def test_pictures_are_drawn(page: Browser) -> None:

@@ -3,7 +3,7 @@
 function overview() {
   const rows = DATA.datasets.map((dataset) => [link("board", dataset.name), number(dataset.runs), number(dataset.rows), String(dataset.methods),
     [link("charts", dataset.name, "charts"), " ", dataset.pictures ? link("images", dataset.name, "images") : ""],
-    dataset.attacks.length ? element("span", { class: "list" }, dataset.attacks.join(", ")) : "none"]);
+    dataset.attacks.length ? element("span", { class: "list" }, dataset.attacks.join(", ")) : "no attack"]);
   const count = (key) => DATA.tables.reduce((sum, table) => sum + table[key], 0);
   return [heading("Private students: accuracy, epsilon, attacks"),
     element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),

@@ -48,7 +48,7 @@ function epsilonTable(found) {
 }
 function informationNote(found) {
   const { nats, most, why } = found.information;
-  if (nats === null) return section("Information", note(`Not known. ${why}.`));
+  if (nats === null) return section("Information", note(`Not known: ${why}.`));
   const allowed = nats === "inf" || most === null ? "" : ` They allow ${most === 1 ? "any accuracy" : `an accuracy of at most ${percent(most, 2)}`}, every class counting the same, to a method that treats class names alike.`;
   return section("Information", element("p", {}, nats === "inf" ? "No bound on what the answers carry." : `All answers together carry at most ${number(nats)} nats about the private data.${allowed}`), note(`${why}.`));
 }
@@ -114,8 +114,8 @@ async function compare(hashes) {
   for (const [hash, found] of [[hashes[0], first], [hashes[1], second]]) if (hash && !found) parts.push(element("p", { class: "bad" }, `This report holds no run ${hash}.`));
   return first && second ? [...parts, ...beside(hashes, first, second)] : parts;
 }
-const runName = ([, dataset, method, setting, tier, seed, attack, accuracy]) =>
-  [dataset, method, attack, `seed ${seed}`, setting, tier, typeof accuracy === "number" ? percent(accuracy) : ""].filter(Boolean).join(" · ");
+const runName = ([, dataset, method, setting, tier, seed, attack, accuracy, told]) =>
+  [dataset, method, attack, `seed ${seed}`, setting, told, tier, typeof accuracy === "number" ? percent(accuracy) : ""].filter(Boolean).join(" · ");
 const LISTED = 100;
 function runPicker(names, hashes, index) {
   const label = index ? "second run" : "first run";
