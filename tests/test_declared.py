@@ -224,6 +224,9 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
     monkeypatch.setattr(registry.load("attack", "gmi"), "applicable", bad(KeyError("classes")))
     with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; mend"):
         load_job(settings)
+    monkeypatch.setattr(registry.load("attack", "gmi"), "applicable", lambda *_: True)
+    with pytest.raises(BenchError, match=r"^attack 'gmi': TypeError: its `applicable` gives True; expected None, or a"):
+        load_job(settings)
 
 
 def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:

@@ -22,6 +22,12 @@ WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
 RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", {"epsilon": 10.0}, "seeded", 0)
 RUN = RunSpec("quick", RELEASE, None, EvaluatorSpec(WHERE, "evaluator-cnn", {}, 1))
+PROVED = {"epsilon": 8.0, "delta": 1e-5, "unit": "example"}
+ACCOUNT = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
+
+
+def made(options: dict[str, Any] | None = None, **metrics: float | None) -> Record:
+    return Record(RUN.hash, "ok", "", asdict(RUN), options or {}, metrics=metrics, privacy=ACCOUNT)
 
 
 JSON = st.recursive(
@@ -69,7 +75,7 @@ def test_the_hash_covers_the_whole_history(changed: RunSpec) -> None:
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
-    record = Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5, "fid": None})
+    record = made(accuracy=0.5, fid=None)
     path = tmp_path / "record.json"
     path.write_text(record.to_json())
     assert Record.read(path) == replace(record, spec=json.loads(canonical(asdict(RUN))))
@@ -85,7 +91,7 @@ def test_what_is_no_record_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
-    record = Record(RUN.hash, "ok", "", asdict(RUN))
+    record = made()
     record.spec["tier"] = "paper"
     (tmp_path / "record.json").write_text(record.to_json())
     with pytest.raises(ValueError, match="hash"):
@@ -93,11 +99,8 @@ def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
 
 
 def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None:
-    path, made = (
-        tmp_path / "record.json",
-        Record(RUN.hash, "ok", "", asdict(RUN), metrics={"accuracy": 0.5}),
-    )
-    for text in (made.to_json(), json.dumps(asdict(made)), json.dumps(asdict(made), indent=2)):
+    path, record = tmp_path / "record.json", made(accuracy=0.5)
+    for text in (record.to_json(), json.dumps(asdict(record)), json.dumps(asdict(record), indent=2)):
         path.write_text(text)
         assert Record.read(path) == Record.read(path)
         assert Record.read(path).spec["tier"] == "quick"
@@ -134,25 +137,34 @@ OPTIONS = {
 
 
 def test_options_are_data_and_a_line_for_people(tmp_path: Path) -> None:
-    record = Record(RUN.hash, "ok", "", asdict(RUN), OPTIONS)
+    record = made(OPTIONS)
     said = "secure=true teachers=40 attack.steps=9 teacher.lr=0.01 epsilon=inf account=accounted noise=os"
     assert record.setting == said
     (tmp_path / "record.json").write_text(record.to_json())
     kept = Record.read(tmp_path / "record.json")
     assert kept.options == OPTIONS and kept.setting == said, "the order on the disk makes no difference"
-    assert Record(RUN.hash, "ok", "", asdict(RUN), {"budget": {"epsilon": None}}).setting == "epsilon=none"
-    assert Record(RUN.hash, "ok", "", asdict(RUN)).setting == ""
+    assert made({"budget": {"epsilon": None}}).setting == "epsilon=none"
+    assert made().setting == ""
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("metrics", None), ("privacy", []), ("artifacts", "x"), ("options", None)])
 def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: Any) -> None:
     """As a damaged file, it is run again, and not a traceback of whoever reads it."""
-    spec = json.loads(canonical(asdict(RUN)))
     path = tmp_path / "record.json"
-    path.write_text(Record(digest(spec), "ok", "", spec).to_json(), encoding="utf-8")
+    path.write_text(made().to_json(), encoding="utf-8")
     assert Record.read(path).status == "ok"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: wrong}), encoding="utf-8")
     with pytest.raises(ValueError, match="is not a record"):
+        Record.read(path)
+
+
+def test_a_run_without_an_account_has_failed(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for record in (replace(made(), privacy={}, status="failed", reason="lost"), made()):
+        path.write_text(record.to_json(), encoding="utf-8")
+        assert Record.read(path).status == record.status
+    path.write_text(replace(made(), privacy={}).to_json(), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"its privacy\.accounted has the epsilon None"):
         Record.read(path)
 
 

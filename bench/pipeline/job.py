@@ -87,7 +87,10 @@ class Job:
             )
         outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
         with asking(f"attack '{self.settings.attack}'"):
-            return self.attack.applicable(m.data.shape, m.data.classes, outside)
+            why = self.attack.applicable(m.data.shape, m.data.classes, outside)
+            if why is not None and (not isinstance(why, str) or not why):
+                raise TypeError(f"its `applicable` gives {why!r}; expected None, or a sentence that says why not")
+        return why
 
     @property
     def judged(self) -> bool:

@@ -89,13 +89,34 @@ def reach(points: Iterable[Point]) -> list[float]:
 
 def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     """Finished records that differ in seeds alone, one per seed; without `attacks`, all attacks on a release as one."""
-    groups: dict[str, dict[int, Record]] = defaultdict(dict)
+    groups: dict[str, dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
             release = leaderboard.with_all_options(record.spec["release"], record.spec["tier"])
             kept = (record.spec if attacks else {"tier": record.spec["tier"]}) | {"release": release}
-            groups[canonical(leaderboard.identity(kept))].setdefault(leaderboard.seed(record), record)
-    return [[found[seed] for seed in sorted(found)] for _, found in sorted(groups.items())]
+            row = groups[canonical(leaderboard.identity(kept))][canonical(leaderboard.identity(record.spec))]
+            row.setdefault(leaderboard.seed(record), record)
+    return [_fullest(list(rows.values())) for _, rows in sorted(groups.items())]
+
+
+def _fullest(rows: list[dict[int, Record]]) -> list[Record]:
+    """Of several rows of a board that are of one setting, such as one for each attack, a record per seed.
+
+    The rows may be of different trainings. All seeds are of one row as far as it has them, so that their mean stands on
+    a board, too: a row of noise that holds, then that of most seeds, then the one without an attack. Seeds that others
+    alone have are taken from these, if their noise is of the same kind.
+    """
+    if len(rows) > 1:
+        of_kind = {coarse: [row for row in rows if is_coarse(row.values()) is coarse] for coarse in (False, True)}
+        rows = sorted(of_kind[False] or of_kind[True], key=_measured)
+    found: dict[int, Record] = {}
+    for row in rows:
+        found = row | found
+    return [found[seed] for seed in sorted(found)]
+
+
+def _measured(row: dict[int, Record]) -> tuple[int, bool, str]:
+    return -len(row), any(record.spec["attack"] for record in row.values()), min(each.hash for each in row.values())
 
 
 def epsilons(records: Iterable[Record]) -> list[Panel]:

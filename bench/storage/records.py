@@ -148,7 +148,7 @@ def _expect_contents(record: Record) -> None:
             raise ValueError(f"its {name} are not all words")
     if not isinstance(record.provenance.get("steps", {}), dict):
         raise ValueError("its provenance.steps are not grouped")
-    if record.privacy:  # of a failed run there is none
+    if record.privacy or record.status != "failed":
         _expect_account(record.privacy)
     promises = [("accounted", record.privacy.get("accounted")), ("claimed", record.privacy.get("claimed"))]
     units = record.privacy.get("accounted_units") or {}

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from bench.report.points import grouped
+from tests.report.made import record
+
+
+def test_the_seeds_of_a_point_are_of_one_row_as_far_as_it_has_them() -> None:
+    alone = [record(seed=seed, accuracy=0.5 + seed / 10) for seed in (0, 1, 2)]
+    attacked = [record(seed=seed, accuracy=0.9, attack="gmi", success=0.5) for seed in (0, 1)]
+    (group,) = grouped([*attacked, *alone], attacks=False)
+    assert group == alone, "the mean is the board's of the row with most seeds"
+    (group,) = grouped([*attacked, *alone[:1]], attacks=False)
+    assert group == attacked
+    (group,) = grouped([*attacked, *alone[2:]], attacks=False)
+    assert group == [*attacked, alone[2]], "what no other row has is taken from the one that has it"
+    (group,) = grouped([attacked[0], alone[0]], attacks=False)
+    assert group == alone[:1], "of as many seeds, the row without an attack"
+    assert sorted(map(len, grouped([*attacked, *alone], attacks=True))) == [2, 3]
+
+
+def test_a_point_has_no_noise_of_float32_where_there_is_another_run() -> None:
+    coarse = [record(seed=seed, accuracy=0.9) for seed in (0, 1, 2)]
+    for each in coarse:
+        del each.privacy["noise_version"]
+    sound = record(seed=1, accuracy=0.4, attack="gmi", success=0.5)
+    assert grouped([*coarse, sound], attacks=False) == [[sound]]
+    assert grouped(coarse, attacks=False) == [coarse]
