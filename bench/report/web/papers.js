@@ -28,9 +28,10 @@ function closeness(difference) {
 async function table(slug) {
   const found = await part(`table-${slug}`);
   const measured = found.lines.filter((line) => line.ours);
+  const near = `ours beside ${found.ours}, of which ${found.within} ${found.within === 1 ? "is" : "are"} within two points or better. Another tier is another size, and the variant working is not what the paper prints.`;
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.table}`),
     note(found.title),
-    element("p", {}, `${counted(found.cells, "accuracy", "accuracies")}; ours beside ${found.ours}, of which ${found.within} ${found.within === 1 ? "is" : "are"} within two points or better. Another tier is another size, and the variant working is not what the paper prints.`),
+    element("p", {}, `${counted(found.cells, "accuracy", "accuracies")}; ${found.ours ? near : "none of ours beside any."}`),
     section("As printed, with ours below", matrix(found), keys(found.lines)),
     found.chart ? drawn(found.chart, "panels") : null,
     measured.length ? section("Ours, number by number", oursTable(measured)) : null,
