@@ -28,6 +28,8 @@ WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {}, 0)
 RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {}, "datalens", {}, "seeded", 0)
 EVALUATOR = EvaluatorSpec(replace(WHERE, split="all"), "evaluator-cnn", {}, 1)
+PROVED = {"epsilon": 8.0, "delta": 1e-5, "unit": "example"}
+ACCOUNT = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
 SPENT = {"teacher": 100.0, "evaluator": 30.0, "release": 20.0}
 PLAYED = {"attack_student": 1.0, "attack_teacher": 2.0, "attack_random": 3.0}
 
@@ -42,7 +44,8 @@ def run(seed: int = 0, method: str = "dpsd", attack: str | None = None) -> RunSp
 def finished(out: Path, spec: RunSpec, seconds: dict[str, float]) -> None:
     path = out / "records" / spec.hash / RECORD
     path.parent.mkdir(parents=True)
-    record = Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), provenance={"seconds": seconds})
+    plain = json.loads(json.dumps(asdict(spec)))
+    record = Record(spec.hash, "ok", "", plain, privacy=ACCOUNT, provenance={"seconds": seconds})
     path.write_text(record.to_json())
 
 
@@ -113,7 +116,9 @@ def audited(out: Path, spec: AuditSpec, seconds: dict[str, float]) -> None:
     path = out / "audits" / spec.hash / AUDIT
     path.parent.mkdir(parents=True)
     plain = json.loads(json.dumps(asdict(spec)))
-    found = Audit(spec.hash, "not refuted", [], plain, {}, 3.5, 1e-5, {}, True, {}, {"seconds": seconds})
+    lines = {name: {"correct": 50, "epsilon_lower": 0.0} for name in ("student", "teacher", "null")}
+    told, canaries = {"seconds": seconds}, {"number": 200}
+    found = Audit(spec.hash, "not refuted", [], plain, canaries, 3.5, 1e-5, lines, True, ACCOUNT, told)
     path.write_text(found.to_json())
 
 
