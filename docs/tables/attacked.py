@@ -117,7 +117,7 @@ def shown() -> str:
         filter(None, (row["teacher_retrieval_accuracy"] for row in board("digits") if row["attack"] == "gmi")), ""
     )
     for line in SHOWN:
-        row = release("digits", line.method, line.options)
+        row = release("digits", line.method, line.options, attack="gmi")
         if row is None or row["attack"] != "gmi":
             raise KeyError(f"{line.label} was not attacked by gmi")
         preferred = row["retrieval_accuracy"] or (on_teachers if line.method == "no-defence" else "")

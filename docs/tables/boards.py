@@ -70,15 +70,18 @@ def release(
     method: str,
     options: Changed | None,
     variant: str | None = None,
+    attack: str = "",
     **networks: str,
 ) -> Row | None:
-    """The usual row of a release, whatever attacked it, and its other seeds; None if it was not run.
+    """The usual row of a release and its other seeds; None if it was not run.
 
     Args:
+        attack: of rows alike in all else that with this attack is taken; by default one without any, as where the
+            boards are compared with print (`most_measured`).
         networks: of NETWORKS those that are asked for.
 
     Of several rows the first by: the default variant, the present version, a true account, the usual student, the usual
-    teacher, most seeds, tier quick.
+    teacher, most seeds, tier quick, the attack.
     """
     usual = registry.variants("method", method)[-1]
 
@@ -86,8 +89,8 @@ def release(
         seeds, newest, true = len(row["seeds"].split()), not older(row), DRAWN.isdisjoint(row["flags"].split())
         student = row["student"] == STUDENT
         teacher = "teacher" in networks or row["teacher"] == TEACHERS.get(row["tier"])
-        is_quick, is_gmi = row["tier"] == "quick", row["attack"] == "gmi"
-        return row["variant"] == usual, newest, true, student, teacher, seeds, is_quick, is_gmi
+        is_quick, is_asked = row["tier"] == "quick", row["attack"] == attack
+        return row["variant"] == usual, newest, true, student, teacher, seeds, is_quick, is_asked
 
     rows = of(name, method, options, variant)
     found = [row for row in rows if all(row[key] == value for key, value in networks.items())]

@@ -20,7 +20,7 @@ DEMO = (" gmi on", " attack accuracy", " retrieval  ", " above floor")
 
 def demo() -> str:
     """What a run of dpsd and gmi on digits ends with, by its record; most numbers of the attack are left out."""
-    row = release("digits", "dpsd", {})
+    row = release("digits", "dpsd", {}, attack="gmi")
     if row is None or row["attack"] != "gmi":
         raise KeyError("the run of `bench run --method dpsd --attack gmi` is on no board")
     record, settings = records()[row["runs"].split()[0]], Settings("dpsd", "gmi")

@@ -48,7 +48,7 @@ def results(name: str) -> str:
     """The most telling releases on a data set."""
     rows = []
     for line in LINES:
-        row = release(name, line.method, line.options)
+        row = release(name, line.method, line.options, attack=ATTACKS[0])
         if row is not None:
             cells = [accuracy(row) + marked(row), claimed(row), accounted(row)]
             rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
@@ -57,7 +57,7 @@ def results(name: str) -> str:
 
 def attacked(name: str, method: str, options: Changed) -> list[str]:
     """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
-    chosen = release(name, method, options)
+    chosen = release(name, method, options, attack=ATTACKS[0])
     same = [] if chosen is None else of(name, method, options, chosen["variant"])
     rows = {row["attack"]: row for row in same if chosen is not None and older(row) == older(chosen)}
     values = []
