@@ -26,7 +26,9 @@ SMALL = 100.0
 """Epsilon up to which a promise says something."""
 LOWEST = 55.0
 """Accuracy below which nothing is drawn."""
-APART = 2.0
+NAMED_AT, FROM = 0.25, 0.0015
+"""Epsilon at which the names of the best end, and where the axis begins, so that the longest has room."""
+APART = 2.2
 """Points of accuracy between two names."""
 NOT_TAKEN = {"older-version", "float32-noise", "account-mended", "refuted"}
 """Flags of rows that are not drawn."""
@@ -67,8 +69,8 @@ def frontier(settings: Iterable[Setting]) -> list[Setting]:
 def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> None:
     """One data set."""
     for method, marker in PAPERS.items():
-        name = [(e, a) for m, e, a in theirs if m == method], [(e, a) for m, e, a in ours if m == method]
-        hollow, filled = ([*zip(*points, strict=True)] or [(), ()] for points in name)
+        both = [(e, a) for m, e, a in theirs if m == method], [(e, a) for m, e, a in ours if m == method]
+        hollow, filled = ([*zip(*points, strict=True)] or [(), ()] for points in both)
         colour = f"C{list(PAPERS).index(method)}"
         axes.scatter(*hollow, marker=marker, facecolors="none", edgecolors=colour, s=45)
         axes.scatter(*filled, marker=marker, color=colour, s=45, label=method)
@@ -76,14 +78,22 @@ def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> 
     axes.scatter([e for _, e, _ in sound], [a for *_, a in sound], marker=".", color="grey", label="baselines")
     best = frontier(s for s in sound if s[2] >= LOWEST)
     axes.plot([e for _, e, _ in best], [a for *_, a in best], color="black", lw=1, label="best of them")
+    axes.set(xscale="log", ylim=(LOWEST, 101), xlim=(FROM, None))
+    axes.set_title(title, loc="left")
+    axes.grid(alpha=0.3)
+    name(axes, best)
+
+
+def name(axes: Axes, best: list[Setting]) -> None:
+    """Each method's name once, in a column left of all points, with a line to its point of the least epsilon."""
     height = math.inf
     for method in dict.fromkeys(method for method, *_ in reversed(best)):
         _, epsilon, accuracy = next(s for s in best if s[0] == method)
         height = min(accuracy, height - APART)
-        axes.annotate(method, (epsilon, height), textcoords="offset points", xytext=(-6, -3), ha="right", fontsize=7)
-    axes.set(xscale="log", ylim=(LOWEST, 101), xlim=(0.02, None))
-    axes.set_title(title, loc="left")
-    axes.grid(alpha=0.3)
+        axes.annotate(
+            method, (epsilon, accuracy), (NAMED_AT, height), ha="right", va="center", fontsize=7,
+            arrowprops={"arrowstyle": "-", "color": "grey", "lw": 0.6, "shrinkA": 1, "shrinkB": 2},
+        )  # fmt: skip
 
 
 def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
