@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from html import escape
 
-from bench.report import charts, points
-from bench.report.charts import Styles, tag
+from bench.report import points
+from bench.report.charts.marks import Styles, legend
+from bench.report.charts.panels import alone, attack_panel, epsilon_panel
+from bench.report.charts.svg import tag
 from bench.report.glossary import TIERS
 from bench.report.points import Panel
 from bench.storage.records import Record
@@ -56,15 +58,13 @@ def _part(
     lines = points.curves(panels)
     content = tag("h2", escape(f"Tier {tier}, split {split}"))
     content += tag("p", escape(f"{TIERS[tier]}."), class_="smoke" if tier == "smoke" else "note")
-    content += charts.legend(sorted(methods), look)
-    content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: charts.epsilon_panel(panel, look))
+    content += legend(sorted(methods), look)
+    content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: epsilon_panel(panel, look))
     if lines:
         lines += points.reported(reported, methods)
-        content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: charts.epsilon_panel(panel, look, True))
+        content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: epsilon_panel(panel, look, True))
     attacked = [replace(panel, commonest=commonest) for panel in points.attacks(records)]
-    content += _block(
-        "Accuracy against attack success", ATTACK, attacked, lambda panel: charts.attack_panel(panel, look)
-    )
+    content += _block("Accuracy against attack success", ATTACK, attacked, lambda panel: attack_panel(panel, look))
     return tag("section", content, class_="tier")
 
 
@@ -73,7 +73,7 @@ def _block(title: str, note: str, panels: list[Panel], draw: Callable[[Panel], s
     if not panels:
         return ""
     drawn = "".join(draw(panel) for panel in panels if len(panel.points) > 1)
-    told = "".join(charts.alone(panel) for panel in panels if len(panel.points) == 1)
+    told = "".join(alone(panel) for panel in panels if len(panel.points) == 1)
     content = tag("h3", escape(title))
     if drawn:
         content += tag("p", escape(note), class_="note") + tag("div", drawn, class_="panels")

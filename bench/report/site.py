@@ -13,8 +13,9 @@ from typing import Any
 from bench import __version__, data, leaderboard
 from bench.leaderboard import reasons
 from bench.leaderboard.columns import ALL
-from bench.report import boards, charts, figures, glossary, method_pages, paper_tables, points, releases, runs
-from bench.report.charts import tag
+from bench.report import boards, figures, glossary, method_pages, paper_tables, points, releases, runs
+from bench.report.charts.marks import Styles, styles
+from bench.report.charts.svg import tag
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.names import apart
@@ -345,12 +346,12 @@ def _chance(picture: Picture) -> float | None:
     return known or 1 / len(data.facts(picture.dataset).class_names)
 
 
-def _panels(drawn: Sequence[Picture], look: charts.Styles) -> str:
+def _panels(drawn: Sequence[Picture], look: Styles) -> str:
     return tag("div", "".join(sweep_figure(picture, look) for picture in drawn), class_="panels") if drawn else ""
 
 
 def _charts(name: str, sources: Sources) -> str:
-    look = charts.styles(record.spec["release"]["method"] for record in sources.records)
+    look = styles(record.spec["release"]["method"] for record in sources.records)
     records = [record for record in sources.records if leaderboard.dataset(record) == name]
     reported = [row for row in sources.reported if row.get("dataset") == name]
     heading = tag("h1", escape(f"{name}: charts"), tabindex="-1")

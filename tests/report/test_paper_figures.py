@@ -15,10 +15,11 @@ from bench import registry
 from bench.leaderboard import reported
 from bench.report import (
     Sources,
-    charts,
 )
 from bench.report.axes import linear, named
-from bench.report.charts import overlap
+from bench.report.charts import svg
+from bench.report.charts.names import method_names
+from bench.report.charts.places import overlap
 from bench.report.paper_figures import FIGURES, sweep_charts, sweep_points
 from bench.report.paper_figures.kinds import Printed, Sweep
 from bench.report.points import Point, grouped
@@ -266,21 +267,21 @@ def test_names_of_levels_beside_each_other_are_apart_and_long_ones_inside() -> N
     )
     boxes = names(sweep_charts.sweep_figure(picture))
     assert len(boxes) == 4 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
-    assert all(box[0] >= charts.LEFT and box[2] <= charts.WIDTH for box in boxes.values())
+    assert all(box[0] >= svg.LEFT and box[2] <= svg.WIDTH for box in boxes.values())
 
 
 def test_a_name_moves_off_a_line_where_there_is_room() -> None:
     on, off = Point("dpsd", "", 1, 0.9, None, "a"), Point("dpsd", "", 10, 0.5, None, "b")
     places, line = {on: (100.0, 50.0), off: (300.0, 200.0)}, [(64.0, 49.0, 436.0, 51.0)]
-    ((_, _, _, moved),) = names(charts._names([on, off], list(places.values()), 436, lines=line)).values()
-    ((_, _, _, stays),) = names(charts._names([on], [places[on]], 436, lines=line)).values()
+    ((_, _, _, moved),) = names(method_names([on, off], list(places.values()), 436, lines=line)).values()
+    ((_, _, _, stays),) = names(method_names([on], [places[on]], 436, lines=line)).values()
     assert (moved, stays) == (204.5, 54.5)
 
 
 def test_names_beside_each_other_keep_apart() -> None:
     """The first ends at 167 by its room; the second, which has none on its right, would begin there, or further on."""
     points = [Point("pate-gan", "", 1, 0.5, None, "a"), Point("dpdfd", "", 2, 0.5, None, "b")]
-    touching, apart = (names(charts._names(points, [(100.0, 50.0), (at, 50.0)], 240)) for at in (213.0, 225.0))
+    touching, apart = (names(method_names(points, [(100.0, 50.0), (at, 50.0)], 240)) for at in (213.0, 225.0))
     assert set(touching) == {"pate-gan"} and set(apart) == {"pate-gan", "dpdfd"}
 
 

@@ -10,10 +10,10 @@ from made import board, line, record
 
 from bench.leaderboard import reported
 from bench.report import (
-    charts,
     paper_cells,
     paper_tables,
 )
+from bench.report.charts import svg
 from bench.report.paper_figures import sweep_charts
 from bench.report.sources import recipes
 
@@ -121,14 +121,10 @@ def test_the_band_of_two_points_is_two_points_everywhere() -> None:
     corners = [tuple(map(float, each.split())) for each in band.split("L")]
     assert len(corners) == 6
     (x0, y0), (x3, y3) = corners[0], corners[3]
-    assert (x0, y0) == (charts.LEFT, charts.BOTTOM) and (x3, y3) == (charts.RIGHT, charts.TOP), "from corner to corner"
+    assert (x0, y0) == (svg.LEFT, svg.BOTTOM) and (x3, y3) == (svg.RIGHT, svg.TOP), "from corner to corner"
     (a, b), (c, d) = corners[1], corners[5]
-    wide, tall = charts.RIGHT - charts.LEFT, charts.BOTTOM - charts.TOP
-    assert (
-        a == charts.LEFT
-        and d == charts.BOTTOM
-        and (charts.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
-    )
+    wide, tall = svg.RIGHT - svg.LEFT, svg.BOTTOM - svg.TOP
+    assert a == svg.LEFT and d == svg.BOTTOM and (svg.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
 
 
 def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:

@@ -14,7 +14,6 @@ from made import record
 from bench import registry
 from bench.report import (
     Sources,
-    charts,
     figures,
     picture,
     points,
@@ -22,14 +21,15 @@ from bench.report import (
     runs,
 )
 from bench.report.axes import BAND, logarithmic, share
+from bench.report.charts import marks, panels, places, svg
 from bench.report.paper_figures import sweep_charts
 from bench.report.points import Point
 
 
 def test_labels_of_fronts_are_apart_and_inside_the_figure() -> None:
-    assert charts._stacked([200.0, 100.0, 60.0]) == [200.0, 100.0, 60.0]
-    crowded = charts._stacked([charts.TOP + 5.0, charts.TOP + 4.0, charts.TOP + 1.0])
-    assert crowded == [charts.TOP + 2 * charts.LINE, charts.TOP + charts.LINE, charts.TOP]
+    assert places.stacked([200.0, 100.0, 60.0]) == [200.0, 100.0, 60.0]
+    crowded = places.stacked([svg.TOP + 5.0, svg.TOP + 4.0, svg.TOP + 1.0])
+    assert crowded == [svg.TOP + 2 * svg.LINE, svg.TOP + svg.LINE, svg.TOP]
 
 
 def test_panels_hold_one_unit_each_and_a_release_once() -> None:
@@ -73,7 +73,7 @@ def test_an_attack_that_is_worse_than_a_coin_is_no_safer_than_a_coin() -> None:
     worse, coin, strong = point(0.3, 0.4), point(0.5, 0.8), point(0.7, 0.9)
     assert points.fronts([worse, coin, strong], 0.5) == {"query": [coin, strong]}
     assert points.fronts([worse, coin, strong]) == {"query": [worse, coin, strong]}
-    drawn = charts.attack_panel(points.Panel("AUC", "", [worse, coin, strong], "lira"), charts.styles(["m"]))
+    drawn = panels.attack_panel(points.Panel("AUC", "", [worse, coin, strong], "lira"), marks.styles(["m"]))
     assert drawn.count('class="best"') == 2 and "below 0.5 is as safe as 0.5" in drawn
     assert "ringed: no other release of its unit is as safe and as accurate (2 of 3 per query)" in drawn
 
@@ -89,17 +89,17 @@ def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None
     old, new = record("dpsd", accuracy=0.6), record("dgd", accuracy=0.62)
     old.metrics["times_chance"], new.metrics["times_chance"] = 1.2, 0.62 / 0.58
     assert points.commonest([old, new]) == pytest.approx(0.58), "old records took classes for equal"
-    made = figures.section([old, new], [], charts.styles(["dpsd", "dgd"]))
+    made = figures.section([old, new], [], marks.styles(["dpsd", "dgd"]))
     assert made.count(">largest class</text>") == 3 and "the largest class is 58.0 %" in made
     good = [record(method, accuracy=0.9) for method in ("dpsd", "dgd")]
     for each in good:
         each.metrics["times_chance"] = 9.0
-    made = figures.section(good, [], charts.styles(["dpsd", "dgd"]))
+    made = figures.section(good, [], marks.styles(["dpsd", "dgd"]))
     assert ">largest class</text>" not in made and "the largest class is 10.0 %" in made
 
 
 def test_a_panel_of_one_point_is_a_line_of_text() -> None:
-    made = figures.section([record(accuracy=0.7, attack="gmi")], [], charts.styles(["dpsd"]))
+    made = figures.section([record(accuracy=0.7, attack="gmi")], [], marks.styles(["dpsd"]))
     assert "<figure" not in made and made.count("<li>") == 4
     assert "70.0 % at attack accuracy of gmi 0.8, 1 seed, on the teacher 0.9, on a random net 0.1" in made
 
@@ -107,22 +107,22 @@ def test_a_panel_of_one_point_is_a_line_of_text() -> None:
 def test_bars_are_inside_of_the_frame() -> None:
     wide = [point(1.0, 0.51), point(10.0, 0.9)]
     wide[0] = replace(wide[0], spread=0.2, run="a")
-    made = charts.epsilon_panel(points.Panel("claimed", "query", wide), charts.styles(["m"]))
+    made = panels.epsilon_panel(points.Panel("claimed", "query", wide), marks.styles(["m"]))
     ((_, low, high),) = re.findall(r'<path d="M([\d.]+) ([\d.]+)V([\d.]+)" class="spread"', made)
-    scale = share([0.31, 0.71, 0.9], charts.BOTTOM, charts.TOP)
+    scale = share([0.31, 0.71, 0.9], svg.BOTTOM, svg.TOP)
     assert float(low) == pytest.approx(scale.at(0.31), abs=0.1) and float(high) == pytest.approx(
         scale.at(0.71), abs=0.1
     )
 
 
 def test_marks_at_one_place_stand_side_by_side_and_the_last_one_stays() -> None:
-    x = logarithmic([1.0, 10.0], charts.LEFT, charts.RIGHT)
-    y = share([0.5, 0.9], charts.BOTTOM, charts.TOP)
-    under, over, away = charts.placed([point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9)], x, y)
+    x = logarithmic([1.0, 10.0], svg.LEFT, svg.RIGHT)
+    y = share([0.5, 0.9], svg.BOTTOM, svg.TOP)
+    under, over, away = places.placed([point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9)], x, y)
     assert over == (x.at(1.0), y.at(0.5)) and away == (x.at(1.0), y.at(0.9))
     assert abs(under[0] - over[0]) >= 7 and under[1] == over[1]
-    shares = share([0.0, 1.0], charts.LEFT, charts.RIGHT)
-    assert len(set(charts.placed([point(0.5, 0.5), point(0.5, 0.5)], shares, y))) == 1, "there the place is the message"
+    shares = share([0.0, 1.0], svg.LEFT, svg.RIGHT)
+    assert len(set(places.placed([point(0.5, 0.5), point(0.5, 0.5)], shares, y))) == 1, "there the place is the message"
 
 
 def test_no_line_runs_through_a_name() -> None:
@@ -130,15 +130,15 @@ def test_no_line_runs_through_a_name() -> None:
         replace(point(x, y), method=name, series=name) for name, y in (("a", 0.6), ("b", 0.62)) for x in (1.0, 10.0)
     ]
     panel = points.Panel("claimed", "query", made)
-    drawn = charts.epsilon_panel(panel, charts.styles(["a", "b"]), lines=True)
-    x = logarithmic([1.0, 10.0], charts.LEFT, charts.RIGHT)
-    boxes = charts.along(made, x, charts._height(panel))
+    drawn = panels.epsilon_panel(panel, marks.styles(["a", "b"]), lines=True)
+    x = logarithmic([1.0, 10.0], svg.LEFT, svg.RIGHT)
+    boxes = places.along(made, x, panels.upward(panel))
     names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="name">', drawn)
     assert names and len(boxes) > 100
     for across, height, anchor in names:
-        left = float(across) - (charts.LETTER if anchor == "end" else 0)
-        box = (left, float(height) - 10, left + charts.LETTER, float(height))
-        assert not any(charts.overlap(box, other) for other in boxes)
+        left = float(across) - (svg.LETTER if anchor == "end" else 0)
+        box = (left, float(height) - 10, left + svg.LETTER, float(height))
+        assert not any(places.overlap(box, other) for other in boxes)
 
 
 def test_fronts_against_the_definition() -> None:
@@ -209,13 +209,13 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
     text = [(name, back) for name in ("text", "quiet", "link") for back in ("back", "soft")]
     text += [(name, f"{name}-back") for name in ("warn", "bad", "good", "ahead")]
     assert all(contrast(*pair) >= 4.5 for pair in text), {pair: contrast(*pair) for pair in text}
-    marks = [f"c{number}" for number in range(charts.COLOURS)]
-    assert all(contrast(name, "back") >= 3 for name in marks), {name: contrast(name, "back") for name in marks}
+    inks = [f"c{number}" for number in range(marks.COLOURS)]
+    assert all(contrast(name, "back") >= 3 for name in inks), {name: contrast(name, "back") for name in inks}
 
 
 def test_no_two_methods_look_alike_in_a_chart() -> None:
     methods = list(registry.entries("method"))
-    look = charts.styles(methods)
+    look = marks.styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
     assert sweep_charts.PRINTED_COLOUR not in {colour for colour, _ in look.values()}, "grey is for print"
     assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values())), "neither alone tells"

@@ -16,31 +16,10 @@ from html import escape
 from typing import Any
 
 from bench.report.axes import Scale, linear, logarithmic, named, share
-from bench.report.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    LETTER,
-    LINE,
-    NAME_HEIGHT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Box,
-    Styles,
-    account,
-    along,
-    grid,
-    joined,
-    largest_class,
-    legend,
-    level_of_the_commonest,
-    mark,
-    overlap,
-    placed,
-    styles,
-    tag,
-)  # fmt: skip
+from bench.report.charts.levels import largest_class, level_of_the_commonest
+from bench.report.charts.marks import Styles, account, joined, legend, mark, styles
+from bench.report.charts.places import Box, along, overlap, placed
+from bench.report.charts.svg import BOTTOM, HEIGHT, LEFT, LETTER, LINE, NAME_HEIGHT, RIGHT, TOP, WIDTH, grid, tag
 from bench.report.paper_figures.sweep_points import OTHERS, Picture
 from bench.report.points import Point, largest, reach
 
