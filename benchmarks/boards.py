@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import leaderboard
-from bench.metrics.table import BUILT_IN
+from bench.metrics.built_in import BUILT_IN
 from bench.storage.records import Record
 from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical
 

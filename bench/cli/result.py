@@ -12,7 +12,8 @@ from rich.table import Table
 from bench import registry
 from bench.config import Departure, departures
 from bench.leaderboard import dataset, flags, information, seed
-from bench.metrics.table import REFERENCE, SUBJECTS, TARGETS, Metric, Subject, measured, metrics
+from bench.metrics.metric import REFERENCE, SUBJECTS, TARGETS, Metric, Subject
+from bench.metrics.table import measured, metrics
 from bench.pipeline.run import Outcome
 from bench.pipeline.settings import Settings
 from bench.privacy.budget import INFINITE

@@ -10,7 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.metrics.table import BUILT_IN, Metric, metrics
+from bench.metrics.built_in import BUILT_IN
+from bench.metrics.metric import Metric
+from bench.metrics.table import metrics
 
 Kind = Literal["text", "percent", "number", "epsilon", "seconds", "runs", "flags"]
 ATTACK = ("attack",)

@@ -20,7 +20,7 @@ from bench.leaderboard.board_csv import place
 from bench.leaderboard.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
 from bench.leaderboard.flags import flags_of_row
 from bench.leaderboard.row_members import Member, row_key
-from bench.metrics.table import OWN_REFERENCES, REFERENCE, REFERENCES
+from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES
 from bench.storage.records import Audit, Record
 
 if TYPE_CHECKING:

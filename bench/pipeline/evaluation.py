@@ -14,9 +14,10 @@ from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset
 from bench.metrics.inception import inception, splits_for
 from bench.metrics.intervals import clopper_pearson
 from bench.metrics.inversion import confusion, knn_distance
+from bench.metrics.metric import Metric
 from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
 from bench.metrics.reconstructions import Labelled, Reconstructions
-from bench.metrics.table import Metric, computed
+from bench.metrics.table import computed
 from bench.nets import Classifier
 from bench.pipeline.victims import Victims
 from bench.teachers import features, predict

@@ -16,7 +16,7 @@ from bench import data
 from bench.data import images_fingerprint
 from bench.metrics import face_descriptor
 from bench.metrics.identity import Identified, class_means, identified
-from bench.metrics.table import TARGETS
+from bench.metrics.metric import TARGETS
 from bench.pipeline.evaluation import Metrics, with_interval
 from bench.pipeline.material import quantised, some_of_each_class
 

@@ -28,7 +28,7 @@ LARGE, AT_ONCE = 2**26, 256
 REDRAWN = 5
 """Unseen images of each class that an attack's generator is asked to redraw."""
 Sets = dict[str, tuple[Tensor, Tensor]]
-"""Name of `bench.metrics.table.REFERENCES` to images (n, c, h, w) in [0, 1] and the classes that they stand for."""
+"""Name of `bench.metrics.metric.REFERENCES` to images (n, c, h, w) in [0, 1] and the classes that they stand for."""
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 

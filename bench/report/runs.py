@@ -7,7 +7,8 @@ from typing import Any
 
 from bench import leaderboard
 from bench.leaderboard.standing import standing
-from bench.metrics.table import BOUNDS, SUBJECTS, Metric, entry
+from bench.metrics.metric import SUBJECTS, Metric
+from bench.metrics.table import BOUNDS, entry
 from bench.metrics.table import metrics as known
 from bench.report.command import command, differences, installed, notes
 from bench.report.names import apart

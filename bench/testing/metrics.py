@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bench.metrics.table import Metric
+from bench.metrics.metric import Metric
 from bench.testing.toys import toy_reconstructions
 
 

@@ -14,8 +14,10 @@ from conftest import ROOT
 
 from bench.errors import BenchError
 from bench.metrics import table
+from bench.metrics.built_in import BUILT_IN
 from bench.metrics.image_metrics.feature_distance import METRIC
-from bench.metrics.table import BUILT_IN, SUBJECTS, Metric, check, computed, entry, metrics
+from bench.metrics.metric import SUBJECTS, Metric
+from bench.metrics.table import check, computed, entry, metrics
 from bench.testing import MetricContract
 
 PUBLISHED = ROOT / "leaderboards" / "records"
@@ -122,7 +124,7 @@ class Point:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("fid", replace(METRIC, key="fid"), "two metrics are called 'fid': in bench.metrics.table and elsewhere:fid"),
+        ("fid", replace(METRIC, key="fid"), "called 'fid': in bench.metrics.built_in and elsewhere:fid"),
         ("feature_distance", METRIC, "in bench.metrics.image_metrics.feature_distance and elsewhere:feature_distance"),
         ("blur", ImportError("no module named blur"), "metric 'blur' in elsewhere:blur: no module named blur"),
         ("blur", METRIC, "expected a Metric with the key 'blur'"),
@@ -146,7 +148,7 @@ def test_the_table_is_read_without_torch() -> None:
 
 TOY = '''
 """A third party's metric."""
-from bench.metrics.table import Metric
+from bench.metrics.metric import Metric
 
 def contrast(given):
     if given.images.shape[-1] < 4:

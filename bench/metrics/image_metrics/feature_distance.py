@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bench.metrics.metric import Metric
 from bench.metrics.reconstructions import Reconstructions
-from bench.metrics.table import Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
