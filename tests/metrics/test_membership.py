@@ -13,7 +13,6 @@ from torch import Tensor
 from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership import (
     Membership,
-    _divergence_interval,
     auc_gain,
     auc_interval,
     balanced_accuracy,
@@ -22,6 +21,7 @@ from bench.metrics.membership import (
     membership_power,
     tpr_at,
 )
+from bench.metrics.membership.auc import _divergence_interval
 
 
 def together(members: np.ndarray, others: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -256,7 +256,8 @@ def test_epsilon_lower_by_hand() -> None:
 def test_thresholds_come_from_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """One half is separated at 10, the other at 5: a threshold of 10, or of 0 the other way, finds nothing there."""
     halves = {"members": (np.full(50, 10.0), np.full(50, 5.0)), "others": (np.full(50, 0.0), np.full(50, 4.0))}
-    monkeypatch.setattr("bench.metrics.membership._halves", lambda scores, seed, name: halves[name])
+    for place in ("indication", "rates"):
+        monkeypatch.setattr(f"bench.metrics.membership.{place}.halves", lambda scores, seed, name: halves[name])
     scores, is_member = gaussian(100, 100)
     assert epsilon_lower(scores, is_member, delta=0.0) == 0
     assert balanced_accuracy(scores, is_member).accuracy == 0.5

@@ -1,0 +1,116 @@
+"""The area under the curve of a membership attack, with its interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+from torch import Tensor
+
+from bench.metrics.membership.sides import Floats, check_confidence, sides
+
+_HALVINGS = 60
+
+
+def auc_interval(scores: Tensor, is_member: Tensor, confidence: float = 0.95) -> tuple[float, float, float]:
+    """AUC with its interval, (auc, low, high), all in [0, 1].
+
+    The interval is that of DeLong, DeLong and Clarke-Pearson (1988), made on the logit scale, where it covers better
+    near 0 and 1 than on the plain scale and stays inside of them. It would have no width where the variance estimate is
+    0: for scores that separate both sides perfectly, or are all the same. There the interval is every theta with
+    kl(auc, theta) <= log(2 / alpha) / k, k the smaller of both numbers, kl the divergence of two coins and alpha = 1 -
+    confidence: Hoeffding's bound (1963, section 5) for statistics of two samples, valid for any distribution. After
+    perfect separation it is that of k right in k trials by Clopper and Pearson.
+
+    Arguments and errors as for `membership`.
+    """
+    return area(*sides(scores, is_member), confidence)
+
+
+def auc_gain(
+    scores: Tensor, baseline: Tensor, is_member: Tensor, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """How much larger the AUC is than that of other scores of the same records, (gain, low, high), in [-1, 1].
+
+    Both sets of scores share the luck of who was asked about, and the difference has it no more. The interval is that
+    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal law; where that has no
+    width, of the two areas' own.
+
+    Args:
+        scores, baseline: (n,) any float type, higher for members, each on a scale of its own.
+        is_member, confidence, and errors, as for `membership`.
+    """
+    check_confidence(confidence)
+    ours, theirs = (_placements(each, is_member) for each in (scores, baseline))
+    members, others = (a - b for a, b in zip(ours, theirs, strict=True))
+    gain = float(members.mean())
+    variance = members.var(ddof=1) / len(members) + others.var(ddof=1) / len(others)
+    if variance == 0 and gain:  # both areas are certain of themselves: by theirs, each at half of the error
+        (_, low, high), (_, least, most) = (
+            auc_interval(x, is_member, (1 + confidence) / 2) for x in (scores, baseline)
+        )
+        return gain, low - most, high - least
+    reach = ndtri((1 + confidence) / 2) * math.sqrt(variance)
+    return gain, max(gain - reach, -1.0), min(gain + reach, 1.0)
+
+
+def gap_auc(right: Tensor, is_member: Tensor) -> float:
+    """AUC of the gap attack, which calls (n,) records members where the target is right: half of 1 + the accuracy on
+    members less that on others (Yeom et al., CSF 2018). `is_member` as for `membership`."""
+    members, others = sides(right.double(), is_member)
+    return float(0.5 + (members.mean() - others.mean()) / 2)
+
+
+def area(members: Floats, others: Floats, confidence: float) -> tuple[float, float, float]:
+    from scipy.stats import rankdata  # here: it takes a second to import, and few commands rank
+
+    check_confidence(confidence)
+    m, n = len(members), len(others)
+    ranks = rankdata(np.concatenate([members, others]))
+    below_members, below_others = ranks[:m] - rankdata(members), ranks[m:] - rankdata(others)
+    auc = float(below_members.sum() / (m * n))
+    if not (np.ptp(below_members) or np.ptp(below_others)):
+        return auc, *_divergence_interval(auc, min(m, n), confidence)
+    variance = below_members.var(ddof=1) / (n**2 * m) + below_others.var(ddof=1) / (m**2 * n)
+    reach = ndtri((1 + confidence) / 2) * math.sqrt(variance) / (auc * (1 - auc))
+    centre = math.log(auc / (1 - auc))
+    return auc, _expit(centre - reach), _expit(centre + reach)
+
+
+def _placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
+    """Of each member the share of others that it lies above, of each other one the share of members above it, in the
+    order of the records; half of those it ties with. Raises ValueError as `_sides`."""
+    from scipy.stats import rankdata
+
+    sides(scores, is_member)
+    values, member = scores.detach().cpu().double().numpy(), is_member.cpu().numpy()
+    ranks = rankdata(values)
+    m, n = int(member.sum()), int((~member).sum())
+    below_members = (ranks[member] - rankdata(values[member])) / n
+    above_others = 1 - (ranks[~member] - rankdata(values[~member])) / m
+    return below_members, above_others
+
+
+def _expit(x: float) -> float:
+    return math.exp(-np.logaddexp(0, -x))
+
+
+def _divergence_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
+    """Ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by halving."""
+    allowed = math.log(2 / (1 - confidence)) / k
+    ends = []
+    for far in (0.0, 1.0):
+        inside, outside = share, far
+        for _ in range(_HALVINGS):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if _kl(share, middle) <= allowed else (inside, middle)
+        ends.append(outside)
+    return ends[0], ends[1]
+
+
+def _kl(p: float, q: float) -> float:
+    """Divergence in nats of a coin p from a coin q."""
+    first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
+    second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
+    return first + second

@@ -1,0 +1,64 @@
+"""The epsilon that the scores of a membership attack point at."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import betaincinv
+from torch import Tensor
+
+from bench.metrics.intervals import clopper_pearson
+from bench.metrics.membership.rates import share_from, thresholds_seen
+from bench.metrics.membership.sides import Floats, Halves, check_confidence, halves, sides
+
+_CHOOSING_CONFIDENCE = 0.999
+
+
+def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: float = 0.95, seed: int = 0) -> float:
+    """An epsilon >= 0 that the scores point at: the larger lower bound of two log ratios.
+
+    They are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on
+    one half. Clopper-Pearson bounds on the other half, TPR and TNR from below and FPR and FNR from above, hold together
+    at the confidence asked for.
+
+    An indication, no proof: differential privacy speaks of one record over many trainings, and these are many records
+    of one training, whose scores depend on each other. Members that are easier than non-members without any training
+    raise it as well. `bench.pipeline.canary_audit` has the bound that holds.
+
+    Args:
+        delta: in [0, 1). The others, and errors, as for `membership`.
+    """
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta {delta}: expected a number in [0, 1)")
+    check_confidence(confidence)
+    members, others = sides(scores, is_member)
+    inside, outside = halves(members, seed, "members"), halves(others, seed, "others")
+    upwards = _tested_bound(inside, outside, delta, confidence)
+    downwards = _tested_bound(_flipped(outside), _flipped(inside), delta, confidence)
+    return max(0.0, upwards, downwards)
+
+
+def _flipped(halves: Halves) -> Halves:
+    return -halves[0][::-1], -halves[1][::-1]
+
+
+def _tested_bound(likely: Halves, unlikely: Halves, delta: float, confidence: float) -> float:
+    """log((P[likely >= t] - delta) / P[unlikely >= t]) from below, or -inf; two of these hold together."""
+    threshold = _best_bound(likely[0], unlikely[0], delta)
+    each = 1 - (1 - confidence) / 2
+    low, _ = clopper_pearson(int((likely[1] >= threshold).sum()), len(likely[1]), each)
+    _, high = clopper_pearson(int((unlikely[1] >= threshold).sum()), len(unlikely[1]), each)
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def _best_bound(likely: Floats, unlikely: Floats, delta: float) -> float:
+    """The threshold t with the largest lower bound on log((P[likely >= t] - delta) / P[unlikely >= t])."""
+    thresholds = thresholds_seen(likely, unlikely)
+    tail = (1 - _CHOOSING_CONFIDENCE) / 2
+    hits, false = (np.rint(share_from(x, thresholds) * len(x)) for x in (likely, unlikely))
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), len(likely) - hits + 1, tail), 0.0)
+    rest = np.maximum(len(unlikely) - false, 0.5)
+    high = np.where(false < len(unlikely), betaincinv(false + 1, rest, 1 - tail), 1.0)
+    bound = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
+    return float(thresholds[int(bound.argmax())])
