@@ -267,7 +267,7 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
     board = table([found]).set_index("kind")
     assert board["judge_accuracy"].dropna().to_dict() == {"methods": 0.4, "reference": 0.98}
     said = attacked(board.loc["methods"])
-    assert said.startswith("gmi (printed) 50.0%") and "; by the judge of faces 40.0%, public images 19.0%" in said
+    assert said.startswith("gmi (printed) 50.0 %") and "; by the judge of faces 40.0 %, public images 19.0 %" in said
     assert "judge" not in attacked(board.loc["methods"].drop("judge_accuracy"))
 
 

@@ -47,7 +47,7 @@ def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_
 
 def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> None:
     old = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass", flags="older-version")
-    assert attacked(old) == "gmi (printed) 40.0%, older version"
+    assert attacked(old) == "gmi (printed) 40.0 %, older version"
     assert one(old).flags == frozenset() and one(old | {"version": "0"}).flags == {"older-version"}
 
 

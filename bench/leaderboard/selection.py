@@ -153,8 +153,8 @@ class Inversion:
 
     def __str__(self) -> str:
         by = "" if self.judge == "evaluator" else f" by the {self.judge}"
-        beside = "" if self.floor is None else f" (public images {self.floor:.1%})"
-        return f"{self.attack} {self.success:.1%}{by}{beside}"
+        beside = "" if self.floor is None else f" (public images {percent(self.floor)})"
+        return f"{self.attack} {percent(self.success)}{by}{beside}"
 
 
 def inversion(row: Row) -> Inversion | None:
@@ -265,17 +265,22 @@ def needs(row: Row) -> frozenset[str] | None:
     return of_method(str(row["method"]), cast(Variant, row["variant"]), str(row["tier"]), told)
 
 
-def attacked(row: Row) -> str:
-    """One row's attack on the student, such as "gmi (printed) 81% (teacher 84%)"; power that passed is not named.
+def percent(share: float) -> str:
+    """A share as it is written wherever results are told, as in "81.0 %"."""
+    return f"{100 * share:.1f} %"
 
-    Public images alone are named where the row has their number, as in "81% (teacher 84%), public images 94%".
+
+def attacked(row: Row) -> str:
+    """One row's attack on the student, such as "gmi (printed) 81.0 % (teacher 84.0 %)"; power that passed is not named.
+
+    Public images alone are named where the row has their number, as in "81.0 % (teacher 84.0 %), public images 94.0 %".
     """
     student, teacher = number(row["attack_accuracy"]), number(row["teacher_attack_accuracy"])
     auc, teacher_auc = number(row["auc"]), number(row["teacher_auc"])
     if student is not None:
         floor = number(row.get("retrieval_accuracy"))
-        found = f"{student:.1%}" + ("" if teacher is None else f" (teacher {teacher:.1%})")
-        found += "" if floor is None else f", public images {floor:.1%}"
+        found = percent(student) + ("" if teacher is None else f" (teacher {percent(teacher)})")
+        found += "" if floor is None else f", public images {percent(floor)}"
         found += _judged(row)
     elif auc is not None:
         found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
@@ -291,7 +296,7 @@ def _judged(row: Row) -> str:
     judge, floor = number(row.get("judge_accuracy")), number(row.get("retrieval_judge_accuracy"))
     if judge is None:
         return ""
-    return f"; by the judge of faces {judge:.1%}" + ("" if floor is None else f", public images {floor:.1%}")
+    return f"; by the judge of faces {percent(judge)}" + ("" if floor is None else f", public images {percent(floor)}")
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:

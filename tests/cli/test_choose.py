@@ -136,7 +136,7 @@ def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
     said = " ".join(capsys.readouterr().out.split())
     assert said.index("dp-sgd") < said.index("pate (printed) epsilon=2.0")
     assert "take dp-sgd (printed): the most accurate of 2 whose accounted epsilon per example is at most 8" in said
-    for words in ("0.9600", "12", "cpu", "not attacked", "gmi (working) 40.0% (teacher 90.0%)",
+    for words in ("0.9600", "12", "cpu", "not attacked", "gmi (working) 40.0 % (teacher 90.0 %)",
                   "AUC 0.520 (teacher 0.610), inconclusive"):  # fmt: skip
         assert all(word in said for word in words.split()), words
     assert "excluded" in said and "dpsd (printed): claimed 10 per query, accounted 7639" in said
@@ -288,7 +288,7 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
         ],
         "command": ["bench run --method pate --variant printed --dataset mnist --epsilon 2 --noise os"],
         "cost": ["12 s on cpu"],
-        "attacks": ["gmi (working) 40.0% (teacher 90.0%)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
+        "attacks": ["gmi (working) 40.0 % (teacher 90.0 %)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
         "audited": ["no"],
         "risks": ["public-data: The method had unlabelled public images of the private data's own distribution. No "
                   "epsilon charges for them, and a row without them had a harder task."],
@@ -319,10 +319,10 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
 
     high, gaining = row("gmi", 0.8, 0.9), row("pca-mi", 0.5, 0.2)
     assert strongest(high, gaining) == selection.Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
-    assert str(strongest(high)) == "gmi 80.0% (public images 90.0%)"
+    assert str(strongest(high)) == "gmi 80.0 % (public images 90.0 %)"
     judged = row("vmi", 0.9, 0.1, judge_accuracy=0.12, teacher_judge_accuracy=0.3, retrieval_judge_accuracy=0.11)
     assert strongest(judged) == selection.Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
-    assert str(strongest(judged)) == "vmi 12.0% by the judge of faces (public images 11.0%)"
+    assert str(strongest(judged)) == "vmi 12.0 % by the judge of faces (public images 11.0 %)"
     assert strongest(judged, gaining) == strongest(gaining)
     assert strongest(row("ami", 0.99, 0.0) | {"retrieval_accuracy": ""}, high) == strongest(high), "a floor nobody has"
     assert strongest(row("gmi", 0.8, 0.1) | {"power": "fail"}) is None

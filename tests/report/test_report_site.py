@@ -284,7 +284,7 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
         "Theorem 1",
         "What was measured",
         "Attacks on it",
-        "gmi (printed) 80.0%",
+        "gmi (printed) 80.0 %",
         "Run it",
     ):
         assert told in text
