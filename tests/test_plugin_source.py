@@ -11,7 +11,7 @@ import pytest
 from bench import plugins, registry
 from bench.config import Departure, Option, describe, describe_source
 from bench.plugins import Unreadable
-from bench.plugins.source import is_light
+from bench.plugins.light import is_light
 
 EVERY = [(kind, name) for kind in ("method", "attack") for name in registry.entries(kind)]
 

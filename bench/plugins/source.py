@@ -21,7 +21,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from bench.plugins.discovery import ROOT
+from bench.plugins.light import is_light
+from bench.plugins.syntax import absolute, bindings_of, docstring, free, module_file, package_of, parsed
 
 ABSTRACT = {"ABC", "Generic", "Protocol", "object"}
 """Base classes that bring no field and no constant."""
@@ -61,15 +62,15 @@ class SourceModule:
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
-        self.package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        self.package = package_of(name, path)
+        self.tree = parsed(path)
         self.doc = ast.get_docstring(self.tree) or ""
         self._values: dict[str, Any] = {}
 
     @cached_property
     def bindings(self) -> dict[str, ast.AST | None]:
         """Name to the statement that binds it at the top of the file; None if there are several."""
-        return _bindings(self.tree.body)
+        return bindings_of(self.tree.body)
 
     def classes(self) -> list[SourceClass]:
         """The classes defined at the top of the file."""
@@ -83,7 +84,7 @@ class SourceModule:
             return SourceClass(self, node)
         if isinstance(node, ast.ImportFrom):
             (alias,) = (a for a in node.names if first == (a.asname or a.name))
-            module = _absolute(node, self.package)
+            module = absolute(node, self.package)
             within = f"{module}.{alias.name}" if rest else module
             path = module_file(within)
             if path is not None:
@@ -111,7 +112,7 @@ class SourceModule:
             return _imported(alias.name if alias.asname else name)
         if isinstance(node, ast.ImportFrom):
             (alias,) = (a for a in node.names if name == (a.asname or a.name))
-            return _imported(_absolute(node, self.package), alias.name)
+            return _imported(absolute(node, self.package), alias.name)
         return assigned(node, name, self)
 
 
@@ -126,7 +127,7 @@ class SourceClass:
     @cached_property
     def bindings(self) -> dict[str, ast.AST | None]:
         """Name to the statement that binds it in the class's body; None if there are several."""
-        return _bindings(self.node.body)
+        return bindings_of(self.node.body)
 
     @property
     def is_dataclass(self) -> bool:
@@ -241,7 +242,7 @@ def evaluate(expression: ast.expr, scope: Scope) -> Any:
     """The value of an expression, with the names it has in `scope`. Raises Unreadable."""
     if isinstance(expression, ast.Constant):
         return expression.value
-    namespace = {"__builtins__": {}} | {name: _lookup(name, scope) for name in _free(expression)}
+    namespace = {"__builtins__": {}} | {name: _lookup(name, scope) for name in free(expression)}
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<source>", "eval")
     return _guarded(lambda: eval(code, namespace))
 
@@ -270,7 +271,7 @@ def function(node: ast.FunctionDef, module: SourceModule) -> FunctionType:
         argument.annotation = None
     bound = {node.name, *(argument.arg for argument in arguments)}
     namespace: dict[str, Any] = {"__builtins__": {}} | {
-        name: _lookup(name, module) for name in _free(copy) if name not in bound
+        name: _lookup(name, module) for name in free(copy) if name not in bound
     }
     exec(compile(ast.Module([copy], []), "<source>", "exec"), namespace)
     return namespace[node.name]
@@ -279,13 +280,6 @@ def function(node: ast.FunctionDef, module: SourceModule) -> FunctionType:
 def run(made: FunctionType, *arguments: Any) -> Any:
     """What a function of `function` returns. Raises Unreadable."""
     return _guarded(lambda: made(*arguments))
-
-
-def docstring(follower: ast.stmt) -> str:
-    """The string under a field, as one line; "" if the statement is none."""
-    if isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant):
-        return " ".join(follower.value.value.split()) if isinstance(follower.value.value, str) else ""
-    return ""
 
 
 def _guarded(compute: Any) -> Any:
@@ -304,33 +298,6 @@ def _lookup(name: str, scope: Scope) -> Any:
     return scope.value(name)
 
 
-def _free(node: ast.AST) -> set[str]:
-    """The names that are read in `node` and not bound in it."""
-    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-    bound = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
-    bound |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
-    return {n.id for n in names if isinstance(n.ctx, ast.Load)} - bound
-
-
-def _bindings(body: list[ast.stmt]) -> dict[str, ast.AST | None]:
-    found: dict[str, ast.AST | None] = {}
-    for node in body:
-        for name in _bound(node):
-            found[name] = None if name in found else node
-    return found
-
-
-def _bound(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return [node.name]
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        whole = isinstance(node, ast.Import)
-        return [a.asname or (a.name.partition(".")[0] if whole else a.name) for a in node.names]
-    if isinstance(node, ast.AnnAssign) and node.value is None:
-        return []
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-
-
 def _imported(module: str, name: str | None = None) -> Any:
     """What `import module` or `from module import name` gives. Raises Unreadable for a library."""
     path = module_file(module)
@@ -347,56 +314,6 @@ def _imported(module: str, name: str | None = None) -> Any:
     return _imported(f"{module}.{name}")
 
 
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    """The module that a statement of a file in `package` imports from."""
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) + 1 - node.level], *([node.module] if node.module else [])])
-
-
 @cache
 def _module(name: str, path: Path) -> SourceModule:
     return SourceModule(name, path)
-
-
-@cache
-def module_file(name: str) -> Path | None:
-    """The file of a module of this repository, or None."""
-    place = ROOT.joinpath(*name.split("."))
-    for path in (place / "__init__.py", place.with_suffix(".py")):
-        if path.is_file():
-            return path
-    return None
-
-
-@cache
-def is_light(module: str) -> bool:
-    """Whether importing a module of this repository imports nothing but this repository and the standard library."""
-    return _all_light(module, set())
-
-
-def _all_light(module: str, seen: set[str]) -> bool:
-    if module in seen or module.partition(".")[0] in sys.stdlib_module_names:
-        return True
-    seen.add(module)
-    path, parent = module_file(module), module.rpartition(".")[0]
-    if path is None or (parent and not _all_light(parent, seen)):
-        return False
-    source = _module(module, path)
-    return all(_all_light(name, seen) for node in source.tree.body for name in _imports(node, source.package))
-
-
-def _imports(node: ast.AST, package: str) -> list[str]:
-    """The modules that a statement imports when its file is; those for functions and type checkers are left out."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        return []
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-        return [name for child in node.orelse for name in _imports(child, package)]
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        base = _absolute(node, package)
-        inside = [f"{base}.{alias.name}" for alias in node.names]
-        return [base, *(name for name in inside if module_file(name) is not None)]
-    return [name for child in ast.iter_child_nodes(node) for name in _imports(child, package)]
