@@ -123,7 +123,7 @@ def test_a_field_of_another_type_is_told() -> None:
         expect("method", "several", Several)
 
 
-def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool = False) -> Job:
     """A job on toy images whose conversion raises."""
 
     def convert(*_: object) -> None:
@@ -131,7 +131,7 @@ def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch)
 
     write_toy(place, 40)
     settings = Settings("no-defence", None, f"npz:{place}/toy.npz", teacher="datalens", tier="smoke")
-    job = load_job(replace(settings, out=place / "runs"))
+    job = load_job(replace(settings, out=place / "runs", fresh=fresh))
     monkeypatch.setattr(type(job.method), "convert", convert)
     return job
 
@@ -155,6 +155,35 @@ def test_whatever_a_plug_in_raises_is_a_failed_run_with_a_record(
     record = Record.read(path)
     assert record.status == "failed"
     assert re.match(said, record.reason), record.reason
+
+
+def test_a_picture_that_cannot_be_drawn_is_a_failed_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = failing(ValueError("no such colour"), tmp_path, monkeypatch)
+    monkeypatch.setattr(walk, "walk", lambda job, spec, made: walk.failed(job, spec, "", made))
+    drawn = walk.publish_run
+
+    def publish(job: Job, finished: walk.Finished, final: Path) -> None:
+        if not finished.record.reason:
+            raise ValueError("no such colour")
+        drawn(job, finished, final)
+
+    monkeypatch.setattr(walk, "publish_run", publish)
+    with pytest.raises(RunFailed, match=r"^ValueError: no such colour \(recorded in "):
+        run.run(job, 0)
+    (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
+    assert (Record.read(path).status, Record.read(path).reason) == ("failed", "ValueError: no such colour")
+
+
+def test_a_failure_leaves_a_good_record_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_toy(tmp_path, 40)
+    settings = Settings("no-defence", None, f"npz:{tmp_path}/toy.npz", teacher="datalens", tier="smoke")
+    good = run.run(load_job(replace(settings, out=tmp_path / "runs")), 0)
+    job = failing(RuntimeError("no such layer"), tmp_path, monkeypatch, fresh=True)
+    with pytest.raises(
+        RunFailed, match=r"^RuntimeError: no such layer \(not recorded: a run that ended well stays in "
+    ):
+        run.run(job, 0)
+    assert run.published(good.path) == good.record
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), OSError(28, "No space left on device"), BenchError("bad")])

@@ -40,6 +40,7 @@ def run(job: Job, seed: int) -> Outcome:
     with job.following() as made:
         try:
             finished = walk.walk(job, spec, made)
+            walk.publish_run(job, finished, final)
         except (BenchError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:
@@ -49,10 +50,11 @@ def run(job: Job, seed: int) -> Outcome:
                 raise
             reason = one_line(error)
             # With --fresh, or beside another process, a good record may stand there; a failure does not replace it
-            if published(final) is None:
+            kept = published(final) is not None
+            if not kept:
                 walk.publish_run(job, walk.failed(job, spec, reason, made), final)
-            raise RunFailed(f"{reason} (recorded in {final / RECORD})") from error
-    walk.publish_run(job, finished, final)
+            told = "not recorded: a run that ended well stays" if kept else "recorded"
+            raise RunFailed(f"{reason} ({told} in {final / RECORD})") from error
     return Outcome(finished.record, final, cached=False)
 
 
