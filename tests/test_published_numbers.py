@@ -125,9 +125,10 @@ def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.M
     monkeypatch.setattr(boards, "board", lambda name: [bare, drawn_apart])
     assert boards.release("digits", "dpsd", {}) is bare
     monkeypatch.setattr(boards, "board", lambda name: [bare, attacked, drawn_apart])
-    found = boards.release("digits", "dpsd", {})
-    assert found is not None and (found["seeds"], found["runs"], found["attack"]) == ("0 1 2", "a d c", "gmi")
-    assert (float(found["accuracy_mean"]), float(found["accuracy_std"])) == pytest.approx((0.5, 0.360555))
+    for attack, runs, accuracy in (("", "a b c", (0.7, 0.1)), ("gmi", "a d c", (0.5, 0.360555))):
+        found = boards.release("digits", "dpsd", {}, attack=attack)
+        assert found is not None and (found["seeds"], found["runs"], found["attack"]) == ("0 1 2", runs, attack)
+        assert (float(found["accuracy_mean"]), float(found["accuracy_std"])) == pytest.approx(accuracy)
 
 
 def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) -> None:
