@@ -206,13 +206,14 @@ def test_an_interrupted_export_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
-def test_what_a_killed_export_left_is_cleared_by_the_next(tmp_path: Path, runs: Path) -> None:
+@pytest.mark.parametrize("name", ["new", "new**[1]"])
+def test_what_a_killed_export_left_is_cleared_by_the_next(name: str, tmp_path: Path, runs: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getppid()):
-        (tmp_path / f".new.exporting-{pid}").mkdir()
-    export(find(str(runs / "records" / record_of("rr").name), runs), tmp_path / "new", allow_seeded=True)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f".new.exporting-{os.getppid()}", "new", "runs"]
+        (tmp_path / f".{name}.exporting-{pid}").mkdir()
+    export(find(str(runs / "records" / record_of("rr").name), runs), tmp_path / name, allow_seeded=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f".{name}.exporting-{os.getppid()}", name, "runs"]
 
 
 def test_a_directory_that_fills_meanwhile_is_not_replaced(
