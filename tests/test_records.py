@@ -158,6 +158,23 @@ def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: 
         Record.read(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"its privacy\.audited is no bound of an audit"),
+        ("provenance", {"seconds": {"teacher": "long"}}, r"its provenance\.seconds are not all numbers"),
+        ("provenance", {"seconds": [1.0]}, r"its provenance\.seconds are not all numbers"),
+    ],
+)
+def test_a_record_whose_readers_would_miss_a_number_is_none(
+    tmp_path: Path, name: str, change: dict[str, Any], words: str
+) -> None:
+    path, record = tmp_path / "record.json", made()
+    path.write_text(replace(record, **{name: getattr(record, name) | change}).to_json(), encoding="utf-8")
+    with pytest.raises(ValueError, match=words):
+        Record.read(path)
+
+
 def test_a_run_without_an_account_has_failed(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     for record in (replace(made(), privacy={}, status="failed", reason="lost"), made()):

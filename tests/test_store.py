@@ -212,6 +212,19 @@ def test_atomic_write_replaces(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.csv"]
 
 
+def test_an_interrupted_atomic_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    write_atomically(tmp_path / "b.csv", "old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "b.csv", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.csv"] and (tmp_path / "b.csv").read_text() == "old"
+
+
 def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

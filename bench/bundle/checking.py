@@ -103,6 +103,8 @@ def _check_files(folder: Path) -> int:
 
 
 def _sha256(path: Path) -> str:
+    if not path.is_file():  # a pipe would be read for ever
+        raise Failed(f"{path} is no file")
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -112,7 +114,7 @@ def _sha256(path: Path) -> str:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Failed(f"{path.name} cannot be read ({type(error).__name__}: {error})") from None
 
 
@@ -164,9 +166,12 @@ def _check_card(folder: Path, privacy: dict[str, Any], model: dict[str, Any]) ->
     try:
         derived = privacy | {"warnings": account.warnings(privacy)}  # whatever its own list says
         wanted = card.card(derived, model, extras).splitlines()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Failed(f"{network.FILE} is not a model's ({type(error).__name__}: {error})") from None
-    found = (folder / card.FILE).read_text(encoding="utf-8").splitlines()
+    try:
+        found = (folder / card.FILE).read_text(encoding="utf-8").splitlines()
+    except ValueError:
+        raise Failed(f"{card.FILE} is no text in UTF-8") from None
     for ours, theirs in zip_longest(wanted, found, fillvalue=""):
         if ours != theirs:
             both = f"it has {theirs!r} where these give {ours!r}"

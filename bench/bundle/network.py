@@ -124,8 +124,9 @@ def load(folder: str | Path) -> Classifier:
         shape, scale = made["input"]["shape"], made["normalisation"]
         model = nets.build(made["architecture"], (shape[0], shape[1], shape[2]), made["classes"])
         mean, std = (torch.tensor(scale[key], dtype=torch.float32).view(1, -1, 1, 1) for key in ("mean", "std"))
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError) as error:
-        raise BenchError(f"{folder / FILE} describes no student ({type(error).__name__}: {error})") from None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]  # torch goes on with its own frames
+        raise BenchError(f"{folder / FILE} describes no student ({said})") from None
     model.mean, model.std = mean, std
     teachers.load(folder / WEIGHTS, model.body)
     return model.eval().requires_grad_(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -64,7 +65,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     folder = folder.absolute()
     if not folder.parent.is_dir():
         raise BenchError(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
-    for stale in folder.parent.glob(f".{folder.name}.exporting-*"):
+    for stale in folder.parent.glob(f".{glob.escape(folder.name)}.exporting-*"):
         if not _alive(stale):
             shutil.rmtree(stale, ignore_errors=True)
     work = folder.with_name(f".{folder.name}.exporting-{os.getpid()}")

@@ -140,15 +140,14 @@ def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]])
             ours = ("", line.state, "", "", "", "", "", "")
         else:
             spread = f" ±{float(cells['ours_std']):.4f}" if cells["ours_std"] else ""
-            accounted = f"{float(cells['epsilon_accounted']):.4g}".replace("inf", "infinite")
             ours = (
                 cells["variant"],
                 f"{float(cells['ours']):.4f}{spread}",
                 f"{cells['difference']:+.4f}",
                 cells["reason"] or "",
                 cells["tier"],
-                f"{accounted} per {cells['accounted_unit']}",
-                _nats(cells["information"]),
+                _number(cells["epsilon_accounted"]) + f" per {cells['accounted_unit']}" * bool(cells["accounted_unit"]),
+                _number(cells["information"]),
                 cells["setting"],
             )
         allowed = "" if cells["printed_allows"] is None else f"<= {cells['printed_allows']:.4f}"
@@ -163,6 +162,6 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _nats(cell: str | None) -> str:
-    """A board's cell of nats: "-" where it is empty, as it is where nothing is known."""
+def _number(cell: str | None) -> str:
+    """A board's cell of nats or of an epsilon: "-" where it is empty, as it is where nothing is known."""
     return f"{float(cell):.4g}".replace("inf", "infinite") if cell else "-"

@@ -115,6 +115,9 @@ def execute(given: argparse.Namespace) -> int:
         with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
             _list(recipe.title, asked(Path(scratch)))
         return 0
+    from bench.storage.store import Store
+
+    Store(given.out)  # says in one line where it cannot be written, before all cells are refused for it
     cells = asked()
     from bench.sweeps.run_sweep import run_sweep
 
@@ -155,7 +158,7 @@ def _check_numbers(given: argparse.Namespace) -> None:
     if given.devices and given.executor == "local":
         _devices(given.devices)
     for name, least in (("jobs", 1), ("cpus", 0), ("gpus", 0)):
-        if (number := getattr(given, name)) is not None and not number >= least:
+        if (number := getattr(given, name)) is not None and not least <= number < math.inf:
             raise BenchError(f"--{name} {number}: expected a number of at least {least}")
     if given.within is not None and not 0 < given.within < math.inf:
         raise BenchError(f"--within {given.within:g}: expected a number of minutes above 0")

@@ -22,7 +22,10 @@ def options(cell: str) -> Changed:
     """
     none: Changed = {group: {} for group in GROUPS}
     try:
-        return none | (json.loads(cell) if cell else {})
+        found = none | (json.loads(cell) if cell else {})
+        if all(isinstance(group, dict) for group in found.values()):
+            return found
+        raise TypeError("options that stand in no group")
     except (ValueError, TypeError):
         raise BenchError(
             f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "

@@ -6,11 +6,15 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bench.config import TIERS
 from bench.errors import BenchError
 from bench.leaderboard.board_cells import Row
 from bench.leaderboard.columns import ALL, COLUMNS, SORT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Line = tuple[tuple[Any, ...], str]
 """A row's place in the board and its text."""
@@ -50,7 +54,8 @@ def read_board(path: Path) -> list[dict[str, str]]:
     """The rows of a board's file as text, "" for an empty cell, each with the "dataset" that the file is named after.
 
     Raises:
-        BenchError: it is no CSV file, lacks a column that every board has, or has a word where a number belongs.
+        BenchError: it is no CSV file, lacks a column that every board has, has a word where a number belongs, an
+            epsilon below 0, or a tier that there is not.
     """
     import pandas as pd
 
@@ -61,9 +66,19 @@ def read_board(path: Path) -> list[dict[str, str]]:
     lacking = [name for name in COLUMNS if name not in frame.columns]
     if lacking:
         raise BenchError(f"{path}: not a board of this version: it has no column {lacking[0]}")
-    for column in (each.key for each in ALL if each.kind in NUMERIC and each.key in frame.columns):
+    kinds = {each.key: each.kind for each in ALL if each.kind in NUMERIC and each.key in frame.columns}
+    for column, kind in {**kinds, "version": "number"}.items():
         cells = frame[column][frame[column] != ""]
-        words = cells[pd.to_numeric(cells, errors="coerce").isna()]
-        if len(words):
-            raise BenchError(f"{path}: line {int(words.index[0]) + 2}: {column} is '{words.iloc[0]}', not a number")
+        numbers = pd.to_numeric(cells, errors="coerce")
+        _expect_none(path, cells[numbers.isna()], "not a number")
+        if kind == "epsilon":
+            _expect_none(path, cells[numbers < 0], "which is below 0")
+    _expect_none(path, frame["tier"][~frame["tier"].isin(TIERS)], f"none of {', '.join(TIERS)}")
     return [{**{str(k): str(v) for k, v in row.items()}, "dataset": path.stem} for row in frame.to_dict("records")]
+
+
+def _expect_none(path: Path, wrong: pd.Series[str], why: str) -> None:
+    """Raises BenchError with the first of a column's cells that are wrong."""
+    if len(wrong):
+        line = int(str(wrong.index[0])) + 2
+        raise BenchError(f"{path}: line {line}: {wrong.name} is '{wrong.iloc[0]}', {why}")

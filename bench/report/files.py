@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.errors import BenchError
 
-DATA, PICTURES, WEB = "data", "pictures", "web"
+DATA, PICTURES, WEB, PAGE = "data", "pictures", "web", "index.html"
 START = b'REPORT["'
 MARK = b"<title>dp-distill-bench report</title>"
 """What tells the page of an earlier report, which may be replaced."""
@@ -63,7 +63,7 @@ def check_free(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise BenchError(f"--out {folder}: is a file; give a new or an empty directory")
-    page = folder / "index.html"
+    page = folder / PAGE
     if folder.is_dir() and any(folder.iterdir()) and not (page.is_file() and MARK in page.read_bytes()):
         raise BenchError(f"--out {folder}: has files in it, and no earlier report; give a new or an empty directory")
 
@@ -71,7 +71,8 @@ def check_free(folder: Path) -> None:
 def write(folder: Path, files: Files) -> None:
     """Write a report's files and remove what an earlier report left in the same directory.
 
-    Removed are scripts of data and pictures alone, which are known by how they begin and what they are called.
+    Removed are scripts of data and pictures alone, which are known by how they begin and what they are called. The page
+    is written first: by it the next report knows its place again where this one is cut short.
 
     Raises:
         BenchError: the directory cannot be written to, or holds files of somebody else's.
@@ -81,10 +82,10 @@ def write(folder: Path, files: Files) -> None:
         for path in _earlier(folder):
             if path.relative_to(folder).as_posix() not in files:
                 path.unlink()
-        for name, content in sorted(files.items()):
+        for name in sorted(files, key=lambda name: (name != PAGE, name)):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            path.write_bytes(files[name])
     except OSError as error:
         raise BenchError(f"--out {folder}: cannot write there ({error.strerror}); give another directory") from None
 

@@ -20,6 +20,8 @@ SPEC = b'\n "spec": {'
 Kept = TypeVar("Kept", "Record", "Audit")
 ENTRY = {"unit", "why", "event", "count"}
 """What each entry of a ledger says."""
+BOUND = {"epsilon_lower", "delta", "unit"}
+"""What an audit's bound in a record is read for."""
 TYPES = {"str": str, "dict": dict, "list": list, "Changed": dict}
 """Of fields, by the first word of their annotation."""
 
@@ -148,6 +150,9 @@ def _expect_contents(record: Record) -> None:
             raise ValueError(f"its {name} are not all words")
     if not isinstance(record.provenance.get("steps", {}), dict):
         raise ValueError("its provenance.steps are not grouped")
+    seconds = record.provenance.get("seconds", {})
+    if not isinstance(seconds, dict) or not all(type(each) in (int, float) for each in seconds.values()):
+        raise ValueError("its provenance.seconds are not all numbers")
     if record.privacy or record.status != "failed":
         _expect_account(record.privacy)
     promises = [("accounted", record.privacy.get("accounted")), ("claimed", record.privacy.get("claimed"))]
@@ -170,6 +175,9 @@ def _expect_account(privacy: dict[str, Any]) -> None:
             raise ValueError(f"its privacy.{name} has the epsilon {epsilon!r}, and lacks delta or unit")
     if not isinstance(privacy.get("solved") or {}, dict):
         raise ValueError("its privacy.solved is not grouped")
+    audited = privacy.get("audited")
+    if audited is not None and not (isinstance(audited, dict) and audited.keys() >= BOUND):
+        raise ValueError("its privacy.audited is no bound of an audit")
     events = privacy.get("events", [])
     if not isinstance(events, list) or not all(isinstance(one, dict) and one.keys() >= ENTRY for one in events):
         raise ValueError("its privacy.events are no ledger")

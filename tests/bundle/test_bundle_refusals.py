@@ -113,19 +113,26 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
     record = Record.read(run / "record.json")
     record.privacy["events"][0]["count"] = 2
     (run / "record.json").write_text(record.to_json())
-    assert "different ledgers" in refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
+    assert "different accounts" in refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"noise": "os"}, "'os', and it was 'seeded'"), ({"noise_version": 99}, "different ledgers")]
+    ("change", "words"),
+    [
+        ({"noise": "os"}, "'os', and it was 'seeded'"),
+        ({"noise": None}, "'None', and it was 'seeded'"),
+        ({"noise_version": 99}, "different accounts"),
+        ({"solved": {"sigma": "much"}}, "different accounts"),
+        ({"solved": None}, "different accounts"),
+    ],
 )
 def test_a_record_of_other_noise(
     tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
 ) -> None:
-    """Its hash is of the spec, where the noise stands too; what is exported is the account's word."""
+    """Its hash is of the spec, where the noise stands too; what is exported is the account's word. None: lacks it."""
     run = runs / "records" / record_of("rr").name
     record = Record.read(run / "record.json")
-    record.privacy |= change
+    record.privacy = {name: value for name, value in (record.privacy | change).items() if value is not None}
     (run / "record.json").write_text(record.to_json())
     assert words in refused(capsys, tmp_path, run, tmp_path / "new")
 
@@ -206,13 +213,14 @@ def test_an_interrupted_export_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
-def test_what_a_killed_export_left_is_cleared_by_the_next(tmp_path: Path, runs: Path) -> None:
+@pytest.mark.parametrize("name", ["new", "new**[1]"])
+def test_what_a_killed_export_left_is_cleared_by_the_next(name: str, tmp_path: Path, runs: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getppid()):
-        (tmp_path / f".new.exporting-{pid}").mkdir()
-    export(find(str(runs / "records" / record_of("rr").name), runs), tmp_path / "new", allow_seeded=True)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f".new.exporting-{os.getppid()}", "new", "runs"]
+        (tmp_path / f".{name}.exporting-{pid}").mkdir()
+    export(find(str(runs / "records" / record_of("rr").name), runs), tmp_path / name, allow_seeded=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f".{name}.exporting-{os.getppid()}", name, "runs"]
 
 
 def test_a_directory_that_fills_meanwhile_is_not_replaced(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ from bench.privacy import Relation, Unit
 from bench.privacy.accountant import Accounted
 
 Change = Callable[[Path], None]
+HUGE = 10**400
+"""More than a float takes."""
 
 
 @pytest.fixture
@@ -64,6 +67,11 @@ def other_weights(folder: Path) -> None:
 def not_finite(folder: Path) -> None:
     state = load_file(folder / "student.safetensors")
     save_file({name: value * torch.nan for name, value in state.items()}, folder / "student.safetensors")
+
+
+def in_place_of_weights(folder: Path) -> None:
+    (folder / "student.safetensors").unlink()
+    os.mkfifo(folder / "student.safetensors")
 
 
 def smaller_in_card(folder: Path) -> None:
@@ -123,6 +131,7 @@ FILES: dict[str, tuple[Change, list[str]]] = {
         ["MANIFEST.json is no manifest"],
     ),
     "dangling link": (lambda folder: (folder / "more").symlink_to("nowhere"), ["added: more"]),
+    "a pipe": (in_place_of_weights, ["student.safetensors is no file"]),
     "link to a folder": (lambda folder: (folder / "more").symlink_to("/"), ["added: more"]),
 }
 
@@ -178,6 +187,11 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["not a network name"]),
     "no shape": (model(lambda m: m["input"].update(shape=[1])), ["describes no student"]),
     "not finite": (not_finite, ["not finite"]),
+    "no text": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), ["README.md is no text in UTF-8"]),  # type: ignore[arg-type, return-value]
+    "too deep": (lambda folder: (folder / "privacy.json").write_text("[" * 100_000), ["privacy.json cannot be read"]),  # type: ignore[arg-type, return-value]
+    "a huge share": (model(lambda m: m["accuracy"].update(share=HUGE)), ["model.json is not a model's"]),
+    "a huge mean": (model(lambda m: m["normalisation"].update(mean=[HUGE])), ["describes no student"]),
+    "huge classes": (model(lambda m: m.update(classes=HUGE)), ["describes no student"]),
 }
 
 

@@ -258,6 +258,25 @@ def test_a_file_that_is_no_board_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"epsilon_accounted": "-1"}, "line 2: epsilon_accounted is '-1', which is below 0"),
+        ({"version": "first"}, "line 2: version is 'first', not a number"),
+        ({"tier": "huge"}, "line 2: tier is 'huge', none of smoke, quick, standard, paper"),
+        ({"options": '{"method": 1}'}, "cell of options is damaged"),
+    ],
+)
+def test_a_damaged_cell_of_a_board_is_one_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], words: str
+) -> None:
+    write(tmp_path, [cells("dpsd", **{"version": 1, "epsilon_accounted": 1.0} | wrong)])
+    for command in (["choose", "--max-epsilon", "8"], ["compare", "--paper", "dpsd", "--table", "Table I"]):
+        assert main([*command, "--boards", str(tmp_path)]) == 2
+        said = capsys.readouterr()
+        assert words in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize(
     "typed",
     [[], ["--max-epsilon", "ten"], ["--max-epsilon", "-1"], ["--max-epsilon", "8", "--unit", "person"],
      ["--max-epsilon", "8", "--min-accuracy", "nan"], ["--max-epsilon", "8", "--dataset", "svhn"]],

@@ -120,6 +120,12 @@ def test_compare_refuses_in_one_line(arguments: list[str], words: str) -> None:
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_row_without_an_accounted_epsilon_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [cells("dpsd", epsilon_accounted="", unit="")])
+    assert execute(compare, "--paper", "dpsd", "--table", "Table I", "--boards", tmp_path) == 0
+    assert "-0.0285 information quick - -" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_damaged_cell_of_options_is_one_line() -> None:
     with pytest.raises(BenchError, match=r"cell of options is damaged.*expected a JSON object"):
         options('{"method"')

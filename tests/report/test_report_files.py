@@ -33,6 +33,25 @@ def test_a_folder_of_other_files_is_not_written_over(tmp_path: Path) -> None:
         assert [path.name for path in theirs.iterdir()] == [name] and (theirs / name).read_bytes() == content
 
 
+def test_a_report_that_was_cut_short_is_made_again_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"data/a.js": script("a", 1), "index.html": b"<title>dp-distill-bench report</title>"}
+    write_bytes = Path.write_bytes
+
+    def until_the_data(path: Path, content: bytes) -> int:
+        if path.suffix == ".js":
+            raise KeyboardInterrupt
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", until_the_data)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, files)
+    monkeypatch.undo()
+    save(tmp_path, files)
+    assert (tmp_path / "data" / "a.js").read_bytes() == files["data/a.js"]
+
+
 class Elements(HTMLParser):
     """Collects start tags."""
 

@@ -163,6 +163,8 @@ def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: P
         (["toy.toml", "--set=--tier=paper"], "give --tier to `bench sweep`"),
         (["toy.toml", "--set", "seeds=5,6"], "give --seeds to `bench sweep`"),
         (["toy.toml", "--jobs", "0"], "--jobs 0: expected a number of at least 1"),
+        (["toy.toml", "--executor", "ray", "--gpus", "inf"], "--gpus inf: expected a number of at least 0"),
+        (["toy.toml", "--out", "taken"], "--out taken: sweeps in it is no directory"),
         (["toy.toml", "--executor", "ray", "--devices", "cpu"], "give --gpus to a Ray cluster"),
         (["toy.toml", "--executor", "ray", "--address", "auto", "--jobs", "2"], "leave it out"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),
@@ -178,6 +180,8 @@ def test_bad_input_gets_one_line_and_status_2(
     said: str,
 ) -> None:
     recipe(tmp_path, 'method = "no-defence"')
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "sweeps").touch()
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", *arguments, "--tier", "smoke"]) == 2
     told = capsys.readouterr().err
