@@ -160,6 +160,8 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
         (lambda r: r.privacy.pop("accounted"), r"its privacy\.accounted has the epsilon None"),
         (lambda r: r.privacy.pop("accounted_units"), r"its privacy\.accounted_units has the epsilon None"),
         (lambda r: r.privacy["claimed"].pop("unit"), r"its privacy\.claimed .* lacks delta or unit"),
+        (lambda r: r.privacy["claimed"].update(unit=[]), r"its privacy\.claimed has the delta 1e-05 per \[\]"),
+        (lambda r: r.privacy["accounted"].update(delta="0"), r"its privacy\.accounted has the delta '0' per "),
         (lambda r: r.privacy.update(solved=[1]), r"its privacy\.solved is not grouped"),
         (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"its privacy\.events are no ledger"),
         (lambda r: r.privacy.update(events="none"), r"its privacy\.events are no ledger"),

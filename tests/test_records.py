@@ -164,6 +164,7 @@ def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: 
         ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"its privacy\.audited is no bound of an audit"),
         ("provenance", {"seconds": {"teacher": "long"}}, r"its provenance\.seconds are not all numbers"),
         ("provenance", {"seconds": [1.0]}, r"its provenance\.seconds are not all numbers"),
+        ("provenance", {"device": True}, r"its provenance\.device is no word"),
     ],
 )
 def test_a_record_whose_readers_would_miss_a_number_is_none(

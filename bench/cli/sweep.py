@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -103,6 +102,8 @@ def execute(given: argparse.Namespace) -> int:
 
     recipe = read(given.recipe)  # before what imports torch: a mistake in it is told at once
     datasets = [name for name in given.dataset.split(",") if name]
+    if given.dataset and not datasets:
+        raise BenchError(f"--dataset {given.dataset}: names none; leave it out for all of the recipe")
     present = {cell.get("dataset") or DATASET for cell in recipe.cells}
     absent = [name for name in datasets if name not in present]
     if absent:
@@ -119,15 +120,12 @@ def execute(given: argparse.Namespace) -> int:
 
     Store(given.out)  # says in one line where it cannot be written, before all cells are refused for it
     cells = asked()
+    from bench.sweeps.processes import as_interrupts
     from bench.sweeps.run_sweep import run_sweep
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs too, as Ctrl-C does
-    try:
-        by = _executor(given)
-        path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
-        summary = run_sweep(given.recipe.stem, cells, by, path, say, until)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
+    with as_interrupts():
+        summary = run_sweep(given.recipe.stem, cells, _executor(given), path, say, until)
     _show(recipe.title, summary, path)
     return 1 if summary.failed else 0
 

@@ -107,7 +107,7 @@ def audit(game: DistinguishingGame, plays: int = 1_000_000, seed: int = 0, confi
         BenchError: fewer than 1000 plays, a confidence outside (0, 1), or answers that are not finite numbers.
     """
     if plays < LEAST_PLAYS:
-        raise BenchError(f"an audit of {plays} plays; expected at least {LEAST_PLAYS}")
+        raise BenchError(f"--plays {plays}: expected at least {LEAST_PLAYS}")
     if not 0 < confidence < 1:
         raise BenchError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
     choice, scorer = choose(game, plays // 2, derive(seed, "choose"))

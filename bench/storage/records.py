@@ -150,6 +150,8 @@ def _expect_contents(record: Record) -> None:
             raise ValueError(f"its {name} are not all words")
     if not isinstance(record.provenance.get("steps", {}), dict):
         raise ValueError("its provenance.steps are not grouped")
+    if not isinstance(record.provenance.get("device", ""), str):
+        raise ValueError("its provenance.device is no word")
     seconds = record.provenance.get("seconds", {})
     if not isinstance(seconds, dict) or not all(type(each) in (int, float) for each in seconds.values()):
         raise ValueError("its provenance.seconds are not all numbers")
@@ -173,6 +175,8 @@ def _expect_account(privacy: dict[str, Any]) -> None:
         if not isinstance(promise, dict) or not {"epsilon", "delta", "unit"} <= promise.keys():
             epsilon = promise.get("epsilon") if isinstance(promise, dict) else promise
             raise ValueError(f"its privacy.{name} has the epsilon {epsilon!r}, and lacks delta or unit")
+        if type(promise["delta"]) not in (int, float) or not isinstance(promise["unit"], str):
+            raise ValueError(f"its privacy.{name} has the delta {promise['delta']!r} per {promise['unit']!r}")
     if not isinstance(privacy.get("solved") or {}, dict):
         raise ValueError("its privacy.solved is not grouped")
     audited = privacy.get("audited")

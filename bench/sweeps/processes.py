@@ -19,7 +19,8 @@ from bench.pipeline.devices import cores
 from bench.sweeps.executors import TAIL, THREADS, Task, TaskResult, environment
 
 GRACE = 10.0
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a sweep: Ctrl-C, a plain kill, a terminal that is closed."""
 
 
 class Begun(Protocol):
@@ -70,6 +71,20 @@ def said_last(said: Path) -> str:
 def not_begun(task: Task, error: Exception) -> TaskResult:
     """Of a task for which the system had no process to give."""
     return TaskResult(task.index, 1, f"could not begin: {type(error).__name__}: {error}", 0.0)
+
+
+@contextmanager
+def as_interrupts() -> Iterator[None]:
+    """SIGTERM, and SIGHUP unless it is ignored as under nohup, raise KeyboardInterrupt as Ctrl-C does."""
+    before = {kind: signal.getsignal(kind) for kind in INTERRUPTS[1:]}
+    for kind, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(kind, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 @contextmanager

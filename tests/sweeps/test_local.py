@@ -172,7 +172,7 @@ def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(by: By, cells: A
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("kind", processes.INTERRUPTS)
 def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> None:
     before = {each: signal.signal(each, signal.default_int_handler) for each in processes.INTERRUPTS}
     reached = False
@@ -185,3 +185,18 @@ def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> N
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), processes.as_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.1)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup begins it
+        with processes.as_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.1)
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -157,6 +157,7 @@ def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: P
     [
         (["no.toml"], "no.toml"),
         (["toy.toml", "--dataset", "mnist"], "--dataset mnist: not in"),
+        (["toy.toml", "--dataset", ","], "--dataset ,: names none"),
         (["toy.toml", "--set", "teacher"], "expected OPTION=VALUE"),
         (["toy.toml", "--set", "=x"], "expected OPTION=VALUE"),
         (["toy.toml", "--set", "out=x"], "give --out to `bench sweep`"),
@@ -224,8 +225,9 @@ def said(arguments: Sequence[str]) -> int:
 
 
 def heeding_interrupts() -> None:
-    """What starts tests in the background may have them ignore SIGINT, and their children with them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """What starts tests in the background may have them ignore these, and their children with them."""
+    for kind in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(kind, signal.SIG_DFL)
 
 
 HOURS = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 1000000\nepsilon = "none"'
@@ -247,7 +249,9 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [signal.SIGINT, *(pytest.param(k, marks=pytest.mark.slow) for k in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_interrupted_it_ends_its_children_and_goes_on_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: signal.Signals
 ) -> None:
