@@ -258,6 +258,11 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
         load_job(settings)
 
 
+def test_a_plug_in_that_ends_the_process_while_it_is_asked_is_told() -> None:
+    with pytest.raises(BenchError, match="method 'mine': SystemExit: 0"), asking("method 'mine'"):
+        raise SystemExit(0)
+
+
 def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:
     for raised in (KeyboardInterrupt(), OSError(28, "No space left on device"), RunFailed("lost")):
         with pytest.raises(type(raised)), asking("method 'mine'"):
