@@ -46,7 +46,8 @@ def asking(whom: str, mend: str = "mend the plug-in (CONTRIBUTING.md)") -> Itera
         yield
     except (BenchError, RunFailed):
         raise
-    except Exception as error:  # whatever a stranger's plug-in raises; the line names the place, --debug shows the way
+    except (Exception, SystemExit) as error:
+        # Whatever a stranger's plug-in raises; by SystemExit it would end the command as if all were done
         if disk_is_full(error):
             raise
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]

@@ -58,6 +58,18 @@ def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_
     assert line["correct"] == 20 and line["epsilon_lower"] == ceiling(20, 40, job.settings.budget.delta)
 
 
+@pytest.mark.parametrize("fell", [False, True])
+def test_where_all_coins_fell_alike_one_of_the_shares_is_not_known(
+    job: Job, monkeypatch: pytest.MonkeyPatch, fell: bool
+) -> None:
+    game = CanaryGame(6, 6)
+    canaries = replace(draw(job, game, 0), coins=torch.full((6,), fell))
+    monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result={"accuracy": 0.5}))
+    line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
+    assert (line["memorised_inserted"], line["memorised_left_out"]) == ((1.0, None) if fell else (None, 1.0))
+
+
 def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,11 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
         load_job(settings)
 
 
+def test_a_plug_in_that_ends_the_process_while_it_is_asked_is_told() -> None:
+    with pytest.raises(BenchError, match="method 'mine': SystemExit: 0"), asking("method 'mine'"):
+        raise SystemExit(0)
+
+
 def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:
     for raised in (KeyboardInterrupt(), OSError(28, "No space left on device"), RunFailed("lost")):
         with pytest.raises(type(raised)), asking("method 'mine'"):
@@ -294,8 +299,15 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
 )
 def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, value: torch.Tensor, said: str) -> None:
     good = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4))
-    assert attack_steps._fault(good, (1, 16, 16), 4) == ""
-    assert re.match(said, attack_steps._fault(replace(good, **{part: value}), (1, 16, 16), 4))
+    assert attack_steps._fault(good, (1, 16, 16), 4, 0) == ""
+    assert re.match(said, attack_steps._fault(replace(good, **{part: value}), (1, 16, 16), 4, 0))
+
+
+@pytest.mark.parametrize("victims", [None, torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2, -1])])
+def test_an_attack_that_watches_victims_says_which_each_image_shows(victims: torch.Tensor | None) -> None:
+    found = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4), victims=victims)
+    assert attack_steps._fault(found, (1, 16, 16), 4, 3) == "does not say of each image which of the 3 victims it shows"
+    assert attack_steps._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
 
 
 @pytest.mark.parametrize("audited", [True, False])

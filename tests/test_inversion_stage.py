@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 
 from bench import teachers
 from bench.api import Access, AttackResult, Context, Target
+from bench.errors import RunFailed
 from bench.metrics import face_descriptor
 from bench.metrics.floors import ALPHA, GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion_stage, teacher_steps
@@ -292,6 +293,20 @@ def test_everybody_judges_reconstructions_by_the_class_of_the_victim(tmp_path: P
     assert found.status == "ok"
     for key in ("attack_accuracy", "target_accuracy", "judge_accuracy", "teacher_judge_accuracy"):
         assert found.metrics[key] == 1.0
+
+
+@pytest.mark.parametrize("fact", ["attack_accuracy", "judge_accuracy", "auc", "no_metric"])
+def test_an_attack_has_no_say_in_what_the_bench_measures(fact: str) -> None:
+    """A number of another stage, such as `auc`, would make of the run what it is not."""
+    classes = torch.arange(3)
+    found = AttackResult(torch.zeros(3, 1, 2, 2), classes, classes, facts={"without_start": 0.5})
+    scored = evaluation.Scored({"attack_accuracy": 0.1}, {}, torch.eye(3))
+    played = inversion_stage._Played(found, scored, None, 7, 1.0)
+    said = {"attack_accuracy": 0.1, "without_start": 0.5, "queries": 7}
+    assert inversion_stage._metrics({"student": played}) == said
+    found.facts = {fact: 1.0}
+    with pytest.raises(RunFailed, match=f"says '{fact}' of itself"):
+        inversion_stage._metrics({"student": played})
 
 
 @pytest.mark.parametrize(("tested", "distance"), [(False, 0.0), (True, 1.0)])

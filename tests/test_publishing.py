@@ -127,7 +127,9 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
 
     leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
     before = (tmp_path / "leaderboards" / "digits.csv").read_text()
-    smaller, larger = made(), made()
+    smaller, larger, without, another = made(), made(), made(), made()
+    del without.privacy["events"]
+    another.privacy["accounted_units"]["query"] = proved | {"unit": "query"}
     smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
     larger.privacy["accounted"] = proved | {"epsilon": 9.0}
     for number, (bad, words) in enumerate(
@@ -137,6 +139,8 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
             (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
             (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
             (larger, r"epsilon per example is 9\.0, where its ledger gives 4\.3"),
+            (without, "epsilon per example does not come of its ledger"),
+            (another, "epsilon per query does not come of its ledger"),
         )
     ):
         with pytest.raises(BenchError, match=words):

@@ -95,6 +95,7 @@ def test_a_module_with_no_class_or_several_is_refused(tmp_path: Path, monkeypatc
         ("import nothing_here", "ModuleNotFoundError: No module named 'nothing_here'"),
         ("def half(:", "SyntaxError: "),
         ("raise ValueError('two\\nlines')", "ValueError: two"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_one_line(

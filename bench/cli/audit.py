@@ -184,7 +184,11 @@ def _show_release(finished: AuditOutcome) -> None:
         table.add_column(column, no_wrap=True)
     for key, line in ((key, found.lines[key]) for key in ("student", "teacher", "null")):
         shares = (line["accuracy"], line["memorised_inserted"], line["memorised_left_out"])
-        cells = [f"{line['epsilon_lower']:.2f}", f"{line['correct']}/{line['guesses']}", *(f"{s:.1%}" for s in shares)]
+        cells = [
+            f"{line['epsilon_lower']:.2f}",
+            f"{line['correct']}/{line['guesses']}",
+            *("-" if s is None else f"{s:.1%}" for s in shares),
+        ]
         table.add_row(NAMES[key], *cells)
     table.add_row("ceiling", f"{found.ceiling:.2f}", f"{game['guesses']}/{game['guesses']}")
     out.print(table)

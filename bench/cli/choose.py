@@ -149,7 +149,8 @@ def _print(line: str) -> None:
 
 def _cost(candidate: Candidate) -> str:
     seconds, device = candidate.row["seconds"], candidate.row["device"]
-    return f"{float(seconds):.0f} s" * bool(seconds) + f" on {device}" * bool(device) or "not recorded"
+    told = [f"{float(seconds):.0f} s"] if seconds else []
+    return " ".join([*told, *([f"on {device}"] if device else [])]) or "not recorded"
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:

@@ -24,7 +24,7 @@ from bench.leaderboard.columns import keys
 from bench.leaderboard.row_members import dataset
 from bench.leaderboard.rows import Rows
 from bench.privacy import Ledger
-from bench.privacy.accountant import VERSION, account
+from bench.privacy.accountant import VERSION, EmptyLedger, account
 from bench.privacy.budget import as_unit, epsilon_from_json
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
@@ -173,11 +173,11 @@ def _contradiction(record: Record) -> str:
     for unit, promise in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
         if promise.get("version") != VERSION:
             continue
-        events, delta = (
-            Ledger.from_json(record.privacy["events"]),
-            record.spec["release"]["budget"].get("delta", promise["delta"]),
-        )
-        found = account(events, as_unit(unit), delta).epsilon
+        delta = record.spec["release"]["budget"].get("delta", promise["delta"])
+        try:
+            found = account(Ledger.from_json(record.privacy.get("events")), as_unit(unit), delta).epsilon
+        except (BenchError, EmptyLedger) as error:
+            return f"its epsilon per {unit} does not come of its ledger ({error})"
         if not math.isclose(found, epsilon_from_json(promise["epsilon"]), rel_tol=1e-6):
             return f"its epsilon per {unit} is {promise['epsilon']}, where its ledger gives {found:.6g}"
     return ""

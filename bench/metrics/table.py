@@ -73,8 +73,9 @@ def _entry_points() -> list[Place]:
 def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
     try:
         metric = load()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BenchError(f"metric '{name}' in {place}: {error}; mend or remove it") from error
+    except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BenchError(f"metric '{name}' in {place}: {why}; mend or remove it") from error
     if not isinstance(metric, Metric) or metric.compute is None or metric.key != name:
         raise BenchError(f"metric '{name}' in {place}: expected a Metric with the key '{name}' and with `compute`")
     return metric

@@ -49,7 +49,7 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
         watched = None if victims is None else to_float(victims).to(ctx.device)
         target = Target(model, attack.access, shape, classes, watched)
         found = attack.run(target, to_float(job.material.aux).to(ctx.device), ctx)
-        if fault := _fault(found, shape, classes):
+        if fault := _fault(found, shape, classes, 0 if victims is None else len(victims)):
             raise RunFailed(f"{spec.attack} {fault}")
         tensors = {"images": quantised(found.images), "targets": found.targets.cpu(), "draws": found.draws.cpu()}
         if found.victims is not None:
@@ -61,8 +61,12 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
     return job.store.step("attack", asdict(spec), make)
 
 
-def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int) -> str:
-    """What is wrong with what an attack brought back, before it is kept; "" if all is well."""
+def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int, watched: int) -> str:
+    """What is wrong with what an attack brought back, before it is kept; "" if all is well.
+
+    Args:
+        watched: how many victims it was shown; 0 = none.
+    """
     count = len(found.images)
     if found.images.shape[1:] != shape or not count:
         return f"brought back images {tuple(found.images.shape)}; expected some of {'x'.join(map(str, shape))}"
@@ -74,6 +78,9 @@ def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int) -> st
             return f"brought back {name} {tuple(numbers.shape)} for {count} images; expected a number for each"
     if int(found.targets.min()) < 0 or int(found.targets.max()) >= classes:
         return f"aimed at classes {int(found.targets.min())} to {int(found.targets.max())} of {classes}"
+    if watched and (found.victims is None or not set(found.victims.tolist()) <= set(range(watched))):
+        # From -1 on one would be counted from the end, and the image held against another victim
+        return f"does not say of each image which of the {watched} victims it shows"
     return ""
 
 

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from bench import leaderboard, registry, teachers
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
@@ -197,9 +199,14 @@ def _line(
         "guesses": spec.guesses,
         "epsilon_lower": one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
         "accuracy": audited.result["accuracy"],
-        "memorised_inserted": float(answers[canaries.coins].double().mean()),
-        "memorised_left_out": float(answers[~canaries.coins].double().mean()),
+        "memorised_inserted": _share(answers[canaries.coins]),
+        "memorised_left_out": _share(answers[~canaries.coins]),
     }
+
+
+def _share(answers: Tensor) -> float | None:
+    """Of (m,) bool those that are true; None of no canary, as where all of a few coins fell alike."""
+    return float(answers.double().mean()) if len(answers) else None
 
 
 def _audit(

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult
+from bench.errors import RunFailed
+from bench.metrics import table
 from bench.metrics.floors import ALPHA
 from bench.metrics.identity import Identified
 from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough
@@ -125,10 +127,20 @@ def _metrics(played: dict[str, _Played]) -> Metrics:
     metrics: Metrics = {}
     for name, one in played.items():
         metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.scored.metrics.items()}
-        metrics |= {f"{PREFIXES[name]}{key}": value for key, value in one.found.facts.items()}
+        metrics |= {f"{PREFIXES[name]}{key}": value for key, value in _facts(one).items()}
         people = {} if one.people is None else face_judge.numbers(one.people)
         metrics |= {f"{PREFIXES[name]}{key}": value for key, value in people.items()}
     return metrics | {"queries": played["student"].queries}
+
+
+def _facts(one: _Played) -> Metrics:
+    """What an attack says of itself: a metric of reconstructions that the bench does not measure, as it never scores
+    itself. Raises RunFailed for another one."""
+    for name in one.found.facts:
+        known = table.metrics().get(name)
+        if known is None or known.of != "reconstructions" or name in {*one.scored.metrics, *face_judge.NAMES}:
+            raise RunFailed(f"the attack says '{name}' of itself, which is no number of its own (`AttackResult.facts`)")
+    return dict(one.found.facts)
 
 
 def _missing(played: dict[str, _Played]) -> dict[str, str]:

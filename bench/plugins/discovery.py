@@ -161,7 +161,7 @@ def _imported(entry: Entry, module: str) -> ModuleType:
         return importlib.import_module(module)
     except BenchError:
         raise
-    except Exception as error:  # whatever a stranger's module does on import; --debug shows where
+    except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         what = f"{entry.kind} '{entry.name}' cannot be imported from {module} ({why})"
         raise BenchError(f"{what}; install what it needs, or uninstall it") from error

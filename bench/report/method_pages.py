@@ -10,7 +10,7 @@ from typing import Any
 from bench import leaderboard, registry, worth
 from bench.config import Description
 from bench.leaderboard.flags import UNTRUE
-from bench.leaderboard.selection import EXACT
+from bench.leaderboard.selection import EXACT, MOST_DELTA
 from bench.report import glossary
 from bench.report.command import installed, variants_of
 from bench.report.highlights import EPSILON
@@ -124,6 +124,7 @@ def standings(name: str, releases: Iterable[Mapping[str, Any]]) -> list[dict[str
     for line in releases:
         proved = isinstance(line["epsilon"], float) and line["epsilon"] <= EPSILON * (1 + EXACT)
         stands = not line["older"] and UNTRUE.keys().isdisjoint(line["flags"])
+        stands = stands and (line["delta"] or 0.0) <= MOST_DELTA * (1 + EXACT)
         if proved and stands and line["accuracy"] is not None and line["tier"] != "smoke":
             of = best[line["dataset"], line["tier"], line["split"], line["unit"]]
             of[line["method"]] = max(of.get(line["method"], 0.0), line["accuracy"])

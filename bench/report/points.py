@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import leaderboard
-from bench.leaderboard.flags import installed_version, share_of_commonest
+from bench.leaderboard.flags import UNTRUE, installed_version, share_of_commonest
 from bench.leaderboard.reported import NAMES
 from bench.leaderboard.standing import standing
 from bench.privacy.budget import epsilon_from_json
@@ -122,7 +122,8 @@ def _measured(row: dict[int, Record]) -> tuple[int, bool, str]:
 def epsilons(records: Iterable[Record]) -> list[Panel]:
     """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit.
 
-    No accounted epsilon is drawn of noise that was drawn in float32, whose tails end.
+    No accounted epsilon is drawn that is none (`UNTRUE`). Of several seeds it is the largest, as on boards: a mean of
+    guarantees is none.
     """
     records = list(records)
     found: dict[tuple[str, str], list[Point]] = defaultdict(list)
@@ -130,10 +131,11 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
             found["claimed", claims[0]["unit"]].append(release(group, [_x(claim) for claim in claims]))
-        for unit in () if is_coarse(group) else group[0].privacy["accounted_units"]:
+        for unit in group[0].privacy["accounted_units"] if stands(group) else ():
             parts = [record.privacy["accounted_units"].get(unit) for record in group]
             if all(part is not None for part in parts):
-                found["accounted", unit].append(release(group, [_x(part) for part in parts if part is not None]))
+                most = max(_x(part) for part in parts if part is not None)
+                found["accounted", unit].append(release(group, [most]))
     teacher = mean_of([record.metrics.get("teacher_accuracy") for record in records])
     lines = {} if teacher is None else {"mean of the teachers": teacher}
     order = [(what, unit) for what in ("claimed", "accounted") for unit in UNITS]
@@ -243,12 +245,17 @@ def is_coarse(group: Iterable[Record]) -> bool:
     return any("float32-noise" in leaderboard.flags(record) for record in group)
 
 
+def stands(group: Iterable[Record]) -> bool:
+    """Whether what is accounted holds."""
+    return all(UNTRUE.keys().isdisjoint(leaderboard.flags(record)) for record in group)
+
+
 def accounted(group: list[Record]) -> tuple[float, str] | None:
-    """The mean accounted epsilon of runs that differ in seeds alone, and its unit; None where it does not hold."""
+    """The largest accounted epsilon of runs that differ in seeds alone, and its unit; None where it does not hold."""
     parts = [part for record in group if (part := record.privacy.get("accounted"))]
-    if len(parts) < len(group) or is_coarse(group):
+    if len(parts) < len(group) or not stands(group):
         return None
-    return math.fsum(_x(part) for part in parts) / len(parts), str(parts[0]["unit"])
+    return max(_x(part) for part in parts), str(parts[0]["unit"])
 
 
 def _series(record: Record) -> str:

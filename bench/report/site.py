@@ -26,7 +26,7 @@ from bench.report.paper_figures.sweep_charts import SIDES, agreement, look_of, s
 from bench.report.paper_figures.sweep_points import Picture, pictures
 from bench.report.sources import Sources
 from bench.storage.provenance import devices
-from bench.storage.records import Audit, Record
+from bench.storage.records import Record
 
 SHARD = 2
 """Runs whose hashes begin with the same so many letters are in one script: at most 256 of them."""
@@ -199,12 +199,10 @@ def _runs(
         names = releases.text(row["runs"]).split()
         pairs = [list(each) for each in zip(releases.text(row["seeds"]).split(), names, strict=True)]
         seeds |= dict.fromkeys(names, pairs)
-    audits: dict[str, list[Audit]] = defaultdict(list)
-    for audit in sources.audits:
-        audits[leaderboard.audited_release(audit.spec)].append(audit)
+    audits = leaderboard.by_release(sources.audits)
     found = {}
     for record in sources.records:
-        of = audits[leaderboard.audited_release(record.spec)] if audits else []
+        of = audits.get(leaderboard.audited_release(record.spec), []) if audits else []
         pictured = {"pictures": shown[record.hash]} if record.hash in shown else {}
         found[record.hash] = runs.page(record, of) | pictured | {"seeds": seeds[record.hash]}
     return found

@@ -17,6 +17,7 @@ from bench import nets
 from bench.bundle import library, load, network, program
 from bench.bundle.card import card
 from bench.bundle.library import library_call
+from bench.errors import BenchError
 
 ALONE = """
 import sys
@@ -163,3 +164,8 @@ def test_a_release_of_before_shapes_were_kept_is_of_a_published_data_set() -> No
     kept = run.result.pop("input")
     assert network.takes(run, False) == network.Takes((1, 16, 16), 10, tuple(kept["class_names"]))
     assert library.library_call("datalens", load(bundle_of("dpsd data")), (1, 16, 16), 10) is None
+
+
+def test_images_that_no_memory_holds_are_one_line() -> None:
+    with pytest.raises(BenchError, match=r"cannot take images of shape \[1, 10000000, 10000000\]"):
+        network.answers(torch.nn.Identity(), {"input": {"shape": [1, 10**7, 10**7]}, "classes": 10})

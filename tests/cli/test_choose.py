@@ -318,6 +318,14 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
     }  # fmt: skip
 
 
+def test_a_cost_that_no_one_recorded_is_said() -> None:
+    told = []
+    for seconds, device in ((12.4, "cpu (2 threads)"), ("", "cpu (2 threads)"), (12.4, ""), ("", "")):
+        (found,) = selection.candidates([proved("dp-sgd", 8.0, 0.97, dataset="mnist", seconds=seconds, device=device)])
+        told.append(choose._cost(found))
+    assert told == ["12 s on cpu (2 threads)", "on cpu (2 threads)", "12 s", "not recorded"]
+
+
 def test_cells_that_are_empty_in_any_way_are_no_attack_and_no_number() -> None:
     rows = [proved("pate", 2.0, 0.93, dataset="mnist")]
     for empty in (None, float("nan")):

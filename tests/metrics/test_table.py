@@ -116,7 +116,7 @@ class Point:
         self.name, self.value, self._object = name, f"elsewhere:{name}", value
 
     def load(self) -> Any:
-        if isinstance(self._object, Exception):
+        if isinstance(self._object, BaseException):
             raise self._object
         return self._object
 
@@ -126,7 +126,13 @@ class Point:
     [
         ("fid", replace(METRIC, key="fid"), "called 'fid': in bench.metrics.built_in and elsewhere:fid"),
         ("feature_distance", METRIC, "in bench.metrics.image_metrics.feature_distance and elsewhere:feature_distance"),
-        ("blur", ImportError("no module named blur"), "metric 'blur' in elsewhere:blur: no module named blur"),
+        (
+            "blur",
+            ImportError("no module named blur"),
+            "metric 'blur' in elsewhere:blur: ImportError: no module named blur",
+        ),
+        ("blur", TypeError("__init__() got\nan unexpected keyword"), "elsewhere:blur: TypeError: __init__() got; mend"),
+        ("blur", SystemExit(0), "metric 'blur' in elsewhere:blur: SystemExit: 0; mend"),
         ("blur", METRIC, "expected a Metric with the key 'blur'"),
         ("blur", "text", "expected a Metric"),
         ("blur", replace(METRIC, key="blur", compute=None), "with `compute`"),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from bench.report.points import grouped
+import pytest
+
+from bench.report.points import accounted, epsilons, grouped
 from tests.report.made import record
 
 
@@ -25,3 +27,17 @@ def test_a_point_has_no_noise_of_float32_where_there_is_another_run() -> None:
     sound = record(seed=1, accuracy=0.4, attack="gmi", success=0.5)
     assert grouped([*coarse, sound], attacks=False) == [[sound]]
     assert grouped(coarse, attacks=False) == [coarse]
+
+
+def test_of_several_seeds_the_largest_accounted_epsilon_is_drawn() -> None:
+    runs = [record(seed=seed, accounted=epsilon, claim="none") for seed, epsilon in ((0, 3.0), (1, 3.5))]
+    (panel,) = [panel for panel in epsilons(runs) if panel.unit == "example"]
+    assert [point.x for point in panel.points] == [3.5]
+    assert accounted(runs) == (3.5, "example")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_account_that_was_not_true_is_not_drawn(version: int) -> None:
+    runs = [record("p3gm", version=version, accounted=3.0)]
+    assert {panel.what for panel in epsilons(runs)} == ({"claimed"} if version == 1 else {"claimed", "accounted"})
+    assert accounted(runs) == (None if version == 1 else (3.0, "example"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,9 @@ from bench.report import (
 )
 from bench.report.files import script
 from bench.report.site import parts
-from bench.storage.records import Record
+from bench.storage.records import Audit, Record
+
+SCORED = ("student", "teacher", "null")
 
 
 def test_every_flag_has_a_sentence() -> None:
@@ -301,6 +303,19 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0
     assert "1 runs" in capsys.readouterr().out and Path("site/index.html").exists()
+
+
+def test_the_page_of_a_run_has_the_audits_of_its_row_and_none_of_a_game_that_was_mended() -> None:
+    run = record("dpsd", claim="none", accounted=1.0)
+    lines = {name: {"correct": 95, "guesses": 100, "epsilon_lower": 2.0, "accuracy": 0.5} for name in SCORED}
+    spec = {"tier": "quick", "release": run.spec["release"], "guesses": 100, "confidence": 0.95}
+    old = Audit("a" * 16, "refuted", [], spec, {"number": 200}, 3.5, 1e-5, lines, True, run.privacy)
+    right = {name: line | {"correct": 50} for name, line in lines.items()}
+    new = replace(old, hash="b" * 16, spec=spec | {"version": 2}, lines=right)
+    for audits, flags in (([old], ["refuted"]), ([old, new], [])):
+        page = value_of(render(Sources([run], audits))[f"data/runs-{run.hash[:2]}.js"])[run.hash]
+        (row,) = leaderboard.table([run], audits).to_dict("records")
+        assert (page["flags"], len(page["audits"])) == (row["flags"].split(), 1) == (flags, 1)
 
 
 def test_what_was_not_measured_is_told_by_its_label_once_for_all_whom_it_concerns() -> None:

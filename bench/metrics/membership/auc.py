@@ -80,7 +80,7 @@ def area(members: Floats, others: Floats, confidence: float) -> tuple[float, flo
 
 def _placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
     """Of each member the share of others that it lies above, of each other one the share of members above it, in the
-    order of the records; half of those it ties with. Raises ValueError as `_sides`."""
+    order of the records; half of those it ties with. Raises ValueError as `sides`."""
     from scipy.stats import rankdata
 
     sides(scores, is_member)
