@@ -191,19 +191,33 @@ def _git(folder: Path, *arguments: str) -> None:
 
 
 def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_path: Path) -> None:
-    for name in ("leaderboards", "docs", "bench"):
+    for name in ("leaderboards", "docs", "tests", "bench"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
+    (tmp_path / "README.md").write_text("1")
     _git(tmp_path, "init", "--quiet")
     _git(tmp_path, "add", ".")
     _git(tmp_path, "commit", "--quiet", "--message", "all")
     assert git_state(tmp_path)["clean"]
     (tmp_path / "leaderboards" / "file").unlink()
     (tmp_path / "docs" / "file").write_text("2")
+    (tmp_path / "tests" / "untracked.py").write_text("2")
+    (tmp_path / "README.md").write_text("2")
     (tmp_path / "bench" / "untracked").write_text("2")
     assert git_state(tmp_path)["clean"] and git_state(tmp_path / "bench")["clean"]
     (tmp_path / "bench" / "file").write_text("2")
     assert not git_state(tmp_path)["clean"] and not git_state(tmp_path / "docs")["clean"]
+
+
+@pytest.mark.parametrize("place", ["methods/mine.py", "bench/storage/mine.py"])
+def test_a_module_that_is_not_tracked_is_no_commits_own(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("1")
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text("")
+    assert not git_state(tmp_path)["clean"]
 
 
 def test_outside_a_checkout_nothing_is_a_commits_own(tmp_path: Path) -> None:
@@ -219,6 +233,22 @@ def test_code_that_changes_while_a_run_is_made_is_not_a_commits_own(tmp_path: Pa
     assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": True}
     (tmp_path / "code").write_text("2")
     assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": False}
+    _git(tmp_path, "commit", "--quiet", "--all", "--message", "other code")
+    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": False}
+    assert collect(tmp_path, Followed({"git": begun | {"commit": "0" * 40}}), {})["git"]["clean"] is False
+
+
+def test_boards_committed_while_a_run_is_made_leave_its_code_a_commits_own(tmp_path: Path) -> None:
+    (tmp_path / "code").write_text("1")
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    begun = git_state(tmp_path)
+    (tmp_path / "leaderboards").mkdir()
+    (tmp_path / "leaderboards" / "digits.csv").write_text("1")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "boards")
+    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun
 
 
 def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_run_is_not(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from bench.errors import BenchError
 from bench.storage import store
 from bench.storage.atomic_write import write_atomically
-from bench.storage.store import MANIFEST, Store
+from bench.storage.store import MANIFEST, Store, publish
 
 SPEC = {"kind": "toy", "value": 1}
 
@@ -92,6 +92,27 @@ def test_a_damaged_step_is_moved_aside_and_made_again(tmp_path: Path, damage: st
     assert not step.cached and (step.path / "result.txt").read_text() == "new"
     assert "damaged" in lines[0] and "\n" not in lines[0]
     assert len(list(path.parent.glob(".damaged-*"))) == 1
+
+
+def test_a_step_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, final = tmp_path / ".making", tmp_path / "final"
+    for folder in (work, final):
+        folder.mkdir()
+        (folder / "name").write_text(folder.name)
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self == work:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(work, final)
+    assert (final / "name").read_text() == "final"
+    monkeypatch.undo()
+    publish(work, final)
+    assert (final / "name").read_text() == ".making" and [path.name for path in tmp_path.iterdir()] == ["final"]
 
 
 def test_artifacts_keep_tensors_by_key(tmp_path: Path) -> None:

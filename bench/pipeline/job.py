@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from bench import data, nets, progress, registry, teachers
+from bench import data, nets, progress, teachers
 from bench.api import (
     Attack,
     Context,
@@ -26,6 +26,7 @@ from bench.pipeline.lookup import Lookup
 from bench.pipeline.material import Material, Wanted
 from bench.pipeline.membership_challenge import UNLABELLED
 from bench.pipeline.precision import Precision, Training, settled
+from bench.pipeline.running_code import RUNNING
 from bench.pipeline.settings import Settings
 from bench.ranks import Ranks
 from bench.storage import provenance
@@ -55,7 +56,7 @@ class Job:
     def following(self) -> AbstractContextManager[Followed]:
         """While it goes on, steps that the run makes say what they are made with, and what it takes is noted."""
         devices = self.settings.devices
-        return self.store.following(provenance.origin(registry.ROOT, self.device, self.precision, devices))
+        return self.store.following(provenance.origin(RUNNING, self.device, self.precision, devices))
 
     def close(self) -> None:
         """End what was begun on further devices."""

@@ -50,22 +50,37 @@ def _version(name: str) -> str | None:
         return None
 
 
-WRITTEN = ("leaderboards", "docs")
-"""Directories of the checkout that publishing writes to and no run reads."""
+UNREAD = ("leaderboards", "docs", "tests", "recipes", "benchmarks", "*.md")
+"""What of the checkout no run reads; publishing writes to some of it."""
+CODE = ("bench", "methods", "baselines", "attacks")
+"""Directories whose modules run, committed or not."""
+OTHERS = (":(top)", *(f":(top,exclude){name}" for name in UNREAD))
 
 
 def git_state(root: Path) -> dict[str, Any]:
     """The commit of the checkout that holds this package, None outside one, and whether what a run reads is that one's.
 
-    Tracked files outside `WRITTEN` decide, so that boards published meanwhile spoil no record.
+    Tracked files outside `UNREAD` decide, so that boards published meanwhile spoil no record, and modules in `CODE`
+    that are not tracked: a plug-in may be one.
     """
-    others = [f":(top,exclude){name}" for name in WRITTEN]
     try:
         commit = _git(root, "rev-parse", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ":(top)", *others)
-        return {"commit": commit, "clean": changed == ""}
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *OTHERS)
+        modules = [f":(top,glob){name}/**/*.py" for name in CODE]
+        added = _git(root, "ls-files", "--others", "--exclude-standard", "--", *modules)
+        return {"commit": commit, "clean": changed + added == ""}
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "clean": False}
+
+
+def _is_still(root: Path, begun: dict[str, Any]) -> bool:
+    """Whether the checkout holds the code that a run began with, at that commit or at a later one with the same."""
+    if not (begun["clean"] and git_state(root)["clean"]):
+        return False
+    try:
+        return _git(root, "diff", "--name-only", begun["commit"], "HEAD", "--", *OTHERS) == ""
+    except (OSError, subprocess.CalledProcessError):  # the commit has been thrown away since
+        return False
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -84,18 +99,18 @@ def device_name(device: Any, devices: int = 1) -> str:
     return f"{devices} x {name}" if devices > 1 else name
 
 
-def origin(root: Path, device: Any, precision: str, devices: int = 1) -> Origin:
+def origin(code: dict[str, Any], device: Any, precision: str, devices: int = 1) -> Origin:
     """What a run, and every step that it makes, is made with; to be asked before anything is made.
 
     Args:
-        root: the project's checkout.
+        code: that runs, as of `git_state` when it was imported.
         device: the torch device of the run.
         precision: "fp32" or "bf16".
         devices: over how many such devices training is shared out.
     """
     return {
         "bench": __version__,
-        "git": git_state(root),
+        "git": code,
         "python": platform.python_version(),
         "versions": versions(),
         "device": device_name(device, devices),
@@ -109,14 +124,15 @@ def collect(root: Path, run: Followed, seconds: dict[str, float]) -> dict[str, A
     Of a step that the cache had, that is what differs from the run's own origin; None where the step says nothing.
 
     Args:
-        root: the project's checkout; code that was changed since the run began counts as not committed.
+        root: the project's checkout; code that was changed since the run began, by a commit too, counts as not
+            committed: later modules may have been imported from either.
         run: its origin, and the steps that it took.
         seconds: step to seconds it took when it was made, cached or not.
     """
     own, git = run.origin, run.origin["git"]
     steps = {name: made and unlike(made, own) for name, made in run.taken.items() if made != own}
     return own | {
-        "git": git | {"clean": git["clean"] and git_state(root)["clean"]},
+        "git": git | {"clean": _is_still(root, git)},
         "seconds": seconds,
         "peak_memory_mib": peak_memory(),
         "steps": steps,

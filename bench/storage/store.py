@@ -249,13 +249,20 @@ def inspect(final: Path) -> tuple[list[str], Manifest]:
 
 
 def publish(work: Path, final: Path) -> None:
-    """Rename a finished directory into place, replacing an older one; never leaves `final` half written."""
-    old = None
-    if final.exists():
-        old = final.with_name(f".old-{final.name}-{os.getpid()}")
-        final.rename(old)
-    work.rename(final)
-    if old is not None:
+    """Rename a finished directory into place, replacing an older one; never leaves `final` half written.
+
+    Where that fails or is interrupted, the older one is put back: a release of `--noise os` cannot be drawn again.
+    """
+    old = final.with_name(f".old-{final.name}-{os.getpid()}")
+    try:
+        if final.exists():
+            final.rename(old)
+        work.rename(final)
+    except BaseException:
+        if old.exists() and not final.exists():
+            old.rename(final)
+        raise
+    if old.exists():
         shutil.rmtree(old)
 
 
