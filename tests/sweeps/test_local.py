@@ -200,3 +200,23 @@ def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> No
             time.sleep(0.1)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+IGNORING = """
+import os, signal, sys, time
+from pathlib import Path
+from bench.sweeps.processes import apart
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+apart(Path(sys.argv[1]))
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+except KeyboardInterrupt:
+    os._exit(7)
+"""
+
+
+def test_the_runs_of_a_sweep_in_the_background_heed_its_interrupts(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "said")], env=environment, check=False)
+    assert done.returncode == 7
