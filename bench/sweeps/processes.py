@@ -59,7 +59,7 @@ def apart(said: Path) -> None:
     """Puts this process into a session of its own, so that it can be ended with everything it starts; its stdout goes
     nowhere, and its stderr to a file."""
     os.setsid()
-    # What a shell begins in the background ignores this, as all that comes of it does; here it is the sweep that sends it
+    # What a shell begins in the background ignores this, as all that it begins does; here the sweep sends it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
