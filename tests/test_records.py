@@ -190,14 +190,19 @@ def _git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
 
 
+def _commit_all(folder: Path) -> None:
+    """A new repository of what a folder holds."""
+    _git(folder, "init", "--quiet")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--quiet", "--message", "all")
+
+
 def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_path: Path) -> None:
     for name in ("leaderboards", "docs", "tests", "bench"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
     (tmp_path / "README.md").write_text("1")
-    _git(tmp_path, "init", "--quiet")
-    _git(tmp_path, "add", ".")
-    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    _commit_all(tmp_path)
     assert git_state(tmp_path)["clean"]
     (tmp_path / "leaderboards" / "file").unlink()
     (tmp_path / "docs" / "file").write_text("2")
@@ -212,9 +217,7 @@ def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_pat
 @pytest.mark.parametrize("place", ["methods/mine.py", "bench/storage/mine.py"])
 def test_a_module_that_is_not_tracked_is_no_commits_own(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("1")
-    _git(tmp_path, "init", "--quiet")
-    _git(tmp_path, "add", ".")
-    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    _commit_all(tmp_path)
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text("")
     assert not git_state(tmp_path)["clean"]
@@ -226,9 +229,7 @@ def test_outside_a_checkout_nothing_is_a_commits_own(tmp_path: Path) -> None:
 
 def test_code_that_changes_while_a_run_is_made_is_not_a_commits_own(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("1")
-    _git(tmp_path, "init", "--quiet")
-    _git(tmp_path, "add", ".")
-    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    _commit_all(tmp_path)
     begun = git_state(tmp_path)
     assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": True}
     (tmp_path / "code").write_text("2")
@@ -240,9 +241,7 @@ def test_code_that_changes_while_a_run_is_made_is_not_a_commits_own(tmp_path: Pa
 
 def test_boards_committed_while_a_run_is_made_leave_its_code_a_commits_own(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("1")
-    _git(tmp_path, "init", "--quiet")
-    _git(tmp_path, "add", ".")
-    _git(tmp_path, "commit", "--quiet", "--message", "all")
+    _commit_all(tmp_path)
     begun = git_state(tmp_path)
     (tmp_path / "leaderboards").mkdir()
     (tmp_path / "leaderboards" / "digits.csv").write_text("1")
