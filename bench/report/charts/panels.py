@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from bench.leaderboard.selection import percent
 from bench.report.axes import Scale, logarithmic, share
 from bench.report.charts.levels import dashed, largest_class, level_names, level_of_the_commonest
 from bench.report.charts.marks import Styles, joined, mark, promise, seeds
@@ -26,7 +27,7 @@ def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
     kind = {"claimed": "claimed by the paper", "accounted": "accounted: what can be proved", "reported": "as printed"}
     label = f"ε {panel.what}, per {panel.unit}"
     meaning = "in the paper's own words" if panel.what == "reported" else UNITS[panel.unit]
-    meaning += "".join(f"; dashed: {label}, {100 * value:.1f} %" for label, value in panel.lines.items())
+    meaning += "".join(f"; dashed: {label}, {percent(value)}" for label, value in panel.lines.items())
     meaning += _of_the_commonest(panel)
     title = f"{kind[panel.what]}, per {panel.unit}"
     return _figure(panel, look, x, label, title, meaning, marks, curves=lines)
@@ -71,7 +72,7 @@ def alone(panel: Panel) -> str:
 
 
 def _level(panel: Panel, value: float) -> str:
-    return f"{value:.4g}" if panel.attack else f"{100 * value:.1f} %"
+    return f"{value:.4g}" if panel.attack else percent(value)
 
 
 def _coin(panel: Panel) -> float:
@@ -81,7 +82,7 @@ def _coin(panel: Panel) -> float:
 
 def _of_the_commonest(panel: Panel) -> str:
     share = panel.commonest
-    return "" if share is None else f"; the largest class is {100 * share:.1f} %"
+    return "" if share is None else f"; the largest class is {percent(share)}"
 
 
 def _figure(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
+from bench.leaderboard.selection import percent
 from bench.report.axes import Scale, linear, logarithmic, named, share
 from bench.report.charts.levels import largest_class, level_of_the_commonest
 from bench.report.charts.marks import Styles, account, joined, legend, mark, styles
@@ -117,7 +118,7 @@ def _printed_lines(picture: Picture, x: Scale, y: Scale) -> str:
         place = y.at(value)
         near = (place - 7, place + LINE, place - 7 - LINE, place + 2 * LINE + 2)
         heights = [at for at in near if TOP + 9 <= at < BOTTOM]
-        told, ends = f"{100 * value:.1f} %: {label}", [(LEFT + 6.0, "start"), (x.edge - 6, "end")]
+        told, ends = f"{percent(value)}: {label}", [(LEFT + 6.0, "start"), (x.edge - 6, "end")]
         drawn += _name(told, ends, heights, taken, lines)
     for label, value in picture.uprights.items():
         place = x.at(value)
