@@ -1,0 +1,148 @@
+"""Statements about privacy: what a paper claims, what the accountant proves, what an audit measured, what can leak.
+
+An epsilon always comes with its delta, its unit and, where an accountant computed it, the relation between neighbours.
+Epsilons of different units are never compared. `docs/privacy.md` explains the three numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec import Struct
+
+
+class Extended(float):
+    """A number that may be infinite; files write infinity as "inf", since JSON has none."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is a finite number."""
+        return math.isfinite(self)
+
+
+class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Epsilon that the method's own paper promises at the settings of a run.
+
+    Attributes:
+        epsilon: >= 0 or infinite.
+        delta: in [0, 1).
+        unit: what the paper's proof covers: "example", "label", "query" or "client".
+        source: paper and theorem.
+        disputed: why the proof does not cover the algorithm, as words joined by "-"; "" where nothing speaks against it.
+    """
+
+    epsilon: Extended
+    delta: float
+    unit: str
+    source: str
+    disputed: str = ""
+
+
+class Accounted(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Upper bound on epsilon that the accountant computed from the ledger of a release.
+
+    Attributes:
+        epsilon: >= 0; infinite where nothing finite can be proved.
+        delta: in [0, 1); 0 for pure differential privacy.
+        unit: whose change is covered.
+        relation: how neighbours differ: "add-or-remove" or "replace".
+        accountant: the bound that was the smallest.
+        version: of the accountant.
+        note: why epsilon is infinite or a looser bound was taken; "" otherwise.
+    """
+
+    epsilon: Extended
+    delta: float
+    unit: str
+    relation: str
+    accountant: str
+    version: str
+    note: str = ""
+
+
+class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
+    """Empirical lower bound on epsilon, measured by audits with canaries on releases of the same settings.
+
+    Attributes:
+        epsilon_lower: >= 0; the release's true epsilon is at least this, at `confidence`.
+        delta, unit: of the bound.
+        canaries: how many were placed in the training data or left out.
+        ceiling: the bound if every guess had been right.
+        confidence: in (0, 1).
+        null_run: the bound of a run without canaries, which should be about 0.
+        teacher: the bound of the unprotected teacher; 0 means that the audit has no power.
+        powerful: whether the audit found the unprotected teacher out.
+        audits: hashes of the audits.
+    """
+
+    epsilon_lower: float
+    delta: float
+    unit: str
+    canaries: int
+    ceiling: float
+    confidence: float
+    null_run: float
+    teacher: float
+    powerful: bool
+    audits: list[str]
+
+
+class Information(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bound on what all answers of a release together can carry about the private data.
+
+    Attributes:
+        nats: upper bound; None where it is not known.
+        classes: number of classes that the answers speak of.
+        why: the entries of the ledger that the bound is the sum of, or why there is none.
+    """
+
+    nats: Extended | None
+    classes: int
+    why: str
+
+
+class LedgerEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One kind of use of private data.
+
+    Attributes:
+        event: the mechanism as dp-accounting describes it, with its name and numbers.
+        count: how often it was used.
+        unit: the unit that the entry speaks of.
+        why: what was released, in words.
+        relation: "add-or-remove" or "replace" where the entry covers only that; None = as the accountant reads it.
+    """
+
+    event: dict[str, Any]
+    count: int
+    unit: str
+    why: str
+    relation: str | None = None
+
+
+class PrivacyReport(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything that is known about the privacy of one release.
+
+    Attributes:
+        claimed: the paper's epsilon; None for a method that promises nothing.
+        accounted: the accountant's epsilon for the unit of the budget.
+        accounted_units: the same for every unit of the ledger.
+        audited: the empirical lower bound; None where no audit was made.
+        events: the ledger.
+        noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
+        solved: parameters that the budget determined, such as {"sigma": 5.1}.
+        covers: what the account covers, of "student", "generator", "synthetic"; None in records of older versions.
+        information: None in records of older versions.
+        noise_version: of the noise generator; None in records of older versions.
+    """
+
+    claimed: Claim | None
+    accounted: Accounted
+    accounted_units: dict[str, Accounted]
+    audited: LowerBound | None
+    events: list[LedgerEntry]
+    noise: str
+    solved: dict[str, int | float]
+    covers: list[str] | None = None
+    information: Information | None = None
+    noise_version: int | None = None

@@ -1,0 +1,189 @@
+"""The record of a run as typed values, and the one place where it becomes JSON and is read back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bench.core.privacy import Extended, PrivacyReport
+from bench.errors import BenchError
+
+
+class DataSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A data set by content: its name, the fingerprint of its images, and the split."""
+
+    dataset: str
+    fingerprint: str
+    split: str
+
+
+class TeacherSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A teacher: data, network, training recipe and seed, or the SHA-256 of a user's weights."""
+
+    data: DataSpec
+    arch: str
+    weights: str | None
+    recipe: dict[str, Any]
+    seed: int
+    normalise: list[Any] | None
+    kind: str
+    version: int
+
+
+class EvaluatorSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The network that judges reconstructions."""
+
+    data: DataSpec
+    arch: str
+    recipe: dict[str, Any]
+    seed: int
+    kind: str
+    version: int
+
+
+class EnsembleSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """Teachers on disjoint parts of the private records."""
+
+    data: DataSpec
+    shards: dict[str, Any]
+    seed: int
+    canaries: int
+    coins: int
+    kind: str
+    version: int
+
+
+class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The budget of a release; `epsilon` is None where the method's own noise was kept."""
+
+    epsilon: Extended | None
+    delta: float
+    account: str
+    solve: str
+    unit: str
+
+
+class ReleaseSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A method with its options, its teacher and its budget."""
+
+    teacher: TeacherSpec
+    method: str
+    version: int
+    options: dict[str, Any]
+    student: str
+    budget: BudgetSpec
+    noise: str
+    seed: int
+    ensemble: EnsembleSpec | None
+    variant: str
+    public: str | None
+    kind: str
+
+
+class AttackSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """An attack with its options on a release; `aux` is the fingerprint of the attacker's images."""
+
+    target: ReleaseSpec
+    attack: str
+    version: int
+    options: dict[str, Any]
+    access: str
+    aux: str
+    seed: int
+    variant: str
+    kind: str
+
+
+class RunSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that identifies a run; its hash names the record."""
+
+    release: ReleaseSpec
+    attack: AttackSpec | None
+    evaluator: EvaluatorSpec
+    tier: str
+    kind: str
+    version: int
+
+
+class RunRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of a run.
+
+    Attributes:
+        hash: of `spec`.
+        status: "ok", "skipped" (the attack does not apply), "inconclusive" (the attack did not prove its power) or
+            "failed".
+        reason: a sentence for every status except "ok".
+        options: what differs from the defaults of variant and tier, by group.
+        student: the released network; "" where nothing was released.
+        metrics: by name, None where a metric could not be computed, with the reason in `missing`.
+        privacy: None for a failed run.
+        provenance: versions, device and seconds; never compared.
+        artifacts: name of a picture to its file next to the record.
+    """
+
+    hash: str
+    status: str
+    reason: str
+    spec: RunSpec
+    options: dict[str, dict[str, Any]]
+    student: str
+    metrics: dict[str, int | float | None]
+    missing: dict[str, str]
+    privacy: PrivacyReport | None
+    provenance: dict[str, Any]
+    artifacts: dict[str, str]
+
+
+def decode(text: bytes, name: str) -> RunRecord:
+    """Read a record strictly: no unknown field, no missing field, no field of another type.
+
+    Args:
+        name: of the file, for messages.
+
+    Raises:
+        BenchError: the text is not a record; the message gives the path of the field.
+    """
+    try:
+        plain = msgspec.json.decode(text)
+        if isinstance(plain, dict) and plain.get("privacy") == {}:  # a failed run has released nothing
+            plain["privacy"] = None
+        return msgspec.convert(plain, RunRecord, dec_hook=_from_json)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BenchError(f"{name} is not a record of a run ({error}); give a record.json of `bench run`") from None
+
+
+def read(path: Path) -> RunRecord:
+    """The record in a file. Raises BenchError where it cannot be read or is not a record."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BenchError(f"{path} cannot be read ({error.strerror}); give a record.json of `bench run`") from None
+    return decode(text, str(path))
+
+
+def to_plain(record: RunRecord) -> dict[str, Any]:
+    """The record as plain data, equal to what its file holds."""
+    plain: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_to_json)
+    if plain["privacy"] is None:
+        plain["privacy"] = {}
+    return plain
+
+
+def _from_json(kind: type, value: object) -> object:
+    if kind is not Extended:
+        raise NotImplementedError(kind)
+    if value == "inf":
+        return Extended(math.inf)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError('expected a number or "inf"')
+    return Extended(value)
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, Extended):
+        return float(value) if value.is_finite else "inf"
+    raise NotImplementedError(type(value))
