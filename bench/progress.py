@@ -6,10 +6,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+
+class Reporter(Protocol):
+    """Receives progress and notices instead of the terminal, as the Python interface needs it."""
+
+    def step(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` steps of a stage are done."""
+        ...
+
+    def notice(self, line: str) -> None:
+        """A line for the user."""
+        ...
+
+
+reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
+"""Set while a function of the Python interface runs; None = the terminal."""
 
 
 class Screen(Console):
@@ -36,6 +54,16 @@ class _Rate(ProgressColumn):
 def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar for one stage on stderr; yields `advance(n)`. Off a terminal, one line when the stage is done."""
     start = time.perf_counter()
+    if (listener := reporter.get()) is not None:
+        finished = 0
+
+        def report(n: int) -> None:
+            nonlocal finished
+            finished += n
+            listener.step(stage, finished, total)
+
+        yield report
+        return
     if err.is_terminal:
         columns = (
             TextColumn("{task.description:<34}"),
@@ -71,4 +99,7 @@ def tell(text: str) -> None:
 
 def say(line: str) -> None:
     """A line for the user beside the bars, on stderr."""
+    if (listener := reporter.get()) is not None:
+        listener.notice(line)
+        return
     err.print(line, markup=False, soft_wrap=True)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate"},
-    {"plugins"},
+    {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
     {"api", "priors", "registry"},
@@ -30,7 +30,7 @@ FLOORS: list[set[str]] = [
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
     {"cli"},
-    {"__main__"},
+    {"__main__", "interface"},
 ]
 """The rooms of `bench` from the ground up; a room imports from lower floors alone."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

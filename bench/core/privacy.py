@@ -29,7 +29,7 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         delta: in [0, 1).
         unit: what the paper's proof covers: "example", "label", "query" or "client".
         source: paper and theorem.
-        disputed: why the proof does not cover the algorithm, as words joined by "-"; "" where nothing speaks against it.
+        disputed: why the proof does not cover the algorithm, words joined by "-"; "" where nothing is known.
     """
 
     epsilon: Extended

@@ -1,0 +1,122 @@
+"""The result of a run as typed values: utility, privacy, attack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from bench.core.privacy import PrivacyReport
+from bench.core.records import RunRecord
+
+UNPROTECTED = "teacher_"
+UNTRAINED = "random_"
+NO_TEACHER = "control_"
+"""How the names of a record's metrics begin that speak of another network than the released student."""
+
+
+class Measure(Struct, frozen=True):
+    """A number with its 95 % interval, where it has one.
+
+    Attributes:
+        value: the number; shares are in [0, 1].
+        low, high: bounds of the interval; None where the metric has none.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+class Utility(Struct, frozen=True):
+    """Accuracy on the test set.
+
+    Attributes:
+        student: of the released network.
+        teacher: of the unprotected teacher; None where no teacher was trained.
+        without_teacher: of a student made in the same way without the teachers' answers; None where there is none.
+    """
+
+    student: Measure
+    teacher: Measure | None
+    without_teacher: Measure | None
+
+
+class AttackReport(Struct, frozen=True):
+    """What an attack achieved.
+
+    Attributes:
+        name, variant: of the attack.
+        has_power: whether the attack works on the unprotected teacher and fails on an untrained network. Without
+            power its numbers for the student say nothing.
+        reason: why the attack has no power, or was skipped; "" otherwise.
+        student, teacher, untrained: metric name to its value on the released student, on the unprotected teacher and
+            on a network with random weights.
+    """
+
+    name: str
+    variant: str
+    has_power: bool
+    reason: str
+    student: dict[str, Measure]
+    teacher: dict[str, Measure]
+    untrained: dict[str, Measure]
+
+    @property
+    def accuracy(self) -> Measure | None:
+        """Share of reconstructions that show the intended class; None for an attack that reconstructs nothing."""
+        return self.student.get("attack_accuracy")
+
+    @property
+    def auc(self) -> Measure | None:
+        """Area under the ROC curve of a membership attack; None for other attacks."""
+        return self.student.get("auc")
+
+
+def measures(metrics: Mapping[str, float | None], prefix: str = "") -> dict[str, Measure]:
+    """The metrics of one network, by name without the prefix; metrics that could not be computed are left out.
+
+    Args:
+        prefix: `UNPROTECTED`, `UNTRAINED` or `NO_TEACHER`; "" for the released student.
+    """
+    found = {}
+    for key, value in metrics.items():
+        name = key.removeprefix(prefix)
+        is_bound = key.endswith((".lo", ".hi"))
+        if value is None or is_bound or not key.startswith(prefix) or (not prefix and _is_of_another(key)):
+            continue
+        found[name] = Measure(value, metrics.get(f"{key}.lo"), metrics.get(f"{key}.hi"))
+    return found
+
+
+def _is_of_another(key: str) -> bool:
+    others = (UNPROTECTED, UNTRAINED, NO_TEACHER, "ensemble_", "member_", "votes_", "evaluator_", "reference_")
+    return key.startswith((*others, "unaware_", "memorising_"))
+
+
+def utility_of(record: RunRecord) -> Utility | None:
+    """The accuracies of a record; None for a run that failed."""
+    student = measures(record.metrics).get("accuracy")
+    if student is None:
+        return None
+    teacher = measures(record.metrics, UNPROTECTED).get("accuracy")
+    return Utility(student, teacher, measures(record.metrics, NO_TEACHER).get("accuracy"))
+
+
+def attack_of(record: RunRecord) -> AttackReport | None:
+    """What the attack of a record achieved; None for a run without an attack."""
+    attack = record.spec.attack
+    if attack is None:
+        return None
+    groups = [measures(record.metrics, prefix) for prefix in ("", UNPROTECTED, UNTRAINED)]
+    for group in groups:
+        group.pop("accuracy", None)  # of the network on the test set, not of the attack
+    return AttackReport(attack.attack, attack.variant, record.status == "ok", record.reason, *groups)
+
+
+def privacy_of(record: RunRecord) -> PrivacyReport | None:
+    """The privacy report of a record; None for a run that failed."""
+    return record.privacy

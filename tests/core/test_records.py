@@ -1,0 +1,88 @@
+"""Published records as typed values."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.core import records
+from bench.core.results import attack_of, utility_of
+from bench.errors import BenchError
+from bench.storage.specs import canonical
+
+FILES = sorted((Path(__file__).parents[2] / "leaderboards" / "records").glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return json.loads(FILES[0].read_bytes())
+
+
+def decoded(plain: dict[str, Any]) -> records.RunRecord:
+    return records.decode(json.dumps(plain).encode(), "record.json")
+
+
+@pytest.mark.thorough
+def test_every_published_record_is_decoded_and_encoded_to_the_same_text() -> None:
+    assert len(FILES) > 3000
+    for file in FILES:
+        text = file.read_bytes()
+        assert canonical(records.to_plain(records.decode(text, file.name))).encode() == text, file.name
+
+
+@pytest.mark.parametrize("file", FILES[::400], ids=lambda file: file.stem)
+def test_record_is_decoded_and_encoded_to_the_same_text(file: Path) -> None:
+    assert canonical(records.to_plain(records.read(file))).encode() == file.read_bytes()
+
+
+def test_infinite_epsilon_is_math_inf_inside_and_a_word_in_files(plain: dict[str, Any]) -> None:
+    changed = plain | {"privacy": plain["privacy"] | {"accounted": plain["privacy"]["accounted"] | {"epsilon": "inf"}}}
+    record = decoded(changed)
+    assert record.privacy is not None and record.privacy.accounted.epsilon == math.inf
+    assert records.to_plain(record)["privacy"]["accounted"]["epsilon"] == "inf"
+
+
+@pytest.mark.parametrize("epsilon", ["infinite", True, None, [], -math.inf])
+def test_epsilon_of_another_form_is_refused(plain: dict[str, Any], epsilon: Any) -> None:
+    changed = plain | {
+        "privacy": plain["privacy"] | {"accounted": plain["privacy"]["accounted"] | {"epsilon": epsilon}}
+    }
+    with pytest.raises(BenchError, match=r"record\.json"):
+        decoded(changed)
+
+
+def test_unknown_field_is_refused_with_its_path(plain: dict[str, Any]) -> None:
+    with pytest.raises(BenchError, match=r"\$\.privacy"):
+        decoded(plain | {"privacy": plain["privacy"] | {"more": 1}})
+
+
+def test_missing_field_is_refused(plain: dict[str, Any]) -> None:
+    with pytest.raises(BenchError, match="status"):
+        decoded({key: value for key, value in plain.items() if key != "status"})
+
+
+def test_record_of_a_failed_run_has_no_privacy_report(plain: dict[str, Any]) -> None:
+    record = decoded(plain | {"status": "failed", "privacy": {}, "metrics": {}})
+    assert record.privacy is None and utility_of(record) is None
+    assert records.to_plain(record)["privacy"] == {}
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff\xfe", b'{"hash": NaN}'])
+def test_text_that_is_no_record_is_refused(text: bytes) -> None:
+    with pytest.raises(BenchError, match=r"x\.json"):
+        records.decode(text, "x.json")
+
+
+def test_results_separate_student_teacher_and_untrained_network() -> None:
+    attacked = next(record for record in map(records.read, FILES) if "random_attack_accuracy" in record.metrics)
+    attack, utility = attack_of(attacked), utility_of(attacked)
+    assert attack is not None and utility is not None and utility.teacher is not None
+    assert attack.accuracy is not None and attack.accuracy.value == attacked.metrics["attack_accuracy"]
+    assert attack.teacher["attack_accuracy"].low == attacked.metrics["teacher_attack_accuracy.lo"]
+    assert attack.untrained["attack_accuracy"].value == attacked.metrics["random_attack_accuracy"]
+    assert utility.student.value == attacked.metrics["accuracy"] and "accuracy" not in attack.student
+    assert not [name for name in attack.student if name.startswith(("teacher_", "random_", "reference_"))]
