@@ -7,21 +7,37 @@ Epsilons of different units are never compared. `docs/privacy.md` explains the t
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-
-class Extended(float):
-    """A number that may be infinite; files write infinity as "inf", since JSON has none."""
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether it is a finite number."""
-        return math.isfinite(self)
+INFINITE = "inf"
 
 
-class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+def _number(value: object) -> object:
+    """The number that a file's text or number stands for; pydantic refuses whatever is neither."""
+    if value == INFINITE:
+        return math.inf
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f'expected a finite number or "{INFINITE}"')
+    return value
+
+
+def _written(value: float) -> float | str:
+    return INFINITE if math.isinf(value) else value
+
+
+Extended = Annotated[float, BeforeValidator(_number), PlainSerializer(_written, when_used="json")]
+"""A number that may be `math.inf`; files write infinity as "inf", since JSON has none."""
+
+
+class Value(BaseModel):
+    """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class Claim(Value):
     """Epsilon that the method's own paper promises at the settings of a run.
 
     Attributes:
@@ -39,7 +55,7 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     disputed: str = ""
 
 
-class Accounted(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Accounted(Value):
     """Upper bound on epsilon that the accountant computed from the ledger of a release.
 
     Attributes:
@@ -61,7 +77,7 @@ class Accounted(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     note: str = ""
 
 
-class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
+class LowerBound(Value):
     """Empirical lower bound on epsilon, measured by audits with canaries on releases of the same settings.
 
     Attributes:
@@ -88,7 +104,7 @@ class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
     audits: list[str]
 
 
-class Information(Struct, frozen=True, forbid_unknown_fields=True):
+class Information(Value):
     """Bound on what all answers of a release together can carry about the private data.
 
     Attributes:
@@ -102,7 +118,7 @@ class Information(Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class LedgerEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class LedgerEntry(Value):
     """One kind of use of private data.
 
     Attributes:
@@ -120,7 +136,7 @@ class LedgerEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     relation: str | None = None
 
 
-class PrivacyReport(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PrivacyReport(Value):
     """Everything that is known about the privacy of one release.
 
     Attributes:

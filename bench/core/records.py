@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+import orjson
+from pydantic import ValidationError
 
-from bench.core.privacy import Extended, PrivacyReport
+from bench.core.privacy import Extended, PrivacyReport, Value
 from bench.errors import BenchError
 
 
-class DataSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class DataSpec(Value):
     """A data set by content: its name, the fingerprint of its images, and the split."""
 
     dataset: str
@@ -21,7 +20,7 @@ class DataSpec(Struct, frozen=True, forbid_unknown_fields=True):
     split: str
 
 
-class TeacherSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class TeacherSpec(Value):
     """A teacher: data, network, training recipe and seed, or the SHA-256 of a user's weights."""
 
     data: DataSpec
@@ -34,7 +33,7 @@ class TeacherSpec(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
 
 
-class EvaluatorSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class EvaluatorSpec(Value):
     """The network that judges reconstructions."""
 
     data: DataSpec
@@ -45,7 +44,7 @@ class EvaluatorSpec(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
 
 
-class EnsembleSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class EnsembleSpec(Value):
     """Teachers on disjoint parts of the private records."""
 
     data: DataSpec
@@ -57,7 +56,7 @@ class EnsembleSpec(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
 
 
-class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class BudgetSpec(Value):
     """The budget of a release; `epsilon` is None where the method's own noise was kept."""
 
     epsilon: Extended | None
@@ -67,7 +66,7 @@ class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True):
     unit: str
 
 
-class ReleaseSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class ReleaseSpec(Value):
     """A method with its options, its teacher and its budget."""
 
     teacher: TeacherSpec
@@ -84,7 +83,7 @@ class ReleaseSpec(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
 
 
-class AttackSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class AttackSpec(Value):
     """An attack with its options on a release; `aux` is the fingerprint of the attacker's images."""
 
     target: ReleaseSpec
@@ -98,7 +97,7 @@ class AttackSpec(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
 
 
-class RunSpec(Struct, frozen=True, forbid_unknown_fields=True):
+class RunSpec(Value):
     """Everything that identifies a run; its hash names the record."""
 
     release: ReleaseSpec
@@ -109,7 +108,7 @@ class RunSpec(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
 
 
-class RunRecord(Struct, frozen=True, forbid_unknown_fields=True):
+class RunRecord(Value):
     """What came of a run.
 
     Attributes:
@@ -148,12 +147,16 @@ def decode(text: bytes, name: str) -> RunRecord:
         BenchError: the text is not a record; the message gives the path of the field.
     """
     try:
-        plain = msgspec.json.decode(text)
+        plain = orjson.loads(text)
         if isinstance(plain, dict) and plain.get("privacy") == {}:  # a failed run has released nothing
             plain["privacy"] = None
-        return msgspec.convert(plain, RunRecord, dec_hook=_from_json)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise BenchError(f"{name} is not a record of a run ({error}); give a record.json of `bench run`") from None
+        return RunRecord.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where, what = ".".join(map(str, first["loc"])) or "the whole", first["msg"]
+    except ValueError as error:
+        where, what = "the text", str(error)
+    raise BenchError(f"{name} is not a record of a run ({where}: {what}); give a record.json of `bench run`")
 
 
 def read(path: Path) -> RunRecord:
@@ -167,23 +170,7 @@ def read(path: Path) -> RunRecord:
 
 def to_plain(record: RunRecord) -> dict[str, Any]:
     """The record as plain data, equal to what its file holds."""
-    plain: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_to_json)
+    plain = record.model_dump(mode="json", exclude_unset=True)
     if plain["privacy"] is None:
         plain["privacy"] = {}
     return plain
-
-
-def _from_json(kind: type, value: object) -> object:
-    if kind is not Extended:
-        raise NotImplementedError(kind)
-    if value == "inf":
-        return Extended(math.inf)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ValueError('expected a number or "inf"')
-    return Extended(value)
-
-
-def _to_json(value: object) -> object:
-    if isinstance(value, Extended):
-        return float(value) if value.is_finite else "inf"
-    raise NotImplementedError(type(value))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from msgspec import Struct
-
-from bench.core.privacy import PrivacyReport
 from bench.core.records import RunRecord
 
 UNPROTECTED = "teacher_"
@@ -15,7 +13,8 @@ NO_TEACHER = "control_"
 """How the names of a record's metrics begin that speak of another network than the released student."""
 
 
-class Measure(Struct, frozen=True):
+@dataclass(frozen=True)
+class Measure:
     """A number with its 95 % interval, where it has one.
 
     Attributes:
@@ -31,7 +30,8 @@ class Measure(Struct, frozen=True):
         return float(self.value)
 
 
-class Utility(Struct, frozen=True):
+@dataclass(frozen=True)
+class Utility:
     """Accuracy on the test set.
 
     Attributes:
@@ -45,7 +45,8 @@ class Utility(Struct, frozen=True):
     without_teacher: Measure | None
 
 
-class AttackReport(Struct, frozen=True):
+@dataclass(frozen=True)
+class AttackReport:
     """What an attack achieved.
 
     Attributes:
@@ -115,8 +116,3 @@ def attack_of(record: RunRecord) -> AttackReport | None:
     for group in groups:
         group.pop("accuracy", None)  # of the network on the test set, not of the attack
     return AttackReport(attack.attack, attack.variant, record.status == "ok", record.reason, *groups)
-
-
-def privacy_of(record: RunRecord) -> PrivacyReport | None:
-    """The privacy report of a record; None for a run that failed."""
-    return record.privacy
