@@ -225,6 +225,13 @@ class RunSpec(Spec):
     kind: str = "run"
     version: int = 1
 
+    @property
+    def attack_spec(self) -> AttackSpec:
+        """The attack of a run that has one. Raises ValueError for a run without an attack."""
+        if self.attack is None:
+            raise ValueError("this run has no attack")
+        return self.attack
+
 
 @dataclass(frozen=True)
 class AuditTeacherSpec(TeacherSpec):
