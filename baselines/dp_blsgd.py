@@ -223,9 +223,7 @@ class DpBlsgd(PrivateTraining):
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> SearchingParameters:
         plain = settings.parameters(records)
         parameters = SearchingParameters(plain.sampling, plain.steps, plain.multiplier, search=self.search)
-        found = calibrate(parameters, budget)
-        assert isinstance(found, SearchingParameters)
-        return found
+        return validate.instance(calibrate(parameters, budget), SearchingParameters, "calibrated parameters")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""

@@ -165,7 +165,8 @@ def layers_and_sides(model: nn.Module, shape: tuple[int, int, int]) -> dict[str,
     def see(path: str, layer: Any, given: tuple[Tensor, ...]) -> None:
         sides = (1, 1)
         if isinstance(layer, nn.Conv2d):
-            assert not isinstance(layer.padding, str)
+            if isinstance(layer.padding, str):
+                raise TypeError(f"convolution {path}: padding '{layer.padding}'; expected two numbers of pixels")
             (h, w), (up, left) = given[0].shape[2:], layer.padding
             sides = (h + 2 * up, w + 2 * left)
         found[path] = (layer, sides)

@@ -104,11 +104,11 @@ def fold(network: Classifier, scale: float, temperature: float, offset: float) -
     shift = scale / 2 - offset
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     for i, layer in enumerate(layers):
-        assert layer.bias is not None
+        bias = validate.present(layer.bias, "bias to move the tempered sigmoids into")
         if i > 0:
-            layer.bias += shift * layer.weight.flatten(1).sum(1)
+            bias += shift * layer.weight.flatten(1).sum(1)
             layer.weight *= scale / 2
         if i < len(layers) - 1:
             layer.weight *= temperature / 2
-            layer.bias *= temperature / 2
+            bias *= temperature / 2
     temper(network, 2.0, 2.0, 1.0)

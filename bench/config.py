@@ -28,6 +28,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from bench.errors import BenchError, unknown
 from bench.plugins import SourceClass, Unreadable
+from bench.validate import instance
 
 TIERS = ("smoke", "quick", "standard", "paper")
 """Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
@@ -245,8 +246,8 @@ def field_docs(cls: type) -> dict[str, str]:
 
 @cache
 def _own_field_docs(cls: type) -> dict[str, str]:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    tree = instance(source, ast.ClassDef, f"source of {cls.__name__}")
     docs: dict[str, str] = {}
     for statement, follower in zip(tree.body, tree.body[1:], strict=False):
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):

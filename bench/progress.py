@@ -31,7 +31,7 @@ reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 class Screen(Console):
-    """A console that leaves it to `bench.cli.main` what a closed pipe means; rich ends the process with 1."""
+    """A console that leaves it to `bench.cli.streams` what a closed pipe means; rich ends the process with 1."""
 
     def on_broken_pipe(self) -> None:
         """Called while a BrokenPipeError is handled, which goes on."""

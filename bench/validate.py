@@ -1,8 +1,45 @@
-"""Range checks for the fields of a plug-in; each raises ValueError with what was given and what is expected."""
+"""Checks of values: ranges of a plug-in's fields, and what a program relies on.
+
+A range check raises ValueError with the value and the range that was expected. `present` and `instance` stand where an
+`assert` would: `python -O` removes assertions.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def present(value: T | None, what: str) -> T:
+    """Return `value`, which the caller has made sure of.
+
+    Args:
+        value: anything; None is a fault of the program.
+        what: the value's name, for the error.
+
+    Raises:
+        RuntimeError: the value is None.
+    """
+    if value is None:
+        raise RuntimeError(f"there is no {what}; expected one here")
+    return value
+
+
+def instance(value: object, kind: type[T], what: str) -> T:
+    """Return `value`, which is an instance of `kind`.
+
+    Args:
+        value: anything.
+        kind: the class that is expected.
+        what: the value's name, for the error.
+
+    Raises:
+        TypeError: the value is of another class.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is a {type(value).__name__}; expected a {kind.__name__}")
+    return value
 
 
 def at_least(plugin: Any, least: float, *names: str) -> None:

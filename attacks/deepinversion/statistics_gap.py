@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bench.validate import instance, present
+
 
 def statistics_gap(inputs: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """||mu_l - mu^_l||_2 + ||var_l - var^_l||_2, norms not squared.
@@ -35,8 +37,9 @@ class Gaps:
 
     def record(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         """The hook: measure what `layer` is about to be given."""
-        assert isinstance(layer, _BatchNorm) and layer.running_mean is not None and layer.running_var is not None
-        gap = statistics_gap(inputs[0], layer.running_mean, layer.running_var)
+        norm = instance(layer, _BatchNorm, "watched layer")
+        running_mean, running_variance = present(norm.running_mean, "mean"), present(norm.running_var, "variance")
+        gap = statistics_gap(inputs[0], running_mean, running_variance)
         self._found.append(self._first * gap if layer is self.layers[0] else gap)
 
     def clear(self) -> None:

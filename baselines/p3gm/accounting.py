@@ -13,6 +13,7 @@ from bench.dp_training.accounting import MOST_STEPS, gaussian_event
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, calibrate_noise, noise_or_steps
 from bench.privacy.accountant import account
+from bench.validate import present
 
 ORDERS = np.arange(2, 513)
 
@@ -53,12 +54,12 @@ class P3gmParameters:
         Raises:
             Unreachable: no noise is enough.
         """
-        assert budget.epsilon is not None
+        epsilon = present(budget.epsilon, "epsilon to share out")
         first = replace(self, steps=0)
-        factor = calibrate_noise(lambda by: first.scaled(by).cost(budget), share * budget.epsilon, 0.25, 2.0)
+        factor = calibrate_noise(lambda by: first.scaled(by).cost(budget), share * epsilon, 0.25, 2.0)
         scaled = self.scaled(factor)
         width = 1e-3 if budget.account == "claimed" else 5e-3
-        sigma = calibrate_noise(lambda z: replace(scaled, gradients=z).cost(budget), budget.epsilon, 0.5, 2.0, width)
+        sigma = calibrate_noise(lambda z: replace(scaled, gradients=z).cost(budget), epsilon, 0.5, 2.0, width)
         return replace(scaled, gradients=sigma)
 
     def ledger(self) -> Ledger:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bench.api.sampler import Sampler, Shape
 from bench.data import corrupted
+from bench.validate import present
 
 Access = Literal["label", "scores", "weights", "samples", "generator"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
@@ -122,11 +123,11 @@ class ReleasedImages:
 
     def samples(self, count: int, rng: torch.Generator) -> Tensor:
         """Up to `count` images, as 8 bits hold them: draws of the generator, classes in turn; else those released."""
-        if self.__sampler is None:
-            assert self.__images is not None
-            found = self.__images[:count]
+        sampler = self.__sampler
+        if sampler is None:
+            found = present(self.__images, "released image and no generator")[:count]
         else:
-            parts = [self.__draw(start, min(start + 500, count), rng) for start in range(0, count, 500)]
+            parts = [_draw(sampler, start, min(start + 500, count), rng) for start in range(0, count, 500)]
             found = (torch.cat(parts) * 255).round() / 255
         self.queries += len(found)
         return found
@@ -145,9 +146,9 @@ class ReleasedImages:
             raise AccessDenied(f"the attack declared access '{self.access}' and asked for the released generator")
         return self.__sampler
 
-    @torch.no_grad()
-    def __draw(self, start: int, stop: int, rng: torch.Generator) -> Tensor:
-        """The samples of these numbers, so that the classes go on in turn from one part to the next."""
-        assert self.__sampler is not None
-        labels = torch.arange(start, stop, device=rng.device) % max(1, self.__sampler.classes)
-        return self.__sampler.decode(self.__sampler.latents(len(labels), rng), labels)
+
+@torch.no_grad()
+def _draw(sampler: Sampler, start: int, stop: int, rng: torch.Generator) -> Tensor:
+    """The samples of these numbers, so that the classes go on in turn from one part to the next."""
+    labels = torch.arange(start, stop, device=rng.device) % max(1, sampler.classes)
+    return sampler.decode(sampler.latents(len(labels), rng), labels)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, sweep, verify
+from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, streams, sweep, verify
 from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
 from bench.errors import BenchError, RunFailed, disk_is_full
@@ -89,15 +87,27 @@ def parser() -> Parsers:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns its exit status: 0 done, 1 a run or check failed, 2 bad input, 130 interrupted."""
+    """Run the command line and return its exit status.
+
+    0: done; 1: a run or a check failed, or something could not be written; 2: bad input; 130: interrupted; 141: done,
+    but the reader of standard output has gone.
+    """
     arguments = joined(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     keep_freed_memory()
-    if sys.stdout is None:  # closed by who called
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
-    for stream in (sys.stdout, sys.stderr):  # of another encoding than UTF-8: "?" for what it lacks, no traceback
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    streams.make_lenient()
+    try:
+        status = _status(arguments, debug)
+    except SystemExit as end:  # of --help and --version
+        if end.code or (lost := streams.lost_output()) is None:
+            raise
+        return streams.status_of_lost(lost)
+    lost = streams.lost_output()
+    return status if status or lost is None else streams.status_of_lost(lost)
+
+
+def _status(arguments: list[str], debug: bool) -> int:
+    """The exit status of a command; what the user can mend is one line on standard error."""
     try:
         return _execute(arguments)
     except BenchError as error:
@@ -108,9 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = "finished steps are kept, run the same command to go on"
         print(f"\nbench: interrupted{f'; {kept}' if arguments[0] in RESUMED else ''}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except Exception as error:  # libraries have exceptions of their own for it; all others go on
         if not disk_is_full(error):
             raise

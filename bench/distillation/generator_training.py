@@ -21,6 +21,7 @@ from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.nets.stroke_generator import StrokeGenerator
+from bench.validate import instance, present
 
 ImageLoss = Callable[[Tensor], Tensor]
 
@@ -148,11 +149,12 @@ class BatchStatistics:
         return total
 
     def _look(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(layer, _BatchNorm) and layer.running_mean is not None and layer.running_var is not None
+        norm = instance(layer, _BatchNorm, "watched layer")
+        running_mean, running_variance = present(norm.running_mean, "mean"), present(norm.running_var, "variance")
         seen = inputs[0].float()
         over = [axis for axis in range(seen.ndim) if axis != 1]
         variance, mean = torch.var_mean(seen, over, correction=0)
-        self._terms.append((mean - layer.running_mean).norm() + (variance - layer.running_var).norm())
+        self._terms.append((mean - running_mean).norm() + (variance - running_variance).norm())
 
 
 def l1_activation_loss(features: Tensor, up: bool) -> Tensor:

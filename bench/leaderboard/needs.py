@@ -12,6 +12,7 @@ from bench.config import Variant
 from bench.errors import BenchError
 from bench.plugins import Unreadable
 from bench.storage.specs import canonical
+from bench.validate import present
 
 
 def needs(method: str, variant: Variant, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
@@ -30,7 +31,7 @@ def _needs(method: str, variant: Variant, tier: str, given: str) -> frozenset[st
     try:
         described = registry.describe("method", method, variant)
         usual = described.values(tier, variant)
-        assert described.needs is not None, f"{method} is a method"
-        return described.needs(usual | {name: value for name, value in json.loads(given).items() if name in usual})
+        needs_of = present(described.needs, f"`needs` of method {method}")
+        return needs_of(usual | {name: value for name, value in json.loads(given).items() if name in usual})
     except (BenchError, Unreadable, TypeError, ValueError):  # the last two: options of old that are refused today
         return None

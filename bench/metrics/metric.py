@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.metrics.reconstructions import Reconstructions
+from bench.validate import present
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """How a number is written: a share in percent, all others as they are."""
@@ -69,8 +70,7 @@ class Metric:
 
     def measure(self, given: Reconstructions) -> float:
         """The number of a plug-in. Raises ValueError with the reason where there is none, also for NaN and infinity."""
-        assert self.compute is not None
-        value = float(self.compute(given))
+        value = float(present(self.compute, f"`compute` of metric '{self.key}'")(given))
         if not math.isfinite(value):
             raise ValueError(f"{self.key} is {value}")
         return value

@@ -10,6 +10,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from bench.nets.small_net import SmallNet
 from bench.nets.zoo import Classifier, Shape, build
+from bench.validate import instance
 
 State = dict[str, Tensor]
 
@@ -79,10 +80,14 @@ class Ensemble(nn.Module):
         return counts
 
     def features(self, images: Tensor) -> Tensor:
-        """(n, d): the fixed features that all members share. Only where `fixed_features`."""
-        first = self.members[0]
-        assert isinstance(first, Classifier) and self.fixed_features
-        return first.features(images)
+        """(n, d): the fixed features that all members share.
+
+        Raises:
+            RuntimeError: the members have features of their own (`fixed_features` is False).
+        """
+        if not self.fixed_features:
+            raise RuntimeError("the members share no features; expected linear layers on the same fixed features")
+        return instance(self.members[0], Classifier, "member").features(images)
 
     def is_stackable(self) -> bool:
         """Whether all members have the same parameters by name and shape, so that they can be stacked."""

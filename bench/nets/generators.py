@@ -121,15 +121,14 @@ class UpsampleGenerator(nn.Module):
             nn.Unflatten(1, (wide, h // 4, w // 4)),
             nn.BatchNorm2d(wide),
         )
+        last = nn.BatchNorm2d(c)
         self.grow = nn.Sequential(
             *_upsample(wide, wide),
             *_upsample(wide, width),
             nn.Conv2d(width, c, 3, padding=1),
-            nn.BatchNorm2d(c),
+            last,
             nn.Sigmoid(),
         )
-        last = self.grow[-2]
-        assert isinstance(last, nn.BatchNorm2d)
         nn.init.constant_(last.weight, CONTRAST)
 
     def forward(self, z: Tensor) -> Tensor:

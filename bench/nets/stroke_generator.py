@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.errors import BenchError
+from bench.validate import instance
 
 PEN, PEN_SPREAD = 1.5, 0.5
 HALF_HEIGHT, HALF_HEIGHT_SPREAD = 0.75, 0.1
@@ -61,8 +62,7 @@ class StrokeGenerator(nn.Module):
 
     def start_at_identity(self) -> None:
         """Make the residual network move nothing."""
-        last = self.move[-1]
-        assert isinstance(last, nn.Linear)
+        last = instance(self.move[-1], nn.Linear, "last layer")
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 

@@ -14,6 +14,7 @@ from bench.pipeline.lookup import make_spec
 from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
 from bench.pipeline.trained import Networks
 from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec
+from bench.validate import instance, present
 
 PREFIXES = {name: f"{name}_" for name in ("teacher", "random", "unaware", "memorising")} | {"student": ""}
 """Target to the prefix of its metrics."""
@@ -41,8 +42,7 @@ def attack_specs(spec: RunSpec, make: Callable[..., Any] = make_spec) -> dict[st
     Args:
         make: a kind of spec and its parts to the spec; that of a `Lookup`, which may have it already.
     """
-    attack = spec.attack
-    assert attack is not None
+    attack = spec.attack_spec
     how = [getattr(attack, field) for field in AFTER_TARGET]
     if attack.access in RELEASE_LEVELS:
         where, steps = spec.release.teacher.data, SMOKE_STEPS if spec.tier == "smoke" else STEPS
@@ -57,9 +57,7 @@ def attack_specs(spec: RunSpec, make: Callable[..., Any] = make_spec) -> dict[st
 def attack_targets(job: Job, spec: RunSpec, networks: Networks) -> list[AttackTarget]:
     """The three targets with their networks."""
     specs = attack_specs(spec)
-    random = specs["random"].target
-    assert isinstance(random, RandomSpec)
-    assert networks.teacher is not None
-    nets = {"student": networks.student.network, "teacher": networks.teacher.network}
+    random = instance(specs["random"].target, RandomSpec, "random network's spec")
+    nets = {"student": networks.student.network, "teacher": present(networks.teacher, "teacher").network}
     nets["random"] = teacher_steps.random_network(job, random)
     return [AttackTarget(name, attack, nets[name]) for name, attack in specs.items()]

@@ -30,6 +30,7 @@ from bench.storage.provenance import Followed
 from bench.storage.records import AUDIT, Audit
 from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
 from bench.storage.store import publish
+from bench.validate import instance
 
 GUESTS = 2
 """Version of audits whose canaries come to holders by themselves; in the first, where holders are drawn by label, they
@@ -151,8 +152,7 @@ class _Training:
 
     def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
         """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
-        assert isinstance(spec.teacher, AuditTeacherSpec)
-        job = self._given(spec.teacher)
+        job = self._given(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
         ensemble = teacher_steps.ensemble(job, spec.ensemble)
         if ensemble is not None:
             self.seconds[f"{name}_ensemble"] = ensemble.step.seconds

@@ -21,6 +21,7 @@ from bench.metrics.table import computed
 from bench.nets import Classifier
 from bench.pipeline.victims import Victims
 from bench.teachers import features, predict
+from bench.validate import present
 
 Metrics = dict[str, float | None]
 
@@ -125,8 +126,7 @@ def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
     """Reconstructions with the class that each is to show: that of its victim, where it has one."""
     if victims is None:
         return found
-    assert found.victims is not None
-    return replace(found, targets=victims.labels[found.victims])
+    return replace(found, targets=victims.labels[present(found.victims, "victim of the reconstructions")])
 
 
 def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
@@ -213,9 +213,9 @@ def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
 
 def _paired(found: AttackResult, seen: Labelled, victims: Victims) -> tuple[float, ...]:
     """Of private victims, and by how much more than of victims that were in no training records."""
-    assert found.victims is not None
-    private = victims.private[found.victims]
-    ssim, psnr = (f(seen.images, victims.images[found.victims]) for f in (ssim_pairs, psnr_pairs))
+    attacked = present(found.victims, "victim of the reconstructions")
+    private = victims.private[attacked]
+    ssim, psnr = (f(seen.images, victims.images[attacked]) for f in (ssim_pairs, psnr_pairs))
     means = [(float(x[private].mean()), float(x[~private].mean())) for x in (ssim, psnr)]
     return means[0][0], means[1][0], means[0][0] - means[0][1], means[1][0] - means[1][1]
 

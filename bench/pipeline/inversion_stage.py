@@ -31,19 +31,18 @@ from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
 from bench.pipeline.victims import Victims, choose_victims
 from bench.storage.specs import RunSpec
+from bench.validate import present
 
 FEATURES = "features.safetensors"
 
 
 def invert(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on every target, score what it brings back, and ask whether it has shown any power."""
-    assert spec.attack is not None
-    m, name = job.material, spec.attack.attack
+    m, name = job.material, spec.attack_spec.attack
     if job.unplayable is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
-    assert networks.evaluator is not None  # as the run is judged
     victims = choose_victims(m) if attack.observes else None
-    judge, faces = make_judge(job, spec, networks.evaluator.network), face_judge.find(job)
+    judge, faces = make_judge(job, spec, present(networks.evaluator, "evaluator").network), face_judge.find(job)
     targets = _played_once(attack_targets(job, spec, networks))
     played = {t.name: _play(job, attack, t, judge, faces, victims) for t in targets}
     floors = floor_metrics(job, attack, {t.name: (t, played[t.name].confusion) for t in targets}, judge, faces)

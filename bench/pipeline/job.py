@@ -116,10 +116,10 @@ class Job:
 
         Found once: a method may be calibrated, and networks are built, for seconds.
         """
-        assert self._possible
+        _ = self._checked  # its first reading makes the checks
 
     @cached_property
-    def _possible(self) -> bool:
+    def _checked(self) -> bool:
         found = self.material.data
         self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
         for arch in self._archs():

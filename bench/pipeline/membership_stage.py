@@ -33,8 +33,7 @@ CONVERTED = "its references were converted and those of the unaware network were
 
 def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on every target, score its guesses, and ask whether it has shown any power."""
-    assert spec.attack is not None
-    m, name = job.material, spec.attack.attack
+    m, name = job.material, spec.attack_spec.attack
     if job.unplayable is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
     challenge = make_challenge(m)
@@ -43,7 +42,7 @@ def infer(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks)
     targets = attack_targets(job, spec, networks)
     unaware = models.unaware()
     if unaware is not None:
-        targets.append(AttackTarget("unaware", replace(spec.attack, target=unaware[0]), unaware[1]))
+        targets.append(AttackTarget("unaware", replace(spec.attack_spec, target=unaware[0]), unaware[1]))
     played = {target.name: _play(job, attack, target, models, known, challenge.members) for target in targets}
     delta = networks.student.result["privacy"]["accounted"]["delta"]
     metrics = metrics_of(played, dict.fromkeys(played, challenge.members), delta)

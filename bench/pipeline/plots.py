@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
+
+from bench.storage.specs import encodable
 
 CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
 DPI = 150
@@ -40,16 +42,22 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
     top = TITLE + (HEADS if any(columns) else 0)
     width, height = left + CELL * len(columns) + EDGE, top + CELL * len(rows) + EDGE
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    figure.text(EDGE / width, 1 - 0.22 / height, title, fontsize=9, weight="bold", va="center")
+    _write(figure, EDGE / width, 1 - 0.22 / height, title, fontsize=9, weight="bold")
     for index, label in enumerate(columns):
         x = (left + CELL * (index + 0.5)) / width
-        figure.text(x, 1 - (top - 0.14) / height, label, fontsize=8, ha="center", va="center")
+        _write(figure, x, 1 - (top - 0.14) / height, label, fontsize=8, ha="center")
     for number, (label, _) in enumerate(rows):
         y = (height - top - CELL * (number + 0.5)) / height
-        figure.text((left - 0.1) / width, y, label, fontsize=8, ha="right", va="center")
+        _write(figure, (left - 0.1) / width, y, label, fontsize=8, ha="right")
     mosaic = np.concatenate([np.concatenate([_cell(image) for image in images], 1) for _, images in rows])
     figure.figimage(mosaic, round(DPI * left), round(DPI * EDGE), origin="upper")
     _save(figure, path)
+
+
+def _write(figure: Figure, x: float, y: float, text: str, **how: Any) -> None:
+    """One line of text as it is: names of a user's classes may have dollars, line breaks or any bytes."""
+    one_line = "".join(letter if letter.isprintable() else "?" for letter in encodable(text))
+    figure.text(x, y, one_line, va="center", parse_math=False, **how)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -83,7 +91,7 @@ def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> N
     """
     figure = Figure(figsize=(5.2, 4.6), dpi=DPI, facecolor="white")
     axes = figure.add_axes((0.14, 0.12, 0.83, 0.78))
-    figure.text(0.02, 0.95, title, fontsize=9, weight="bold", va="center")
+    _write(figure, 0.02, 0.95, title, fontsize=9, weight="bold")
     least = min(1 / int((~members).sum()) for _, members in lines.values()) / 2
     for label, (scores, members) in lines.items():
         from sklearn.metrics import roc_curve  # here: it takes a second to import, and few runs draw one

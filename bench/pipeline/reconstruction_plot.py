@@ -11,6 +11,7 @@ from bench.pipeline import plots
 from bench.pipeline.attack_targets import NAMES
 from bench.pipeline.material import Material
 from bench.pipeline.victims import Victims
+from bench.validate import present
 
 MOST_COLUMNS = 20
 
@@ -50,7 +51,7 @@ def _draw_victims(path: Path, title: str, found: dict[str, AttackResult], materi
         numbers = [int(((victims.labels == c) & (victims.private == private)).nonzero()[0]) for c in columns]
         rows.append((what, data.to_float(victims.images[numbers])))
         for name, result in found.items():
-            assert result.victims is not None
-            made = [int((result.victims == number).nonzero()[0]) for number in numbers]
+            attacked = present(result.victims, "victim of the reconstructions")
+            made = [int((attacked == number).nonzero()[0]) for number in numbers]
             rows.append((f"from the {NAMES[name]}", result.images[made]))
     plots.grid(path, title, [material.data.class_names[int(c)] for c in columns], rows)

@@ -40,13 +40,12 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, fac
     nearest to them in pixels. That is no bound: what a search finds may be taken for the class more often. Unseen
     images have no `knn_gap`: each is its own nearest unseen image.
     """
-    assert spec.attack is not None
 
     def make(path: Path) -> None:
         (path / RESULT).write_text(canonical(_of_data(job, judge)), encoding="utf-8")
 
     key: dict[str, Any] = {"data": asdict(spec.release.teacher.data), "evaluator": asdict(spec.evaluator)}
-    key |= {"aux": spec.attack.aux, "images": IMAGES, "kind": "reference-images", "version": evaluation.VERSION}
+    key |= {"aux": spec.attack_spec.aux, "images": IMAGES, "kind": "reference-images", "version": evaluation.VERSION}
     found: Metrics = job.store.step("reference-images", key, make).json(RESULT)
     sets = _of_generator(job, attack)
     for name, (images, targets) in sets.items():

@@ -31,6 +31,7 @@ from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
 from bench.seeds import derive
 from bench.storage.specs import AttackSpec, GeneratorSpec, RunSpec
+from bench.validate import instance
 
 MOST_SEARCHED = 500
 """Members, and as many others, whose latents are searched for where the attacker has the generator."""
@@ -47,12 +48,11 @@ class _Suspects:
 
 def compare(job: Job, attack: ReleaseAttack, spec: RunSpec, networks: Networks) -> StageResult:
     """Play the attack on the release and on both controls, score its guesses, and ask whether it has any power."""
-    assert spec.attack is not None
-    released = released_images(job, networks.student, attack.access)
-    reason = released if isinstance(released, str) else job.unplayable
-    if reason is not None:
-        return StageResult(status="skipped", reason=f"{spec.attack.attack} does not apply: {reason}")
-    assert isinstance(released, ReleasedImages)
+    name, released = spec.attack_spec.attack, released_images(job, networks.student, attack.access)
+    if isinstance(released, str):
+        return StageResult(status="skipped", reason=f"{name} does not apply: {released}")
+    if job.unplayable is not None:
+        return StageResult(status="skipped", reason=f"{name} does not apply: {job.unplayable}")
     challenge = make_challenge(job.material)
     asked = _some(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
     fewer = _some(challenge, RECORDS)
@@ -82,8 +82,8 @@ def _control(
 
     Its training records are the members of `suspects`.
     """
-    assert isinstance(spec.target, GeneratorSpec)
-    sampler = memorising_generator(job, spec.target, challenge.images[suspects.rows[suspects.members]])
+    target = instance(spec.target, GeneratorSpec, "baseline generator's spec")
+    sampler = memorising_generator(job, target, challenge.images[suspects.rows[suspects.members]])
     whole = ReleasedImages(released.access, None, sampler)
     if released.most is None:
         return whole
@@ -119,11 +119,9 @@ def _no_references(count: int, kind: str) -> list[Reference]:
 def _result(
     job: Job, spec: RunSpec, played: dict[str, Played], members: dict[str, Tensor], delta: float
 ) -> StageResult:
-    assert spec.attack is not None
     gate = membership_power(played["memorising"].found, played["random"].found, names=CONTROLS)
-    title = (
-        f"{spec.attack.attack} against {spec.release.method} on {job.material.data.name}: who was in the private data"
-    )
+    attack, method = spec.attack_spec.attack, spec.release.method
+    title = f"{attack} against {method} on {job.material.data.name}: who was in the private data"
     lines = {RELEASE_NAMES[target]: (one.scores, members[target]) for target, one in played.items()}
     draw: Callable[..., None] = partial(plots.roc, title=title, lines=lines)
     return StageResult(

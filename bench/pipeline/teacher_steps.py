@@ -20,6 +20,7 @@ from bench.pipeline.lookup import weights_sha256
 from bench.pipeline.trained import WEIGHTS, Trained, frozen, load_network, new_network, save_network, test_accuracy
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, RandomSpec, TeacherSpec
+from bench.validate import present
 
 T = TypeVar("T")
 
@@ -44,10 +45,10 @@ def teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
     def make(path: Path) -> None:
         model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
         if spec.weights is not None:
-            assert job.settings.teacher_weights is not None
-            teachers.load_user(job.settings.teacher_weights, model, spec.arch, spec.normalise)
-            if weights_sha256(job.settings.teacher_weights) != spec.weights:
-                raise BenchError(f"--teacher-weights {job.settings.teacher_weights}: changed meanwhile; run it again")
+            given = present(job.settings.teacher_weights, "file of the teacher's weights")
+            teachers.load_user(given, model, spec.arch, spec.normalise)
+            if weights_sha256(given) != spec.weights:
+                raise BenchError(f"--teacher-weights {given}: changed meanwhile; run it again")
         else:
             _fit(model, *job.material.private, job.recipe, ctx, f"teacher {spec.arch}")
         save_network(path, model, test_accuracy(model, job.material.data, ctx.device))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from bench.plugins.light import is_light
 from bench.plugins.syntax import absolute, bindings_of, docstring, free, module_file, package_of, parsed
+from bench.validate import instance
 
 ABSTRACT = {"ABC", "Generic", "Protocol", "object"}
 """Base classes that bring no field and no constant."""
@@ -263,8 +264,7 @@ def assigned(node: ast.AST | None, name: str, scope: Scope) -> Any:
 
 def function(node: ast.FunctionDef, module: SourceModule) -> FunctionType:
     """A function of the file, without its decorators and annotations. Raises Unreadable."""
-    copy = ast.parse(ast.unparse(node)).body[0]
-    assert isinstance(copy, ast.FunctionDef)
+    copy = instance(ast.parse(ast.unparse(node)).body[0], ast.FunctionDef, f"source of {node.name}")
     copy.decorator_list, copy.returns = [], None
     arguments = [*copy.args.posonlyargs, *copy.args.args, *copy.args.kwonlyargs]
     for argument in [*arguments, *filter(None, (copy.args.vararg, copy.args.kwarg))]:

@@ -90,8 +90,8 @@ def help_out(pipe: Connection, rank: int, count: int, device: str, threads: int)
 def _end_with_leader() -> None:
     """In a collective nothing else would tell that the leader is gone, however it ended."""
     leader = multiprocessing.parent_process()
-    assert leader is not None
-    leader.join()
+    if leader is not None:  # None only in a process that multiprocessing has not started
+        leader.join()
     os._exit(1)
 
 

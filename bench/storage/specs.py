@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from json.encoder import encode_basestring as _quoted
@@ -15,6 +16,7 @@ from typing import Any
 
 Numbers = float | tuple[float, ...]
 """One number, or one a channel."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _INNER = "\n "
 """A line break and the indentation of a spec's fields."""
 
@@ -34,7 +36,7 @@ def canonical(data: Any) -> str:
 def _text(value: Any, line: str) -> str:
     """One value; `line` is a line break with the indentation of where the value stands."""
     if isinstance(value, str):
-        return _quoted(value)
+        return _quoted(encodable(value))
     if value is None or value is True or value is False:
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, int):
@@ -47,12 +49,28 @@ def _text(value: Any, line: str) -> str:
         return value.text.replace("\n", line)  # text in quotes has no line breaks
     inner = line + " "
     if isinstance(value, dict):
-        parts = [f"{_quoted(key)}: {_text(value[key], inner)}" for key in sorted(value)]
+        parts = [f"{_quoted(encodable(key))}: {_text(value[key], inner)}" for key in sorted(value)]
         return f"{{{inner}{f',{inner}'.join(parts)}{line}}}" if parts else "{}"
     if isinstance(value, list | tuple):
         parts = [_text(item, inner) for item in value]
         return f"[{inner}{f',{inner}'.join(parts)}{line}]" if parts else "[]"
     raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def encodable(text: str) -> str:
+    """Text that UTF-8 can hold; a byte of a file's name that is none of UTF-8 becomes a backslash, x and two digits.
+
+    >>> print(encodable("caf\\udce9"), encodable("café"))
+    caf\\xe9 café
+    """
+    if text.isascii():
+        return text
+    return _SURROGATES.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def _escaped(code: int) -> str:
+    """A surrogate: 0xdc80 to 0xdcff stand for bytes that could not be decoded."""
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def digest(spec: dict[str, Any]) -> str:
@@ -224,6 +242,13 @@ class RunSpec(Spec):
     evaluator: EvaluatorSpec
     kind: str = "run"
     version: int = 1
+
+    @property
+    def attack_spec(self) -> AttackSpec:
+        """The attack of a run that has one. Raises ValueError for a run without an attack."""
+        if self.attack is None:
+            raise ValueError("this run has no attack")
+        return self.attack
 
 
 @dataclass(frozen=True)

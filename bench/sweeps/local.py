@@ -31,6 +31,7 @@ from bench.sweeps.processes import (
     threads_each,
     undisturbed,
 )
+from bench.validate import present
 
 IMPORTED = ["bench.pipeline.walk", "timm"]
 """What the process to be forked imports; with these, all that every run needs."""
@@ -48,8 +49,7 @@ class Running:
     def ended(self) -> TaskResult:
         """How it ended; waits until it has. Its stderr is removed."""
         self.process.join()
-        seconds, status = time.monotonic() - self.start, self.process.exitcode
-        assert status is not None  # as it has been joined
+        seconds, status = time.monotonic() - self.start, present(self.process.exitcode, "exit status after the join")
         tail = said_last(self.said)
         self.said.unlink(missing_ok=True)
         return TaskResult(self.task.index, status, tail, seconds)

@@ -35,6 +35,7 @@ from bench.sweeps.processes import (
     threads_each,
     undisturbed,
 )
+from bench.validate import present
 
 
 @dataclass
@@ -58,8 +59,7 @@ class Worker:
 
     def ended(self) -> TaskResult:
         """What came of its task, which is done or whose process has died."""
-        task, self.task = self.task, None
-        assert task is not None
+        task, self.task = present(self.task, "task of this process"), None
         try:
             status, self.stays = self.pipe.recv()
         except (EOFError, OSError):

@@ -23,6 +23,7 @@ from bench.nets.ensemble import Ensemble, stacked
 from bench.ranks import Link, Ranks, shares
 from bench.seeds import derive
 from bench.teachers.augmentation import augmented
+from bench.validate import instance
 
 How = Literal["auto", "stacked", "in turn"]
 
@@ -140,8 +141,7 @@ def _solve(
             here = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(images.device)
             seen = torch.cat([ensemble.features(x.to(device).float() / 255) for x in images[here].split(500)])
             wanted = F.one_hot(labels[here], ensemble.classes).to(device, seen.dtype) - 1 / ensemble.classes
-            head = member.get_submodule("body.head")
-            assert isinstance(head, nn.Linear)
+            head = instance(member.get_submodule("body.head"), nn.Linear, "head of a member")
             head.weight.copy_(_ridge(seen, wanted, ridge).T)
             head.bias.fill_(1 / ensemble.classes)
 

@@ -10,7 +10,7 @@ from bench.testing.attacks import AttackContract, MembershipContract, ReleaseCon
 from bench.testing.methods import MethodContract
 from bench.testing.metrics import MetricContract
 from bench.testing.parts import DatasetContract, NetworkContract, PriorContract, TeacherRecipeContract
-from bench.testing.plugins import PluginContract
+from bench.testing.plugins import PluginContract, expect
 from bench.testing.toys import (
     CLASSES,
     CPU,
@@ -47,6 +47,7 @@ __all__ = [
     "TeacherRecipeContract",
     "asking_context",
     "context",
+    "expect",
     "silent",
     "sure_network",
     "toy_aux",

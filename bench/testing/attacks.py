@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from bench.api import (
     ACCESS_LEVELS,
     RELEASE_LEVELS,
+    Access,
     Attack,
     AttackResult,
     GenerativeAttack,
@@ -19,11 +21,12 @@ from bench.api import (
     ReleasedImages,
     Target,
 )
-from bench.testing.plugins import PluginContract
+from bench.testing.plugins import PluginContract, expect
 from bench.testing.toys import (
     CLASSES,
     SHAPE,
     context,
+    same_tensors,
     sure_network,
     toy_aux,
     toy_images,
@@ -46,53 +49,61 @@ class AttackContract(PluginContract):
         return plugin.run(target, toy_aux(), context(seed)), target
 
     def test_is_an_attack(self) -> None:
-        assert isinstance(self.smoke(), Attack) and self.plugin.access in ACCESS_LEVELS
-        assert self.plugin.goal == "inversion"
+        expect(isinstance(self.smoke(), Attack), f"{self.plugin.__name__} lacks a member of `bench.api.Attack`")
+        _expect_access(self.plugin, ACCESS_LEVELS)
+        _expect_goal(self.plugin, "inversion")
 
     def test_brings_back_images(self) -> None:
         found, target = self.attack()
-        assert found.images.shape[1:] == SHAPE and found.images.dtype == torch.float32
-        assert float(found.images.min()) >= 0 and float(found.images.max()) <= 1
-        assert len(found.images) == len(found.targets) == len(found.draws)
-        assert (target.queries == 0) == self.plugin.is_null
+        _expect_images(found.images)
+        expect(found.images.dtype == torch.float32, f"images are {found.images.dtype}; expected torch.float32")
+        lengths = len(found.images), len(found.targets), len(found.draws)
+        expect(len(set(lengths)) == 1, f"lengths of images, targets and draws are {lengths}; expected one length")
+        expected = "none" if self.plugin.is_null else "some"
+        expect((target.queries == 0) == self.plugin.is_null, f"{target.queries} queries; expected {expected} (is_null)")
         if found.victims is None:
-            assert sorted(set(found.targets.tolist())) == list(range(CLASSES))
+            classes = sorted(set(found.targets.tolist()))
+            expect(classes == list(range(CLASSES)), f"images of classes {classes}; expected all of {CLASSES} classes")
         else:
-            assert sorted(set(found.victims.tolist())) == list(range(6)) and len(found.victims) == len(found.images)
+            victims = sorted(set(found.victims.tolist()))
+            expect(victims == list(range(6)), f"images of victims {victims}; expected all of 6 victims")
+            expect(len(found.victims) == lengths[0], f"{len(found.victims)} victims of {lengths[0]} images")
 
     def test_same_seed_same_images(self) -> None:
-        assert torch.equal(self.attack(3)[0].images, self.attack(3)[0].images)
+        first, again = (self.attack(3)[0].images for _ in range(2))
+        expect(torch.equal(first, again), "the same seed gives other images: draw from `ctx` only")
 
     def test_images_depend_on_the_target_unless_the_attack_is_null(self) -> None:
         # three others: untrained networks may agree on one class, which is all that an attack by labels sees
         first, others = self.attack(3)[0].images, (toy_teacher(seed).model for seed in (1, 2, 3))
         same = all(torch.equal(first, self.attack(3, other)[0].images) for other in others)
-        assert same == self.plugin.is_null, "a null attack knows no target; any other one must"
+        expect(same == self.plugin.is_null, "a null attack ignores the target; any other attack depends on it")
 
     def test_a_generator_makes_images_without_a_target(self) -> None:
         attack = self.smoke()
         if isinstance(attack, GenerativeAttack):
             images = attack.prior(5, toy_aux(), context())
-            assert images.shape == (5, *SHAPE) and float(images.min()) >= 0 and float(images.max()) <= 1
+            expect(len(images) == 5, f"`prior` made {len(images)} images; expected 5")
+            _expect_images(images)
 
     def test_images_do_not_depend_on_how_they_are_batched(self) -> None:
         if "batch" not in {field.name for field in dataclasses.fields(self.plugin)}:
             return
         together, apart = self.attack(batch=200)[0], self.attack(batch=3)[0]
-        assert torch.equal(together.targets, apart.targets)
-        assert torch.allclose(together.images, apart.images, atol=1e-3)
+        expect(torch.equal(together.targets, apart.targets), "batches of 200 and of 3 give other targets")
+        close = torch.allclose(together.images, apart.images, atol=1e-3)
+        expect(close, "images differ by more than 1e-3 between batches of 200 and of 3")
 
     def test_target_is_left_alone(self) -> None:
         model = toy_teacher().model
         before = [w.clone() for w in weights(model)]
         self.attack(model=model)
-        assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
-        assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+        expect(same_tensors(before, weights(model)), "the attack changes the target's weights or buffers")
+        hooked = [name for name, each in model.named_modules() if each._forward_hooks or each._forward_pre_hooks]
+        expect(not hooked, f"the attack leaves hooks on the target: {hooked}")
 
     def test_applicable_answers_none_or_a_sentence(self) -> None:
-        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
-        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
-        assert reason is None or len(reason) > 10
+        _expect_applicable(self.smoke())
 
 
 class MembershipContract(PluginContract):
@@ -106,21 +117,22 @@ class MembershipContract(PluginContract):
         return found.scores, target
 
     def test_is_a_membership_attack(self) -> None:
-        assert isinstance(self.smoke(), MembershipAttack) and self.plugin.access in ACCESS_LEVELS
-        assert self.plugin.goal == "membership"
+        complete = isinstance(self.smoke(), MembershipAttack)
+        expect(complete, f"{self.plugin.__name__} lacks a member of `bench.api.MembershipAttack`")
+        _expect_access(self.plugin, ACCESS_LEVELS)
+        _expect_goal(self.plugin, "membership")
 
     def test_scores_every_suspect(self) -> None:
         scores, target = self.infer()
-        assert scores.shape == (40,) and torch.isfinite(scores).all()
-        assert len(scores.unique()) > 1 and target.queries >= 40
+        _expect_scores(scores)
+        expect(target.queries >= 40, f"{target.queries} queries for 40 suspects; expected one or more for each")
 
     def test_same_seed_same_scores(self) -> None:
-        assert torch.equal(self.infer(3)[0], self.infer(3)[0])
+        first, again = (self.infer(3)[0] for _ in range(2))
+        expect(torch.equal(first, again), "the same seed gives other scores: draw from `ctx` only")
 
     def test_applicable_answers_none_or_a_sentence(self) -> None:
-        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
-        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
-        assert reason is None or len(reason) > 10
+        _expect_applicable(self.smoke())
 
 
 class ReleaseContract(PluginContract):
@@ -136,24 +148,55 @@ class ReleaseContract(PluginContract):
 
     def test_is_an_attack_on_a_release(self) -> None:
         plugin = self.smoke()
-        assert isinstance(plugin, ReleaseAttack) and plugin.access in RELEASE_LEVELS
-        assert plugin.goal == "membership"
+        expect(isinstance(plugin, ReleaseAttack), f"{self.plugin.__name__} lacks a member of `bench.api.ReleaseAttack`")
+        _expect_access(self.plugin, RELEASE_LEVELS)
+        _expect_goal(self.plugin, "membership")
 
     def test_scores_every_suspect(self) -> None:
         scores, released = self.compare()
-        assert scores.shape == (40,) and torch.isfinite(scores).all()
-        assert len(scores.unique()) > 1 and released.queries > 0
+        _expect_scores(scores)
+        expect(released.queries > 0, "no released image was read; expected some")
 
     def test_same_seed_same_scores(self) -> None:
-        assert torch.equal(self.compare(3)[0], self.compare(3)[0])
+        first, again = (self.compare(3)[0] for _ in range(2))
+        expect(torch.equal(first, again), "the same seed gives other scores: draw from `ctx` only")
 
     def test_released_images_alone_will_do_for_samples(self) -> None:
         plugin = self.smoke()
         if plugin.access == "samples":
             released = ReleasedImages("samples", toy_images(12, 9), None)
-            assert torch.isfinite(plugin.compare(released, toy_knowledge("scores"), context()).scores).all()
+            scores = plugin.compare(released, toy_knowledge("scores"), context()).scores
+            expect(torch.isfinite(scores).all(), "12 released images give NaN or infinity; expected finite scores")
 
     def test_applicable_answers_none_or_a_sentence(self) -> None:
-        assert self.smoke().applicable(SHAPE, CLASSES, 1000) is None
-        reason = self.smoke().applicable(SHAPE, CLASSES, 0)
-        assert reason is None or len(reason) > 10
+        _expect_applicable(self.smoke())
+
+
+def _expect_access(plugin: type[Any], levels: Sequence[Access]) -> None:
+    expect(plugin.access in levels, f"`access` is {plugin.access!r}; expected one of {', '.join(levels)}")
+
+
+def _expect_goal(plugin: type[Any], goal: str) -> None:
+    expect(plugin.goal == goal, f"`goal` is {plugin.goal!r}; expected '{goal}'")
+
+
+def _expect_images(images: Tensor) -> None:
+    """Of the toy images' shape, with values in [0, 1]."""
+    expect(images.shape[1:] == SHAPE, f"images are of shape {tuple(images.shape[1:])}; expected {SHAPE}")
+    low, high = float(images.min()), float(images.max())
+    expect(low >= 0 and high <= 1, f"pixels lie between {low:g} and {high:g}; expected 0 to 1")
+
+
+def _expect_scores(scores: Tensor) -> None:
+    """One finite score of each of 40 suspects, which are not all the same."""
+    expect(scores.shape == (40,), f"scores are of shape {tuple(scores.shape)}; expected (40,), one of each suspect")
+    expect(torch.isfinite(scores).all(), "some scores are NaN or infinite; expected finite ones")
+    expect(len(scores.unique()) > 1, "all scores are the same; expected scores that differ between suspects")
+
+
+def _expect_applicable(attack: Any) -> None:
+    """None for a toy task; None or a sentence for one without images."""
+    reason = attack.applicable(SHAPE, CLASSES, 1000)
+    expect(reason is None, f"`applicable` gives {reason!r} for {CLASSES} classes and 1000 images; expected None")
+    reason = attack.applicable(SHAPE, CLASSES, 0)
+    expect(reason is None or len(reason) > 10, f"`applicable` gives {reason!r} without images; expected a sentence")

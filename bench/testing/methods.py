@@ -17,8 +17,8 @@ from bench.api import (
 )
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.information import of_ledger
-from bench.testing.plugins import PluginContract
-from bench.testing.toys import CLASSES, SHAPE, asking_context, toy_private, toy_teacher, weights
+from bench.testing.plugins import PluginContract, expect
+from bench.testing.toys import CLASSES, SHAPE, asking_context, same_tensors, toy_private, toy_teacher, weights
 
 
 class MethodContract(PluginContract):
@@ -56,8 +56,9 @@ class MethodContract(PluginContract):
         return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
 
     def test_is_a_method(self) -> None:
-        assert isinstance(self.smoke(), Method)
-        assert self.plugin.unit in [str(unit) for unit in Unit]
+        expect(isinstance(self.smoke(), Method), f"{self.plugin.__name__} lacks a member of `bench.api.Method`")
+        units = [str(unit) for unit in Unit]
+        expect(self.plugin.unit in units, f"`unit` is {self.plugin.unit!r}; expected one of {', '.join(units)}")
 
     def test_release_can_be_rebuilt_and_classifies(self) -> None:
         release = _first(self).release
@@ -66,46 +67,56 @@ class MethodContract(PluginContract):
         images = torch.rand(5, *SHAPE)
         with torch.no_grad():
             logits = release.student.eval()(images)
-            assert torch.equal(rebuilt.eval()(images), logits)
+            same = torch.equal(rebuilt.eval()(images), logits)
+            expect(same, f"network '{release.arch}' with the student's weights gives other logits than the student")
             frozen = rebuilt.to(memory_format=torch.channels_last)(images)
-            assert torch.allclose(frozen, logits, atol=1e-3), "what attacks ask is the release, channels-last"
-        assert logits.shape == (5, CLASSES) and torch.isfinite(logits).all()
+            close = torch.allclose(frozen, logits, atol=1e-3)
+            expect(close, "the student's logits differ by more than 1e-3 in the layout of attacks, channels-last")
+        expect(logits.shape == (5, CLASSES), f"logits are of shape {tuple(logits.shape)}; expected (5, {CLASSES})")
+        expect(torch.isfinite(logits).all(), "some logits are NaN or infinite; expected finite ones")
 
     def test_the_network_of_the_release_is_the_one_that_was_asked_for_unless_it_says_otherwise(self) -> None:
-        assert not trains_student(self.smoke()) or _first(self).release.arch == "datalens"
+        if trains_student(self.smoke()):
+            arch = _first(self).release.arch
+            expect(arch == "datalens", f"the release's network is '{arch}'; expected 'datalens', as requested")
 
     def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
         """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""
         if self.smoke().needs & {"teacher", "teacher_network", "teacher_ensemble"}:
             return
         made, first = self._taught_by(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0), _first(self).release
-        assert made.arch == first.arch
-        assert all(torch.equal(a, b) for a, b in zip(weights(made.student), weights(first.student), strict=True))
+        expect(made.arch == first.arch, f"another teacher changes the network: {first.arch} to {made.arch}")
+        same = same_tensors(weights(made.student), weights(first.student))
+        expect(same, "another teacher changes the release: name 'teacher' in `needs`")
 
     def test_ledger_accounts_for_one_example(self) -> None:
         ledger = _first(self).release.ledger
         found, carried = accountant.account(ledger, Unit.EXAMPLE, self.budget.delta), of_ledger(ledger, CLASSES)
-        assert found.epsilon > 0, "a release of a private teacher cannot be free"
-        assert carried.nats is None or carried.nats > 0, "answers of a private teacher carry something"
-        assert carried.nats != math.inf or not found.finite, "what is protected is not without a bound"
+        expect(found.epsilon > 0, f"epsilon is {found.epsilon:g}; a release of a private teacher costs more than 0")
+        expect(carried.nats is None or carried.nats > 0, "the ledger bounds the information by 0 nats; expected more")
+        bounded = carried.nats != math.inf or not found.finite
+        expect(bounded, f"epsilon is {found.epsilon:g}, but the information has no bound; expected a finite one")
 
     def test_no_stream_of_privacy_noise_is_asked_for_twice(self) -> None:
         """Two sources of one name draw the same bits, so that one release tells the noise on the other."""
         asked = _first(self).asked
-        assert not {each for each in asked if asked.count(each) > 1}
+        twice = sorted({each for each in asked if asked.count(each) > 1})
+        expect(not twice, f"streams of privacy noise (seed, name) are used twice: {twice}; give each its own name")
 
     def test_same_seed_same_release_and_other_seed_another(self) -> None:
         first, again, other = _first(self).release, self.convert(0), self.convert(1)
-        assert all(torch.equal(a, b) for a, b in zip(weights(first.student), weights(again.student), strict=True))
-        differs = any(
-            not torch.equal(a, b) for a, b in zip(weights(first.student), weights(other.student), strict=True)
-        )
-        assert differs == self.uses_randomness
+        same = same_tensors(weights(first.student), weights(again.student))
+        expect(same, "the same seed gives another release: draw from `ctx` only")
+        differs = not same_tensors(weights(first.student), weights(other.student))
+        expected = "another one" if self.uses_randomness else "the same one (uses_randomness is False)"
+        expect(differs == self.uses_randomness, f"for the release of another seed, expected {expected}")
 
     def test_teacher_is_left_alone(self) -> None:
         first = _first(self)
-        assert all(torch.equal(a, b) for a, b in zip(first.before, weights(first.teacher.model), strict=True))
-        assert all(p.grad is None for p in first.teacher.model.parameters())
+        same = same_tensors(first.before, weights(first.teacher.model))
+        expect(same, "the conversion changes the teacher's weights or buffers")
+        graded = [name for name, weight in first.teacher.model.named_parameters() if weight.grad is not None]
+        expect(not graded, f"the conversion leaves gradients on the teacher's weights: {graded}")
 
 
 @dataclasses.dataclass(frozen=True)

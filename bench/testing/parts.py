@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from bench import data, nets, priors, teachers
-from bench.config import TIERS, configure, options
+from bench.config import configure, options
 from bench.errors import BenchError
-from bench.testing.toys import CLASSES, CPU, SHAPE, toy_private, weights
+from bench.testing.plugins import expect, expect_frozen_with_documented_fields, expect_known_tiers
+from bench.testing.toys import CLASSES, CPU, SHAPE, same_tensors, toy_private, weights
 
 
 @lru_cache(maxsize=1)
@@ -33,35 +34,46 @@ class DatasetContract:
     def test_name_and_line_are_fit_for_the_command_line(self) -> None:
         data.check(self.name)
         plugin = data.base_name(data.slug(self.name))
-        assert plugin in (self.name, self.name.partition(":")[0], self.name.partition("@")[0])
-        assert "\n" not in data.names()[plugin]
+        known = self.name, self.name.partition(":")[0], self.name.partition("@")[0]
+        expect(plugin in known, f"the slug names data set '{plugin}'; expected '{known[1]}'")
+        expect("\n" not in data.names()[plugin], f"the description of '{plugin}' has several lines; expected one")
 
     def test_files_are_there(self) -> None:
-        assert data.dataset(data.base_name(data.slug(self.name))).missing(self.root) == []
+        missing = data.dataset(data.base_name(data.slug(self.name))).missing(self.root)
+        expect(missing == [], f"files are missing below {self.root}: {missing}")
 
     def test_reads_what_its_facts_promise(self) -> None:
         read, name = _read(self.name, self.root), data.slug(self.name)
         facts = data.facts(name)
-        assert data.base_name(read.name) == data.base_name(name)
+        found, expected = data.base_name(read.name), data.base_name(name)
+        expect(found == expected, f"the data that were read are called '{found}'; expected '{expected}'")
         known = data.facts(read.name)  # at another size than its own, settings made for that do not hold
-        assert dataclasses.replace(known, shape=facts.shape, mmd_bandwidth=facts.mmd_bandwidth) == facts
-        assert known.shape in (None, read.shape) and known.class_names in ((), read.class_names)
-        assert read.classes >= 2 and len(read.train_labels.unique()) == read.classes
+        same = dataclasses.replace(known, shape=facts.shape, mmd_bandwidth=facts.mmd_bandwidth) == facts
+        expect(same, f"facts of '{read.name}' and of '{name}' differ in more than size: {known} and {facts}")
+        expect(known.shape in (None, read.shape), f"images are of shape {read.shape}; the facts say {known.shape}")
+        named = known.class_names in ((), read.class_names)
+        expect(named, f"classes are called {read.class_names}; the facts say {known.class_names}")
+        labels = len(read.train_labels.unique())
+        expect(read.classes >= 2, f"{read.classes} classes; expected 2 or more")
+        expect(labels == read.classes, f"training labels of {labels} classes; expected all {read.classes}")
 
     def test_reads_the_same_again(self) -> None:
-        assert data.load(self.name, self.root).fingerprint == _read(self.name, self.root).fingerprint
+        again, first = data.load(self.name, self.root).fingerprint, _read(self.name, self.root).fingerprint
+        expect(again == first, f"two readings have fingerprints {first} and {again}; expected the same images")
 
     def test_can_be_split(self) -> None:
         images, facts = _read(self.name, self.root), data.facts(data.slug(self.name))
         shared = data.split(images, "iid")
-        assert len(shared.private) and len(shared.aux)
+        expect(len(shared.private), "split iid leaves no private records")
+        expect(len(shared.aux), "split iid leaves no records to the attacker")
         if facts.other is not None:
             data.check(facts.other)
 
     def test_its_prior_draws_images_of_its_shape(self) -> None:
         shape = _read(self.name, self.root).shape
         prior = priors.for_dataset(priors.AUTO, data.slug(self.name))
-        assert prior.draw(2, shape, torch.Generator()).shape == (2, *shape)
+        drawn = tuple(prior.draw(2, shape, torch.Generator()).shape)
+        expect(drawn == (2, *shape), f"its prior draws images of shape {drawn}; expected {(2, *shape)}")
 
 
 class NetworkContract:
@@ -76,19 +88,25 @@ class NetworkContract:
         for shape in self.shapes:
             torch.manual_seed(0)
             network, images = nets.build(self.name, shape, 7).eval(), torch.rand(3, *shape)
-            assert isinstance(network.body, nets.SmallNet)
+            expect(isinstance(network.body, nets.SmallNet), f"'{self.name}' does not extend `bench.nets.SmallNet`")
             with torch.no_grad():
                 logits, features = network(images), network.features(images)
-                assert logits.shape == (3, 7) and features.ndim == 2 and torch.isfinite(logits).all()
+                expect(logits.shape == (3, 7), f"logits are of shape {tuple(logits.shape)}; expected (3, 7)")
+                expect(features.ndim == 2, f"features are of shape {tuple(features.shape)}; expected (3, d)")
+                expect(torch.isfinite(logits).all(), "some logits are NaN or infinite; expected finite ones")
                 head = cast(nn.Module, network.body.head)
-                assert torch.allclose(head(features), logits, atol=1e-5)
+                same = torch.allclose(head(features), logits, atol=1e-5)
+                expect(same, "`head` of the features differs from the logits by more than 1e-5")
 
     def test_an_answer_depends_on_its_own_image_alone(self) -> None:
         torch.manual_seed(0)
         network, images = nets.build(self.name, self.shapes[0], 4).eval(), torch.rand(4, *self.shapes[0])
         with torch.no_grad():
             alone = torch.cat([network(image[None]) for image in images])
-            assert torch.allclose(network(images), alone, atol=1e-5) and not torch.allclose(alone[0], alone[1])
+            together = network(images)
+            same = torch.allclose(together, alone, atol=1e-5)
+            expect(same, "in evaluation mode an image's logits depend on the other images of its batch")
+            expect(not torch.allclose(alone[0], alone[1]), "two images have the same logits; expected other ones")
 
     def test_frozen_it_answers_the_same(self) -> None:
         for shape in self.shapes:
@@ -97,7 +115,8 @@ class NetworkContract:
             with torch.no_grad():
                 before = network(images)
                 turned = network.to(memory_format=torch.channels_last)
-                assert torch.allclose(turned(images), before, atol=1e-4)
+                same = torch.allclose(turned(images), before, atol=1e-4)
+                expect(same, f"images of shape {shape}: logits differ by more than 1e-4 in the channels-last layout")
 
     def test_weights_come_from_the_global_generator_and_are_saved_whole(self) -> None:
         made = []
@@ -105,26 +124,29 @@ class NetworkContract:
             torch.manual_seed(seed)
             made.append(nets.build(self.name, self.shapes[0], 4).eval())
         first, again, other = ([w.clone() for w in network.parameters()] for network in made)
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+        expect(same_tensors(first, again), "the same seed gives other weights: draw from torch's global generator only")
+        expect(not same_tensors(first, other), "another seed gives the same weights; expected other ones")
         made[2].load_state_dict(made[0].state_dict())
         images = torch.rand(2, *self.shapes[0])
         with torch.no_grad():
-            assert torch.equal(made[2](images), made[0](images))
+            same = torch.equal(made[2](images), made[0](images))
+            expect(same, "a network with the state_dict of another one gives other logits: it keeps state elsewhere")
 
     def test_every_weight_learns_and_so_does_the_image(self) -> None:
         torch.manual_seed(0)
         network = nets.build(self.name, self.shapes[0], 4).eval()
         images = torch.rand(8, *self.shapes[0], requires_grad=True)
         network(images).square().sum().backward()
-        assert all(w.grad is not None and torch.isfinite(w.grad).all() for w in network.parameters())
-        assert images.grad is not None and images.grad.abs().sum() > 0
+        idle = [name for name, w in network.named_parameters() if w.grad is None or not torch.isfinite(w.grad).all()]
+        expect(not idle, f"weights without a finite gradient: {idle}")
+        moved = images.grad is not None and images.grad.abs().sum() > 0
+        expect(moved, "the images get no gradient; attacks need one")
 
     def test_images_that_are_too_small_are_refused_in_a_sentence(self) -> None:
         try:
             nets.build(self.name, (1, 1, 1), 4)
         except BenchError as error:
-            assert "\n" not in str(error)
+            expect("\n" not in str(error), f"the error has several lines; expected one: {error}")
 
 
 class PriorContract:
@@ -147,37 +169,44 @@ class PriorContract:
         for shape in self.shapes:
             for count in (0, 1, 7):
                 images = self.draw(count, shape)
-                assert images.shape == (count, *shape) and images.dtype == torch.float32
-                assert torch.isfinite(images).all() and ((images >= 0) & (images <= 1)).all()
+                drawn, expected = tuple(images.shape), (count, *shape)
+                expect(drawn == expected, f"images of shape {drawn}; expected {expected}")
+                expect(images.dtype == torch.float32, f"images are {images.dtype}; expected torch.float32")
+                inside = torch.isfinite(images).all() and ((images >= 0) & (images <= 1)).all()
+                expect(inside, f"images of shape {shape} have values outside of [0, 1]")
 
     def test_same_seed_same_images_and_nobody_elses_randomness_moves(self) -> None:
         state = torch.get_rng_state()
         first, again, other = (self.draw(7, seed=seed) for seed in (1, 1, 2))
-        assert torch.equal(torch.get_rng_state(), state)
-        assert torch.equal(first, again) and not torch.equal(first, other)
+        expect(torch.equal(torch.get_rng_state(), state), "the prior draws from torch's global generator; use `rng`")
+        expect(torch.equal(first, again), "the same seed gives other images: draw from `rng` only")
+        expect(not torch.equal(first, other), "another seed gives the same images; expected other ones")
 
     def test_a_generator_goes_on(self) -> None:
         prior, rng = priors.load(self.name), torch.Generator().manual_seed(0)
-        assert not torch.equal(prior.draw(7, (1, 16, 16), rng), prior.draw(7, (1, 16, 16), rng))
+        first, then = (prior.draw(7, (1, 16, 16), rng) for _ in range(2))
+        expect(not torch.equal(first, then), "two draws from one generator give the same images; expected other ones")
 
     def test_no_two_images_are_alike(self) -> None:
         for shape in ((1, 28, 28), (3, 32, 32)):
             images = self.draw(1000, shape)
-            assert len(images.flatten(1).unique(dim=0)) == len(images)
+            distinct = len(images.flatten(1).unique(dim=0))
+            expect(distinct == len(images), f"{distinct} distinct images of {len(images)}; expected all distinct")
 
     def test_colours_are_used(self) -> None:
         images = self.draw(200, (3, 16, 16))
         coloured = (images.amax(1) - images.amin(1)).amax((1, 2)) > 0.05
-        assert float(coloured.float().mean()) > 0.5
+        share = float(coloured.float().mean())
+        expect(share > 0.5, f"{share:.0%} of the images have colours; expected more than half")
 
     def test_a_shape_that_it_cannot_draw_is_refused_in_a_sentence(self) -> None:
         for shape in ((2, 16, 16), (1, 4, 16)):
             try:
                 self.draw(1, shape)
             except BenchError as error:
-                assert "\n" not in str(error)
+                expect("\n" not in str(error), f"the error has several lines; expected one: {error}")
             else:
-                raise AssertionError(f"it draws {shape}")
+                raise AssertionError(f"the prior draws images of shape {shape}; expected a BenchError")
 
 
 class TeacherRecipeContract:
@@ -193,24 +222,24 @@ class TeacherRecipeContract:
         return network
 
     def test_is_frozen_with_documented_flat_fields(self) -> None:
-        assert dataclasses.is_dataclass(self.recipe) and self.recipe.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        undocumented = [option.name for option in options(self.recipe) if not option.help]
-        assert not undocumented, f"put a string literal under each field: {undocumented}"
+        expect_frozen_with_documented_fields(self.recipe)
 
     def test_a_tier_changes_sizes_alone(self) -> None:
         sizes = {option.name for option in options(self.recipe) if option.size}
-        assert set(self.recipe.tiers) <= set(TIERS)
-        assert all(set(changed) <= sizes for changed in self.recipe.tiers.values())
+        expect_known_tiers(self.recipe.tiers)
+        for tier, changed in self.recipe.tiers.items():
+            expect(set(changed) <= sizes, f"{tier}: mark as Size, or leave out {set(changed) - sizes}")
 
     def test_same_seed_same_teacher_and_nobody_elses_randomness_moves(self) -> None:
         first, again, other = (weights(self.trained(seed)) for seed in (1, 1, 2))
-        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-        assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+        expect(same_tensors(first, again), "the same seed gives another teacher: draw from the given generators only")
+        expect(not same_tensors(first, other), "another seed gives the same teacher; expected another one")
         state = torch.get_rng_state()
         network = nets.build("datalens", SHAPE, CLASSES)
         drawn = torch.get_rng_state()
         teachers.fit(network, *toy_private(), configure(self.recipe, "smoke", {}, "teacher"), CPU, 1)
-        assert torch.equal(torch.get_rng_state(), drawn) and not torch.equal(drawn, state)
+        expect(not torch.equal(drawn, state), "building a network draws nothing from torch's global generator")
+        expect(torch.equal(torch.get_rng_state(), drawn), "the recipe draws from torch's global generator")
 
     def test_teaches(self) -> None:
         torch.manual_seed(0)
@@ -220,4 +249,5 @@ class TeacherRecipeContract:
         if recipe.flip:  # a mirrored image of one toy class shows another; upper and lower half stay what they are
             labels, known = labels // 2, known // 2
         teachers.fit(network, images, labels, recipe, CPU, 0)
-        assert teachers.accuracy(network, unseen, known, CPU) > 0.9
+        accuracy = teachers.accuracy(network, unseen, known, CPU)
+        expect(accuracy > 0.9, f"accuracy {accuracy:.0%} on toy images at tier quick; expected more than 90 %")

@@ -4,9 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from bench.config import TIERS, Variant, condition, configure, departures, options, parse
+
+
+def expect(condition: object, message: str) -> None:
+    """Fail the test unless a condition holds; unlike `assert`, also under `python -O`.
+
+    Args:
+        condition: what the contract requires.
+        message: what is wrong and what is expected, for the plug-in's author.
+
+    Raises:
+        AssertionError: the condition does not hold.
+    """
+    __tracebackhide__ = True
+    if not condition:
+        raise AssertionError(message)
+
+
+def expect_frozen_with_documented_fields(plugin: type[Any]) -> None:
+    """Fail the test unless `plugin` is a frozen dataclass with a line of help under every field."""
+    frozen = dataclasses.is_dataclass(plugin) and plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    expect(frozen, f"{plugin.__name__} is no frozen dataclass; write @dataclass(frozen=True)")
+    undocumented = [option.name for option in options(plugin) if not option.help]
+    expect(not undocumented, f"put a string literal under each field: {undocumented}")
+
+
+def expect_known_tiers(tiers: Collection[str]) -> None:
+    """Fail the test unless all tiers are those of the bench."""
+    expect(set(tiers) <= set(TIERS), f"`tiers` are {sorted(tiers)}; expected some of {', '.join(TIERS)}")
 
 
 class PluginContract:
@@ -21,16 +50,15 @@ class PluginContract:
         return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
     def test_is_frozen_with_documented_flat_fields(self) -> None:
-        assert dataclasses.is_dataclass(self.plugin) and self.plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        undocumented = [option.name for option in options(self.plugin) if not option.help]
-        assert not undocumented, f"put a string literal under each field: {undocumented}"
+        expect_frozen_with_documented_fields(self.plugin)
 
     def test_module_names_reference_and_differences(self) -> None:
         doc = inspect.getdoc(inspect.getmodule(self.plugin)) or ""
-        assert "Differs from the paper" in doc and self.plugin.reference
+        expect("Differs from the paper" in doc, "the module's docstring needs an end: 'Differs from the paper:'")
+        expect(self.plugin.reference, "`reference` is empty; expected the paper, or 'none' and a reason")
 
     def test_tiers_are_known_and_valid(self) -> None:
-        assert set(self.plugin.tiers) <= set(TIERS)
+        expect_known_tiers(self.plugin.tiers)
         for tier in TIERS:
             for variant in ("printed", "working"):
                 configure(self.plugin, tier, {}, "plugin", variant)
@@ -38,12 +66,12 @@ class PluginContract:
     def test_a_tier_changes_sizes_alone(self) -> None:
         sizes = {option.name for option in options(self.plugin) if option.size}
         for tier, changed in self.plugin.tiers.items():
-            assert set(changed) <= sizes, f"{tier}: mark as Size, or make a departure of {set(changed) - sizes}"
+            expect(set(changed) <= sizes, f"{tier}: mark as Size, or make a departure of {set(changed) - sizes}")
 
     def test_conditions_of_options_name_options_and_their_values(self) -> None:
         known = {option.name: option for option in options(self.plugin)}
         conditions = getattr(self.plugin, "only_with", {})
-        assert set(conditions) <= set(known)
+        expect(set(conditions) <= set(known), f"`only_with` names no options: {sorted(set(conditions) - set(known))}")
         for word in (word for each in conditions.values() for word in each.split()):
             name, sign, wanted = condition(word)
             values = [wanted] if sign == ">" else wanted.split("|")
@@ -53,7 +81,8 @@ class PluginContract:
     def test_departures_say_why_and_set_what_no_tier_sets(self) -> None:
         known = {option.name: option for option in options(self.plugin)}
         for departure in departures(self.plugin):
-            assert len(departure.what) > 10 and len(departure.why) > 10
+            for part, text in (("what", departure.what), ("why", departure.why)):
+                expect(len(text) > 10, f"`{part}` of a departure is '{text}'; expected a sentence")
             for name, value in departure.sets.items():
-                assert value != known[name].default, f"{name} = {value} is the default: no departure"
-                assert not any(name in changed for changed in self.plugin.tiers.values()), f"a tier sets {name} too"
+                expect(value != known[name].default, f"{name} = {value} is the default: no departure")
+                expect(not any(name in changed for changed in self.plugin.tiers.values()), f"a tier sets {name} too")

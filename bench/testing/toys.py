@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from bench.api import (
 )
 from bench.metrics.reconstructions import Labelled, Reconstructions
 from bench.privacy.noise import Noise
+from bench.validate import instance
 
 SHAPE, CLASSES = (1, 16, 16), 4
 CPU = torch.device("cpu")
@@ -136,10 +138,15 @@ def weights(module: nn.Module) -> list[Tensor]:
     return list(module.state_dict().values())
 
 
+def same_tensors(some: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
+    """Whether two series of tensors have the same length and the same values, bit for bit."""
+    pairs = list(zip_longest(some, others))
+    return all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs)
+
+
 def toy_reconstructions(seed: int = 0) -> Reconstructions:
     """Noisy private images as reconstructions, with features and logits of a network that learned nothing."""
-    evaluator = toy_teacher(seed).model
-    assert isinstance(evaluator, nets.Classifier)
+    evaluator = instance(toy_teacher(seed).model, nets.Classifier, "toy teacher")
     private, held_out = (_labelled(evaluator, *toy_private(number)) for number in (seed, seed + 1))
     noise = torch.randint(-20, 20, private.images.shape, generator=torch.Generator().manual_seed(seed))
     made = _labelled(evaluator, (private.images + noise).clamp(0, 255).to(torch.uint8), private.labels)

@@ -111,7 +111,8 @@ def _joined(best: Row, others: list[Row]) -> Row:
     if len(runs) == len(best["seeds"].split()):
         return best
     found = [records()[runs[seed]].metrics["accuracy"] for seed in sorted(runs)]
-    assert all(value is not None for value in found), best["runs"]
+    if None in found:
+        raise ValueError(f"a run of {best['runs']} has no accuracy; expected one of each seed")
     joined = {"accuracy_mean": f"{mean(found):.6f}", "accuracy_std": f"{stdev(found):.6f}"}
     joined |= {"seeds": " ".join(map(str, sorted(runs))), "runs": " ".join(runs[seed] for seed in sorted(runs))}
     return best | joined

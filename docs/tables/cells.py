@@ -109,7 +109,8 @@ def spread(accuracies: list[float]) -> str:
 def over_seeds(values: list[float | None], sign: str = "") -> str:
     """Mean and standard deviation of a number that every one of several seeds has."""
     held = [value for value in values if value is not None]
-    assert len(held) == len(values) > 1, values
+    if not len(held) == len(values) > 1:
+        raise ValueError(f"{values}: expected numbers of two or more seeds")
     return f"{mean(held):{sign}.3f} ± {stdev(held):.3f}"
 
 

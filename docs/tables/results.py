@@ -12,6 +12,7 @@ from bench.leaderboard.selection import released
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record
+from bench.validate import present
 from bench.worth import read
 from docs.tables.boards import NETWORKS, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
@@ -180,8 +181,7 @@ def verdict(row: Row) -> str:
         for line in reported.compare(reported.table(paper, name), [row], lambda *_: True)
         if line.row is not None and float(line.entry.value) == told
     ]
-    assert line.difference is not None
-    points = f"{100 * line.difference:+.1f}"
+    points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
     controls = without_noise(board(row["dataset"]))
     why = reason(line, controls) if line.difference < -FAR else None
     return points if why is None else f"{points}, {why.code}"

@@ -23,6 +23,7 @@ from bench.errors import BenchError
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.events import unprotected_event
+from bench.validate import present
 
 Sanitise = Callable[[Tensor], Tensor]
 """(B, c) gradients to (B, c) bounded and noisy ones: lines 7 to 9."""
@@ -91,8 +92,7 @@ def train_directly(
             advance(1)
     ledger = Ledger()
     ledger.spend(unprotected_event(), why="the noisy gradients are multiplied by the Jacobian at private images")
-    claim = mechanism.claim(parameters, delta)
-    assert claim is not None, "Theorem 3 speaks of one teacher, and here is none"
+    claim = present(mechanism.claim(parameters, delta), "claim: Theorem 3 needs one teacher")
     return Release(
         student=phi_s.eval(),
         arch=student,

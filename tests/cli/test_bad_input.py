@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import BENCH, write_toy
+from conftest import write_toy
 
 from bench.cli import main
 
@@ -332,25 +330,6 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(
     assert main(RUN) == 0 and kept.stat().st_mtime_ns == written
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def closed(arguments: list[str]) -> int:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    monkeypatch.setattr("bench.cli._execute", closed)
-    monkeypatch.setattr("os.dup2", lambda *_: None)
-    monkeypatch.setattr("sys.stdout", open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115 - it is closed with us
-    assert main(["list"]) == 141 and capsys.readouterr().err == ""
-
-
-def test_a_command_whose_pipe_is_closed_ends_as_one_does() -> None:
-    with subprocess.Popen([*BENCH, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        assert (process.wait(60), process.stderr.read()) == (141, b"")
-
-
 def test_another_error_of_the_system_is_not_called_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(arguments: list[str]) -> int:
         raise OSError(errno.EIO, "input/output error")
@@ -390,12 +369,6 @@ def test_papers_numbers_in_another_encoding_are_one_line(tmp_path: Path, bench: 
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "reported.csv: not a CSV file" in ended.stderr
 
 
-def test_a_closed_output_is_no_traceback() -> None:
-    line = [sys.executable, "-m", "bench", "compare", "--paper", "dpsd", "--table", "Table I", "--csv"]
-    ended = subprocess.run(["sh", "-c", shlex.join(line) + " >&-"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0 and not ended.stderr
-
-
 def test_a_full_output_names_no_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(arguments: list[str]) -> int:
         raise OSError(errno.ENOSPC, "no room")
@@ -403,10 +376,3 @@ def test_a_full_output_names_no_results(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr("bench.cli._execute", full)
     assert main(["list"]) == 1
     assert capsys.readouterr().err == "bench: failed: what is written to is full; make room\n"
-
-
-@pytest.mark.thorough
-def test_output_in_another_encoding_is_no_traceback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    ended = bench("compare", "--paper", "dpsd", "--table", "Table I")
-    assert ended.returncode == 0 and "?" in ended.stdout and not ended.stderr

@@ -1,0 +1,101 @@
+"""`python -O` removes assertions: what guards users must be something else, and the main job must work without them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from bench import testing
+from bench.metrics.metric import Metric
+from bench.validate import instance, present
+
+SHIPPED = ("bench", "methods", "baselines", "attacks", "leaderboards", "recipes", "docs")
+SMOKE = ["run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke", "--teacher", "datalens", "--device", "cpu"]
+
+
+def lines_that_vanish(source: str) -> list[int]:
+    """Lines of a file with an `assert` or with `__debug__`, both of which `python -O` removes."""
+    found = ast.walk(ast.parse(source))
+    return [
+        node.lineno
+        for node in found
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.Name) and node.id == "__debug__")
+    ]
+
+
+def test_shipped_code_has_no_assert() -> None:
+    files = [path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 400
+    vanishing = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in files
+        if "assert" in (source := path.read_text(encoding="utf-8")) or "__debug__" in source
+        for line in lines_that_vanish(source)
+    ]
+    assert vanishing == [], "raise BenchError, RuntimeError or TypeError (`bench.validate.present`, `instance`)"
+
+
+def test_an_assert_is_noticed() -> None:
+    assert lines_that_vanish("x = 1\nassert x\nif __debug__:\n    x = 2\n") == [2, 3]
+
+
+def test_present_and_instance_return_or_refuse() -> None:
+    assert present(0, "number") == 0 and instance(True, int, "number") is True
+    with pytest.raises(RuntimeError, match="no number"):
+        present(None, "number")
+    with pytest.raises(TypeError, match="is a str; expected a int"):
+        instance("1", int, "number")
+
+
+def test_contract_refuses_a_metric_that_varies() -> None:
+    values = iter((0.5, 0.6))
+
+    class Broken(testing.MetricContract):
+        metric = Metric("varied", "varied", "Another number each time.", compute=lambda given: next(values))
+
+    with pytest.raises(AssertionError, match=r"0\.5, then 0\.6"):
+        Broken().test_is_a_finite_number_and_the_same_again()
+
+
+TWICE = """
+import sys
+from bench.cli import main
+status = main([*sys.argv[1:], "--student", "vgg11", "--out", "refused"])
+sys.exit(main(sys.argv[1:]) if status == 2 else f"expected status 2, and got {status}")
+"""
+"""The smoke run, after one whose student cannot take the images."""
+
+
+def python(place: Path, *arguments: str) -> str:
+    """What python says on stderr, run in a new folder with this bench and one thread."""
+    place.mkdir()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def results(place: Path) -> tuple[dict[str, object], bytes]:
+    """The record of the only run, without where and when it was made, and its student's weights."""
+    (record,) = place.glob("runs/records/[!.]*/record.json")
+    (student,) = place.glob("runs/steps/release/[!.]*/model.safetensors")
+    kept = {key: value for key, value in json.loads(record.read_text()).items() if key != "provenance"}
+    return kept, student.read_bytes()
+
+
+@pytest.mark.thorough
+def test_main_job_is_the_same_without_assertions(tmp_path: Path) -> None:
+    """And what a check refuses is refused before anything is trained."""
+    python(tmp_path / "with", "-m", "bench", *SMOKE)
+    said = python(tmp_path / "without", "-O", "-c", TWICE, *SMOKE)
+    assert said.startswith("bench: error: the network 'vgg11'"), said
+    assert not (tmp_path / "without" / "refused" / "steps").exists()
+    assert results(tmp_path / "with") == results(tmp_path / "without")
