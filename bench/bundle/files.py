@@ -1,0 +1,181 @@
+"""The files of a bundle, as a stranger may have made them: their names, sizes and digests, and what they decode to.
+
+No library that computes is imported here, and no file is read beyond a limit, so that nothing in a directory can fill
+the memory before it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from pydantic import ValidationError
+
+from bench.bundle.contents import check_image, check_weights
+from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
+from bench.bundle.strict_json import Failed, load
+from bench.errors import BenchError
+from bench.escape import visible
+from bench.storage.specs import canonical
+
+WEIGHTS, GENERATOR, SYNTHETIC = "student.safetensors", "generator.safetensors", "synthetic"
+NEEDED = (PRIVACY, MODEL, WEIGHTS, CARD)
+IMAGE = re.compile(rf"{SYNTHETIC}/[0-9]{{3,5}}\.png")
+MOST_BYTES = {MANIFEST: 2**21, PRIVACY: 2**20, MODEL: 2**22, CARD: 2**22, WEIGHTS: 2**32, GENERATOR: 2**30}
+"""The largest size of a file. The memory that a student needs has a limit of its own (`bench.bundle.limits`)."""
+MOST_IMAGE_BYTES = 2**22
+MOST_IMAGES = 10_000
+MOST_PIXELS = 2**28
+"""Values of pixels in all images together."""
+CHUNK = 2**20
+
+Decoded = TypeVar("Decoded", Manifest, Privacy, Model)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A bundle whose files are whole.
+
+    Attributes:
+        folder: where they lie.
+        privacy, model: its two JSON files.
+        card: the bytes of its model card.
+        extras: what is released besides the student: the generator's file, the folder of images.
+        files: how many the manifest lists.
+    """
+
+    folder: Path
+    privacy: Privacy
+    model: Model
+    card: bytes
+    extras: list[str]
+    files: int
+
+
+def read_bundle(folder: Path) -> Contents:
+    """Read and check all files of a bundle.
+
+    Raises:
+        BenchError: the directory is no bundle.
+        Failed: a file that is not listed, is missing, changed or unknown, is a link or no file, is too large, or does
+            not hold what its name says.
+    """
+    if not os.path.lexists(folder / MANIFEST):
+        raise BenchError(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
+    there = _listing(folder)
+    listed = decode(_read(folder, MANIFEST), MANIFEST, Manifest).files
+    _expect_same(set(there), set(listed))
+    changed = [name for name in sorted(listed) if _sha256(folder, name) != listed[name]]
+    if changed:
+        raise Failed(f"the files are not those of {MANIFEST}; changed: {', '.join(changed)}")
+    privacy = decode(_read(folder, PRIVACY), PRIVACY, Privacy)
+    model = read_model(folder)
+    for name in (WEIGHTS, GENERATOR):
+        if name in there:
+            with open_file(folder, name) as stream:
+                check_weights(name, stream, os.fstat(stream.fileno()).st_size)
+    images = sorted(name for name in there if IMAGE.fullmatch(name))
+    if len(images) * math.prod(model.input.shape) > MOST_PIXELS:
+        raise Failed(f"{SYNTHETIC} has {len(images)} images, which have more than {MOST_PIXELS} values of pixels")
+    for name in images:
+        check_image(name, _read(folder, name), model.input.shape)
+    extras = ([GENERATOR] if GENERATOR in there else []) + ([SYNTHETIC] if images else [])
+    return Contents(folder, privacy, model, _read(folder, CARD), extras, len(listed))
+
+
+def read_model(folder: Path) -> Model:
+    """What `model.json` of a bundle says. Raises Failed."""
+    return decode(_read(folder, MODEL), MODEL, Model)
+
+
+def _listing(folder: Path) -> dict[str, int]:
+    """The files below a directory with their sizes, the manifest left out. Raises Failed."""
+    found: dict[str, int] = {}
+    for prefix in ("", f"{SYNTHETIC}/"):
+        if prefix and SYNTHETIC not in found:
+            break
+        found.pop(SYNTHETIC, None)
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                found[prefix + entry.name] = _size(prefix + entry.name, entry.stat(follow_symlinks=False))
+                if len(found) > MOST_IMAGES + len(MOST_BYTES):
+                    raise Failed(f"there are more than {len(found) - 1} files; a bundle has fewer")
+    del found[MANIFEST]
+    return found
+
+
+def _size(name: str, status: os.stat_result) -> int:
+    """The size of a file, or 0 of the one directory that a bundle may have. Raises Failed for anything else."""
+    shown, kind = visible(name), status.st_mode
+    if name == SYNTHETIC and stat.S_ISDIR(kind):
+        return 0
+    most = MOST_BYTES.get(name, MOST_IMAGE_BYTES if IMAGE.fullmatch(name) else None)
+    if most is None:
+        raise Failed(f"the files are not those of a bundle; added: {shown}")
+    if stat.S_ISLNK(kind) or not stat.S_ISREG(kind):
+        raise Failed(f"{shown} is {'a symbolic link' if stat.S_ISLNK(kind) else 'no file'}; a bundle has files alone")
+    if status.st_nlink > 1:
+        raise Failed(
+            f"{shown} is a hard link, so that it can change from elsewhere; copy the bundle and verify the copy"
+        )
+    if status.st_size > most:
+        raise Failed(f"{shown} has {status.st_size:,} bytes; expected at most {most:,}")
+    return status.st_size
+
+
+def _expect_same(there: set[str], listed: set[str]) -> None:
+    """Raises Failed where the files that are there and those of the manifest differ."""
+    found = {"missing": (listed | set(NEEDED)) - there, "added": there - listed}
+    faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in found.items() if names]
+    if faults:
+        raise Failed(f"the files are not those of {MANIFEST}; {'; '.join(faults)}")
+
+
+def open_file(folder: Path, name: str) -> BinaryIO:
+    """A stream of bytes of a plain file; a link or a pipe is not opened. Raises Failed."""
+    try:
+        stream = os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    except OSError as error:
+        raise Failed(f"{name} cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise Failed(f"{name} is no file")
+    return stream
+
+
+def _read(folder: Path, name: str) -> bytes:
+    most = MOST_BYTES.get(name, MOST_IMAGE_BYTES)
+    with open_file(folder, name) as stream:
+        content: bytes = stream.read(most + 1)
+    if len(content) > most:
+        raise Failed(f"{name} has more than {most:,} bytes")
+    return content
+
+
+def _sha256(folder: Path, name: str) -> str:
+    digest = hashlib.sha256()
+    with open_file(folder, name) as stream:
+        while part := stream.read(CHUNK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def decode(content: bytes, name: str, kind: type[Decoded]) -> Decoded:
+    """A JSON file as a typed value. Raises Failed unless it is exactly what `bench export` writes for that value."""
+    plain = load(content, name)
+    if isinstance(plain, dict) and isinstance(plain.get("format"), int) and plain["format"] != FORMAT:
+        given = str(plain["format"])[:20]
+        raise Failed(f"{name} is of format {given}; this package reads {FORMAT}: export the run again")
+    try:
+        decoded = kind.model_validate_json(content)
+    except ValidationError as error:
+        raise Failed(f"{name}: {first_error(error)}") from None
+    if canonical(plain).encode() != content:
+        raise Failed(f"{name} is not written as `bench export` writes it: keys sorted, one space for each level")
+    return decoded
