@@ -52,7 +52,7 @@ def verify(folder: Path, limits: Limits | None = Limits()) -> Verified:  # noqa:
             of the bundle; the student does not load, or does not answer as stated; or the check takes more than the
             limits.
     """
-    contents = read_bundle(folder)
+    contents = read_bundle(folder, limits)
     proof = prove(contents) if limits is None else prove_within(folder, limits)
     said = account.warnings(contents.privacy)
     return Verified(

@@ -18,6 +18,7 @@ from typing import BinaryIO, TypeVar
 from pydantic import ValidationError
 
 from bench.bundle.contents import check_image, check_weights
+from bench.bundle.limits import MIB, Limits
 from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
 from bench.bundle.strict_json import Failed, load
 from bench.errors import BenchError
@@ -27,10 +28,10 @@ from bench.storage.specs import canonical
 WEIGHTS, GENERATOR, SYNTHETIC = "student.safetensors", "generator.safetensors", "synthetic"
 NEEDED = (PRIVACY, MODEL, WEIGHTS, CARD)
 IMAGE = re.compile(rf"{SYNTHETIC}/[0-9]{{3,5}}\.png")
-MOST_BYTES = {MANIFEST: 2**21, PRIVACY: 2**20, MODEL: 2**22, CARD: 2**22, WEIGHTS: 2**32, GENERATOR: 2**30}
-"""The largest size of a file. The memory that a student needs has a limit of its own (`bench.bundle.limits`)."""
+TEXTS = {MANIFEST: 2**21, PRIVACY: 2**20, MODEL: 2**22, CARD: 2**22}
+"""The largest size of a file of text; weights may be as large as the memory that a check may take."""
 MOST_IMAGE_BYTES = 2**22
-MOST_IMAGES = 10_000
+MOST_IMAGES, MOST_FILES = 10_000, 10_010
 MOST_PIXELS = 2**28
 """Values of pixels in all images together."""
 CHUNK = 2**20
@@ -58,8 +59,11 @@ class Contents:
     files: int
 
 
-def read_bundle(folder: Path) -> Contents:
+def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     """Read and check all files of a bundle.
+
+    Args:
+        limits: of memory, which its weights must not exceed; None for a bundle of one's own.
 
     Raises:
         BenchError: the directory is no bundle.
@@ -68,9 +72,9 @@ def read_bundle(folder: Path) -> Contents:
     """
     if not os.path.lexists(folder / MANIFEST):
         raise BenchError(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
-    there = _listing(folder)
+    there = _listing(folder, limits)
     listed = decode(_read(folder, MANIFEST), MANIFEST, Manifest).files
-    _expect_same(set(there), set(listed))
+    _expect_same(there, set(listed))
     changed = [name for name in sorted(listed) if _sha256(folder, name) != listed[name]]
     if changed:
         raise Failed(f"the files are not those of {MANIFEST}; changed: {', '.join(changed)}")
@@ -94,29 +98,29 @@ def read_model(folder: Path) -> Model:
     return decode(_read(folder, MODEL), MODEL, Model)
 
 
-def _listing(folder: Path) -> dict[str, int]:
-    """The files below a directory with their sizes, the manifest left out. Raises Failed."""
-    found: dict[str, int] = {}
+def _listing(folder: Path, limits: Limits | None) -> set[str]:
+    """The names of the files below a directory, the manifest left out. Raises Failed for one that no bundle has."""
+    found: set[str] = set()
     for prefix in ("", f"{SYNTHETIC}/"):
         if prefix and SYNTHETIC not in found:
             break
-        found.pop(SYNTHETIC, None)
+        found.discard(SYNTHETIC)
         with os.scandir(folder / prefix) as entries:
             for entry in entries:
-                found[prefix + entry.name] = _size(prefix + entry.name, entry.stat(follow_symlinks=False))
-                if len(found) > MOST_IMAGES + len(MOST_BYTES):
-                    raise Failed(f"there are more than {len(found) - 1} files; a bundle has fewer")
-    del found[MANIFEST]
-    return found
+                name = prefix + entry.name
+                _check_kind(name, entry.stat(follow_symlinks=False), limits)
+                found.add(name)
+                if len(found) > MOST_FILES:
+                    raise Failed(f"there are more than {MOST_FILES:,} files; a bundle has fewer")
+    return found - {MANIFEST}
 
 
-def _size(name: str, status: os.stat_result) -> int:
-    """The size of a file, or 0 of the one directory that a bundle may have. Raises Failed for anything else."""
+def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> None:
+    """Raises Failed for what is neither a file that a bundle may have nor its one directory."""
     shown, kind = visible(name), status.st_mode
     if name == SYNTHETIC and stat.S_ISDIR(kind):
-        return 0
-    most = MOST_BYTES.get(name, MOST_IMAGE_BYTES if IMAGE.fullmatch(name) else None)
-    if most is None:
+        return
+    if name not in (*TEXTS, WEIGHTS, GENERATOR) and not IMAGE.fullmatch(name):
         raise Failed(f"the files are not those of a bundle; added: {shown}")
     if stat.S_ISLNK(kind) or not stat.S_ISREG(kind):
         raise Failed(f"{shown} is {'a symbolic link' if stat.S_ISLNK(kind) else 'no file'}; a bundle has files alone")
@@ -124,9 +128,12 @@ def _size(name: str, status: os.stat_result) -> int:
         raise Failed(
             f"{shown} is a hard link, so that it can change from elsewhere; copy the bundle and verify the copy"
         )
-    if status.st_size > most:
+    most = TEXTS.get(name, MOST_IMAGE_BYTES)
+    if name in (WEIGHTS, GENERATOR):
+        if limits is not None and status.st_size > limits.mib * MIB:
+            raise Failed(f"{name} has {status.st_size:,} bytes; {limits.too_much()}")
+    elif status.st_size > most:
         raise Failed(f"{shown} has {status.st_size:,} bytes; expected at most {most:,}")
-    return status.st_size
 
 
 def _expect_same(there: set[str], listed: set[str]) -> None:
@@ -150,7 +157,7 @@ def open_file(folder: Path, name: str) -> BinaryIO:
 
 
 def _read(folder: Path, name: str) -> bytes:
-    most = MOST_BYTES.get(name, MOST_IMAGE_BYTES)
+    most = TEXTS.get(name, MOST_IMAGE_BYTES)
     with open_file(folder, name) as stream:
         content: bytes = stream.read(most + 1)
     if len(content) > most:

@@ -29,7 +29,7 @@ class Limits:
         seconds: of one core, the import of libraries left out.
     """
 
-    mib: int = 256
+    mib: int = 224
     seconds: int = 20
 
     def too_much(self) -> Failed:
@@ -62,15 +62,18 @@ def run_limited(arguments: Sequence[str], limits: Limits) -> str:
 
 
 @contextmanager
-def limited(limits: Limits) -> Iterator[None]:
+def limited(limits: Limits, spent: int = 0) -> Iterator[None]:
     """Hold this process to the limits, from what it has taken so far; the memory is lifted again at the end.
+
+    Args:
+        spent: seconds that were already computed for the same check.
 
     Raises:
         Failed: the memory did not do. More time than allowed ends the process by a signal.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + limits.seconds + 1)
+    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + max(1, limits.seconds - spent) + 1)
     before = resource.getrlimit(resource.RLIMIT_AS)
     _lower(resource.RLIMIT_AS, _address_space() + limits.mib * MIB)
     try:

@@ -136,6 +136,13 @@ def student(folder: Path, made: Model) -> Classifier:
     return model.eval().requires_grad_(False)
 
 
+def import_libraries(architecture: str) -> None:
+    """Import timm and torchvision where one of them builds the network of that name."""
+    if architecture not in nets.own_names():
+        import timm  # noqa: F401
+        import torchvision  # noqa: F401
+
+
 def check_student(model: Classifier, made: Model) -> tuple[int, ...]:
     """The shape of a student's answer to two images of noise of the stated shape.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -68,15 +69,17 @@ def prove_within(folder: Path, limits: Limits) -> Proof:
 
 def main(arguments: Sequence[str]) -> None:
     """Prove the bundle of a command line, and print what was found as JSON."""
-    limits = Limits(int(arguments[1]), int(arguments[2]))
+    limits, start = Limits(int(arguments[1]), int(arguments[2])), time.process_time()
     try:
-        contents = read_bundle(Path(arguments[0]))
+        contents = read_bundle(Path(arguments[0]), limits)
+        import dp_accounting  # noqa: F401 - as below: libraries are imported outside of the limits
+
         with limited(limits):
             recomputed, notes = check_account(contents.privacy)
             check_card(contents)
-        import bench.bundle.network  # noqa: F401 - its libraries are not the bundle's, and need more than a bundle may
-
-        with limited(limits):
+        spent = int(time.process_time() - start)
+        _import_libraries(contents)
+        with limited(limits, spent):
             answered = _check_student(contents)
     except (BenchError, Failed) as error:
         print(Refusal(refused=str(error)).model_dump_json())
@@ -153,9 +156,23 @@ def _check_student(contents: Contents) -> tuple[int, ...]:
     try:
         return check_student(student(contents.folder, contents.model), contents.model)
     except BenchError as error:
-        if "allocate memory" in str(error):
+        if _is_out_of_memory(error):
             raise MemoryError from None
         raise Failed(str(error)) from None
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory was short at the start of a chain of errors; torch and safetensors say so in words alone."""
+    if error is None:
+        return False
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or _is_out_of_memory(error.__cause__)
+
+
+def _import_libraries(contents: Contents) -> None:
+    """Import what builds the student: it needs more memory than a bundle may have, and no bundle can change it."""
+    from bench.bundle import network
+
+    network.import_libraries(contents.model.architecture)
 
 
 if __name__ == "__main__":
