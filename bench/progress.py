@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from bench.escape import visible
 
 
 class Reporter(Protocol):
@@ -31,7 +34,14 @@ reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 class Screen(Console):
-    """A console that leaves it to `bench.cli.streams` what a closed pipe means; rich ends the process with 1."""
+    """The console of this project: each text is one line, whose hidden characters are shown as escapes.
+
+    It leaves it to `bench.cli.streams` what a closed pipe means; rich ends the process with 1.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text of a line or of a cell, which rich prints."""
+        return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Called while a BrokenPipeError is handled, which goes on."""
@@ -73,7 +83,7 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=err) as progress:
-            task = progress.add_task(stage, total=total)
+            task = progress.add_task(escape(visible(stage)), total=total)
             yield lambda n: progress.advance(task, n)
         return
     done = 0
@@ -84,17 +94,34 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 
     yield advance
     seconds = time.perf_counter() - start
-    print(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)", file=sys.stderr)
+    complain(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)")
 
 
 def head(text: str, after: str = "") -> None:
-    """A heading to stdout and what stands behind it, as they are: names and paths may have brackets."""
-    out.print(Text.assemble((text, "bold"), after), soft_wrap=True)
+    """A heading to stdout and what stands behind it, as they are: names and paths may have brackets.
+
+    Args:
+        text: begins with a line break where an empty line is to stand before it.
+    """
+    if text.startswith("\n"):
+        out.print()
+    out.print(Text.assemble((visible(text.removeprefix("\n")), "bold"), visible(after)), soft_wrap=True)
 
 
-def tell(text: str) -> None:
-    """To stdout as it is: no markup is read in it, and no line of it is broken."""
-    out.print(text, markup=False, soft_wrap=True)
+def tell(line: str) -> None:
+    """A line to stdout as it is: no markup is read in it, and it is not broken."""
+    out.print(line, markup=False, soft_wrap=True)
+
+
+def tell_lines(text: str) -> None:
+    """As `tell`, for text of several lines."""
+    for line in text.splitlines():
+        tell(line)
+
+
+def plain_text(*lines: str) -> Text:
+    """Lines of a table's cell or title as they are: no markup is read in them."""
+    return Text("\n".join(map(visible, lines)))
 
 
 def say(line: str) -> None:
@@ -103,3 +130,8 @@ def say(line: str) -> None:
         listener.notice(line)
         return
     err.print(line, markup=False, soft_wrap=True)
+
+
+def complain(line: str) -> None:
+    """A line to stderr, without a bar to stand beside: an error, or the end of a stage."""
+    print(visible(line), file=sys.stderr)

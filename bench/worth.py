@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from bench import registry
 from bench.config import Departure, Description
+from bench.escape import csv_value
 
 Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "ablations"
@@ -121,7 +122,7 @@ def read(file: Path = FILES["method"]) -> list[dict[str, str]]:
     if not file.exists():
         return []
     with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+        return [{key: csv_value(cell) for key, cell in row.items()} for row in csv.DictReader(lines)]
 
 
 def _canonical(options: Mapping[str, Any]) -> str:

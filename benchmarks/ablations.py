@@ -16,6 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.escape import csv_cell
 from bench.storage.records import RECORD, Record
 from bench.worth import FILES, KEY, SCORES, Kind, read
 
@@ -89,7 +90,7 @@ def main() -> None:
             with path.open("w", newline="", encoding="utf-8") as file:
                 table = csv.DictWriter(file, (kind, *KEY, SCORES[kind], "teacher_accuracy"), lineterminator="\n")
                 table.writeheader()
-                table.writerows(merged(old, new, kind))
+                table.writerows({key: csv_cell(cell) for key, cell in row.items()} for row in merged(old, new, kind))
         print(f"{path}: {len(new)} runs read")
 
 

@@ -2,13 +2,40 @@
 
 Whatever is written is on a list of what the account covers (`account`, `network`); a record's other fields, which were
 measured on private data without noise, are never read.
+
+Each name is imported when it is first used: the command line reads the limits of a check without any library, and the
+files of a stranger are checked before torch is imported.
 """
 
 from __future__ import annotations
 
-from bench.bundle.checking import Failed, Verified, verify
-from bench.bundle.finding import find
-from bench.bundle.network import load
-from bench.bundle.writing import export
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Failed", "Verified", "export", "find", "load", "verify"]
+if TYPE_CHECKING:
+    from bench.bundle.checking import Verified, verify
+    from bench.bundle.finding import find
+    from bench.bundle.limits import Limits
+    from bench.bundle.network import load
+    from bench.bundle.program import write_program
+    from bench.bundle.strict_json import Failed
+    from bench.bundle.writing import export
+
+_MODULES = {
+    "Failed": "strict_json",
+    "Limits": "limits",
+    "Verified": "checking",
+    "export": "writing",
+    "find": "finding",
+    "load": "network",
+    "verify": "checking",
+    "write_program": "program",
+}
+
+__all__ = ["Failed", "Limits", "Verified", "export", "find", "load", "verify", "write_program"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

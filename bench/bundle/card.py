@@ -1,18 +1,22 @@
-"""`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` alone."""
+"""`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` alone.
+
+Text of these files is escaped by `markdown`. The lines of Python come from three templates, which are filled with names
+and numbers that `bench.bundle.schema` has checked.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from typing import Any
 
 from bench.bundle.account import WEAK, alarms, shown
-from bench.privacy.budget import INFINITE
+from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
+from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Call, Claimed, Model, Privacy, Proved
+from bench.escape import markdown
+from bench.privacy import Unit
 
-FILE = "README.md"
-GENERATOR, SYNTHETIC = "generator.safetensors", "synthetic"
-EXTRAS = (GENERATOR, SYNTHETIC)
-"""What may be released besides the student."""
 PROTECTED = {
     "example": "one private record",
     "label": "the label of one private record",
@@ -30,15 +34,15 @@ CHANGED = {
 }
 
 
-def card(privacy: dict[str, Any], model: dict[str, Any], extras: list[str]) -> str:
+def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
     """The card's text.
 
     Args:
         extras: names of the released files besides the student: the generator, the folder of synthetic images.
     """
-    rest = [line for line in privacy["warnings"] if line not in alarms(privacy)]
+    rest = [line for line in privacy.warnings if line not in alarms(privacy)]
     parts = [
-        f"# {model['architecture']}, released by {privacy['method']['name']}",
+        f"# {markdown(model.architecture)}, released by {markdown(privacy.method.name)}",
         "\n>\n".join(f"> **{line}**" for line in alarms(privacy)),
         _summary(privacy),
         "\n".join(["## Before you use it", "", *(f"- {line}" for line in rest)]),
@@ -47,30 +51,22 @@ def card(privacy: dict[str, Any], model: dict[str, Any], extras: list[str]) -> s
         _audit(privacy),
         _network(model),
         _loading(model),
-        _files(extras, model),
+        _files(extras),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def epsilon_rows(privacy: dict[str, Any]) -> list[str]:
-    """The rows of the table of epsilons, one a unit; a card that lacks one of them is not of this account."""
-    return [
-        f"| accounted | {shown(found)} | {found['delta']:g} | {PROTECTED.get(unit, unit)} (`{unit}`) | "
-        f"{found['relation']} | {found['accountant']} |"
-        for unit, found in sorted(privacy["accounted"].items())
-    ]
-
-
-def _privacy(privacy: dict[str, Any]) -> str:
+def _privacy(privacy: Privacy) -> str:
     rows = ["| number | epsilon | delta | protects | neighbours | by |", "|---|---|---|---|---|---|"]
-    rows += epsilon_rows(privacy)
-    claim = privacy["claimed"]
+    rows += [
+        f"| accounted | {shown(found)} | {found.delta:g} | {_protects(found)} | {found.relation} | "
+        f"{markdown(found.accountant)} |"
+        for _, found in sorted(privacy.accounted.items())
+    ]
+    claim = privacy.claimed
     if claim is not None:
-        rows.append(
-            f"| claimed | {shown(claim)} | {claim['delta']:g} | {PROTECTED.get(claim['unit'], claim['unit'])} "
-            f"(`{claim['unit']}`) | | {claim['source']} |"
-        )
-    words = [f"- {line}" for unit, found in sorted(privacy["accounted"].items()) for line in [_in_words(unit, found)]]
+        rows.append(f"| claimed | {shown(claim)} | {claim.delta:g} | {_protects(claim)} | | {markdown(claim.source)} |")
+    words = [f"- {_in_words(found)}" for _, found in sorted(privacy.accounted.items())]
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
         "method's paper says at these settings, and no one verifies it here."
@@ -78,26 +74,28 @@ def _privacy(privacy: dict[str, Any]) -> str:
     return "\n".join(["## Privacy", "", *rows, "", *words, "", note])
 
 
-def _summary(privacy: dict[str, Any]) -> str:
+def _protects(found: Proved | Claimed) -> str:
+    return f"{PROTECTED.get(found.unit, found.unit)} (`{found.unit}`)"
+
+
+def _summary(privacy: Privacy) -> str:
     """One sentence: what is promised to whom."""
-    unit = "example" if "example" in privacy["accounted"] else privacy["unit"]
-    found = privacy["accounted"][unit]
-    if found["epsilon"] == INFINITE:
-        return f"Accounted epsilon for {PROTECTED.get(unit, unit)}: infinite."
-    return (
-        f"Accounted epsilon for {PROTECTED.get(unit, unit)}: **{shown(found)}** at delta {found['delta']:g} "
-        f"(neighbours: {found['relation']})."
-    )
+    found = privacy.accounted.get(Unit.EXAMPLE) or privacy.accounted[privacy.unit]
+    whose = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}"
+    if math.isinf(found.value):
+        return f"{whose}: infinite."
+    return f"{whose}: **{shown(found)}** at delta {found.delta:g} (neighbours: {found.relation})."
 
 
-def _in_words(unit: str, found: dict[str, Any]) -> str:
-    change = CHANGED.get(unit, {}).get(found["relation"], f"the change of one {unit} ({found['relation']})")
-    if found["epsilon"] == INFINITE:
+def _in_words(found: Proved) -> str:
+    unit, relation = found.unit, found.relation
+    change = CHANGED.get(unit, {}).get(relation, f"the change of one {unit} ({relation})")
+    if math.isinf(found.value):
         return f"unit `{unit}`: nothing is proved about {change}."
-    failure = f", but for a chance of {found['delta']:g}" if found["delta"] else ""
+    failure = f", but for a chance of {found.delta:g}" if found.delta else ""
     return (
         f"unit `{unit}`: {change} changes the probability of any outcome by a factor of at most e^{shown(found)} "
-        f"({_factor(found['epsilon'])}){failure}."
+        f"({_factor(found.value)}){failure}."
     )
 
 
@@ -108,16 +106,20 @@ def _factor(epsilon: float) -> str:
     return f"about {factor:,.3g}" if factor < 1000 else f"about {factor:,.0f}"
 
 
-def _ledger(privacy: dict[str, Any]) -> str:
+def _ledger(privacy: Privacy) -> str:
     rows = ["| unit | what was taken from the private data | event | times |", "|---|---|---|---|"]
-    rows += [f"| {e['unit']} | {e['why']} | `{_event(e['event'])}` | {e['count']:,} |" for e in privacy["events"]]
-    solved = "".join(f"\n- {name}: {value:g}" for name, value in sorted(privacy["solved"].items()))
-    method = privacy["method"]
+    rows += [f"| {e.unit} | {markdown(e.why)} | `{_event(e.event)}` | {e.count:,} |" for e in privacy.events]
+    method = privacy.method
     lines = [
-        *("## Ledger", "", f"Everything that {method['name']} (version {method['version']}) took:", "", *rows, ""),
-        f"Accountant: {privacy['accountant']}. Delta asked for: {privacy['delta']:g}. Noise: {privacy['noise']}.",
+        "## Ledger",
+        "",
+        f"Everything that {markdown(method.name)} (version {method.version}) took:",
+        "",
+        *rows,
+        "",
+        f"Accountant: {markdown(privacy.accountant)}. Delta asked for: {privacy.delta:g}. Noise: {privacy.noise}.",
     ]
-    return "\n".join(lines) + (f"\n\nSolved from the budget:\n{solved}" if solved else "")
+    return "\n".join(lines)
 
 
 def _event(event: dict[str, Any]) -> str:
@@ -132,40 +134,39 @@ def _event(event: dict[str, Any]) -> str:
     return f"{event['name'].removesuffix('DpEvent')}({inner})"
 
 
-def _audit(privacy: dict[str, Any]) -> str:
-    audit = privacy["audited"]
+def _audit(privacy: Privacy) -> str:
+    audit = privacy.audited
     if audit is None:
         return "## Audit\n\nNone."
     return (
-        f"## Audit\n\nLower bound {audit['epsilon_lower']:.4g} per {audit['unit']} at delta {audit['delta']:g} and "
-        f"confidence {audit['confidence']:g}, with {audit['canaries']} canaries; null run {audit['null_run']:.4g}; "
-        f"ceiling, if all guesses were right, {audit['ceiling']:.4g}."
+        f"## Audit\n\nLower bound {audit.epsilon_lower:.4g} per {audit.unit} at delta {audit.delta:g} and "
+        f"confidence {audit.confidence:g}, with {audit.canaries} canaries; null run {audit.null_run:.4g}; "
+        f"ceiling, if all guesses were right, {audit.ceiling:.4g}."
     )
 
 
-def _network(model: dict[str, Any]) -> str:
-    scale, names = model["normalisation"], model["class_names"]
-    shape = "x".join(map(str, model["input"]["shape"]))
+def _network(model: Model) -> str:
+    scale, names, shape = model.normalisation, model.class_names, "x".join(map(str, model.input.shape))
     said = [
-        f"- {model['architecture']}, {model['parameters']:,} parameters, {model['classes']} classes"
-        + (f": {', '.join(names)}" if names else " (names withheld)"),
+        f"- {markdown(model.architecture)}, {model.parameters:,} parameters, {model.classes} classes"
+        + (f": {', '.join(map(markdown, names))}" if names else " (names withheld)"),
         f"- input: (n, c, h, w) float32 images in [0, 1], {shape}; the network sees (x - mean) / std, mean "
-        f"{_constant(scale['mean'])}, std {_constant(scale['std'])}: public constants",
-        f"- buffers, released and covered like the weights: {_buffers(model['buffers'])}",
-        f"- private data: {model['data']}",
+        f"{_constant(scale.mean)}, std {_constant(scale.std)}: public constants",
+        f"- buffers, released and covered like the weights: {_buffers(model.buffers)}",
+        f"- private data: {markdown(model.data)}",
     ]
-    found = model["accuracy"]
+    found = model.accuracy
     if found is not None:
         said.append(
-            f"- accuracy {found['share']:.2%} [{found['low']:.1%}, {found['high']:.1%}], measured on the data set's "
-            f"public test part ({found['images']:,} images)"
+            f"- accuracy {found.share:.2%} [{found.low:.1%}, {found.high:.1%}], measured on the data set's "
+            f"public test part ({found.images:,} images)"
         )
     return "\n".join(["## Network", "", *said])
 
 
 def _buffers(names: list[str]) -> str:
     kinds = sorted({name.rpartition(".")[2] for name in names})
-    return f"{len(names)} ({', '.join(kinds)})" if names else "none"
+    return f"{len(names)} ({', '.join(map(markdown, kinds))})" if names else "none"
 
 
 def _constant(values: list[float]) -> str:
@@ -174,22 +175,17 @@ def _constant(values: list[float]) -> str:
     return repr(plain[0]) if len(set(plain)) == 1 else f"torch.tensor({plain})[:, None, None]"
 
 
-def _loading(model: dict[str, Any]) -> str:
-    needs = "torch" if model["program"] else "this package, dp-distill-bench, and torch"
-    if model["library"] is not None:
-        needs = f"{model['library']['function'].partition('.')[0]}, safetensors and torch"
-    note = f"Needs {needs}; run in this directory. Written with torch {model['torch']}."
-    if model["program"]:
-        note += " Where another torch does not read the program: `from bench.bundle import load; student = load('.')`."
+def _loading(model: Model) -> str:
+    library = "" if model.library is None else model.library.function.partition(".")[0]
+    needs = f"{library}, safetensors and torch" if library else "this package, dp-distill-bench, and torch"
+    note = f"Needs {needs}; run in this directory. Written with torch {markdown(model.torch)}."
     return "\n".join(["## Loading", "", "```python", *_five_lines(model), "```", "", note])
 
 
-def _five_lines(model: dict[str, Any]) -> list[str]:
-    images = f"images = torch.zeros(1, {', '.join(map(str, model['input']['shape']))})  # yours, in [0, 1]"
-    if model["library"] is None and model["program"]:
-        load = f'student = torch.export.load("{model["program"]}").module()'
-        return ["import torch", load, images, "logits = student(images)"]
-    if model["library"] is None:
+def _five_lines(model: Model) -> list[str]:
+    images = f"images = torch.zeros(1, {', '.join(map(str, model.input.shape))})  # yours, in [0, 1]"
+    call, scale = model.library, model.normalisation
+    if call is None:
         return [
             "import torch",
             "from bench.bundle import load",
@@ -197,29 +193,30 @@ def _five_lines(model: dict[str, Any]) -> list[str]:
             images,
             "logits = student(images)",
         ]
-    call, scale = model["library"], model["normalisation"]
-    arguments = ", ".join([json.dumps(call["name"]), *(f"{k}={v!r}" for k, v in call["arguments"].items())])
+    arguments = ", ".join([json.dumps(call.name), *(f"{k}={v!r}" for k, v in given(call).items())])
     return [
-        f"import torch, {call['function'].partition('.')[0]}, safetensors.torch",
-        f"student = {call['function']}({arguments}).eval()",
-        'student.load_state_dict(safetensors.torch.load_file("student.safetensors"))',
+        f"import torch, {call.function.partition('.')[0]}, safetensors.torch",
+        f"student = {call.function}({arguments}).eval()",
+        f'student.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
         images,
-        f"logits = student((images - {_constant(scale['mean'])}) / {_constant(scale['std'])})",
+        f"logits = student((images - {_constant(scale.mean)}) / {_constant(scale.std)})",
     ]
 
 
-def _files(extras: list[str], model: dict[str, Any]) -> str:
+def given(call: Call) -> dict[str, Any]:
+    """The arguments that a call has; sides of images as a list."""
+    return call.arguments.to_json()
+
+
+def _files(extras: Collection[str]) -> str:
     said = {
-        "student.safetensors": "weights and buffers of the bare network",
-        "student.pt2": "the same with its normalisation, as a program of torch.export; a program is code: run it only "
-        "from someone you trust",
+        WEIGHTS: "weights and buffers of the bare network",
         GENERATOR: "weights and buffers of the generator that the method releases too",
         SYNTHETIC: "images that the method releases too",
-        "privacy.json": "the numbers above in full, and the ledger",
-        "model.json": "how to load the student",
-        "MANIFEST.json": "SHA-256 of every file",
+        PRIVACY: "the numbers above in full, and the ledger",
+        MODEL: "how to load the student",
+        MANIFEST: "SHA-256 of every file",
     }
-    there = {"student.safetensors", "privacy.json", "model.json", "MANIFEST.json", *extras}
-    there |= {model["program"]} if model["program"] else set()
+    there = {WEIGHTS, PRIVACY, MODEL, MANIFEST, *extras}
     rows = [f"- `{name}`: {what}" for name, what in said.items() if name in there]
     return "\n".join(["## Files", "", *rows, "", "`bench verify DIR` checks all of this."])

@@ -14,7 +14,7 @@ from bench.storage.records import AUDIT, RECORD, Record
 from bench.storage.specs import digest
 from bench.storage.store import inspect
 
-EXPORTED = ("events", "claimed", "accounted_units", "noise_version", "solved")
+EXPORTED = ("events", "claimed", "accounted_units", "noise_version")
 """What a record's account and its release's have in common, of what leaves."""
 AGAIN = "make it again with `bench run` and --fresh"
 
@@ -50,8 +50,7 @@ def find(run: str, out: Path) -> Found:
         raise BenchError(f"RUN {run}: this run failed ({record.reason}) and released nothing; run it again")
     step = _release(record, path, out)
     result = json.loads((step / "result.json").read_text(encoding="utf-8"))
-    account = result["privacy"] | {"solved": result["solved"]}
-    if any(record.privacy.get(key) != account.get(key) for key in EXPORTED):
+    if any(record.privacy.get(key) != result["privacy"].get(key) for key in EXPORTED):
         raise BenchError(f"RUN {run}: the record and the release in {step} have different accounts; {AGAIN}")
     said, drawn = record.privacy.get("noise"), record.spec["release"]["noise"]
     if said != drawn:

@@ -1,31 +1,26 @@
 """The student of a bundle: its weights under the names of its own library, and `model.json`, which says how to load it.
 
-A network of timm or torchvision is written so that the library alone loads it; any other one also as a program of
-`torch.export`, so that torch alone does.
+A network of timm or torchvision is written so that the library alone loads it; any other one is loaded by this package.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bench import data, nets, teachers
+from bench.bundle.contents import check_weights
+from bench.bundle.files import WEIGHTS, open_file, read_model
 from bench.bundle.finding import AGAIN, Found
-from bench.bundle.library import library_call
-from bench.bundle.program import PROGRAM, write_program
+from bench.bundle.library import builds, calls, library_call
+from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Input, Model, Normalisation
+from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.storage.specs import canonical
-
-FILE = "model.json"
-WEIGHTS = "student.safetensors"
-FORMAT = 1
-WITHHELD = "withheld: the owner's own data"
 
 
 @dataclass(frozen=True)
@@ -68,30 +63,33 @@ def rebuild(found: Found, given: Takes) -> Classifier:
     return model.eval().requires_grad_(False)
 
 
-def write_network(folder: Path, found: Found, own_names: bool) -> dict[str, Any]:
-    """Write the student's files into `folder`; returns what `model.json` says. Raises BenchError."""
-    given = takes(found, own_names)
-    model, arch = rebuild(found, given), found.result["arch"]
+def write_network(folder: Path, found: Found, own_names: bool) -> Model:
+    """Write the student's weights into `folder`; returns what `model.json` says. Raises BenchError."""
+    taken = takes(found, own_names)
+    model, arch = rebuild(found, taken), found.result["arch"]
     teachers.save(folder / WEIGHTS, model.body)
-    call = library_call(arch, model, given.shape, given.classes)
-    program = call is None and write_program(folder / PROGRAM, model, given.shape)
-    made = {
-        "format": FORMAT,
-        "architecture": arch,
-        "library": None if call is None else asdict(call),
-        "program": PROGRAM if program else None,
-        "torch": str(torch.__version__),
-        "input": {"shape": list(given.shape), "layout": "n, c, h, w", "dtype": "float32", "range": [0, 1]},
-        "normalisation": {"mean": model.mean.flatten().tolist(), "std": model.std.flatten().tolist()},
-        "classes": given.classes,
-        "class_names": None if given.class_names is None else list(given.class_names),
-        "data": _data(found),
-        "accuracy": _accuracy(found),
-        "parameters": sum(p.numel() for p in model.body.parameters()),
-        "buffers": sorted(set(model.body.state_dict()) - {name for name, _ in model.body.named_parameters()}),
-    }
-    (folder / FILE).write_text(canonical(made), encoding="utf-8")
-    return made
+    return Model(
+        format=FORMAT,
+        architecture=arch,
+        library=library_call(arch, model, taken.shape, taken.classes),
+        torch=str(torch.__version__),
+        input=Input(shape=taken.shape, layout="n, c, h, w", dtype="float32", range=(0, 1)),
+        normalisation=Normalisation(mean=model.mean.flatten().tolist(), std=model.std.flatten().tolist()),
+        classes=taken.classes,
+        class_names=None if taken.class_names is None else list(taken.class_names),
+        data=_data(found),
+        accuracy=_accuracy(found),
+        parameters=_parameters(model),
+        buffers=_buffers(model),
+    )
+
+
+def _parameters(model: Classifier) -> int:
+    return sum(p.numel() for p in model.body.parameters())
+
+
+def _buffers(model: Classifier) -> list[str]:
+    return sorted(set(model.body.state_dict()) - {name for name, _ in model.body.named_parameters()})
 
 
 def _data(found: Found) -> str:
@@ -99,17 +97,17 @@ def _data(found: Found) -> str:
     return name if data.facts(name).is_public else WITHHELD
 
 
-def _accuracy(found: Found) -> dict[str, Any] | None:
+def _accuracy(found: Found) -> Accuracy | None:
     """On the test part of a published data set, which is public; a user's own test images may be private."""
     if _data(found) == WITHHELD:
         return None
     share, low, high = (found.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
-    if share != found.result["accuracy"]:
+    if share is None or low is None or high is None or share != found.result["accuracy"]:
         raise BenchError(
             f"RUN {found.record.hash}: its record has an accuracy of {share}, its release {found.result['accuracy']}; "
             "one of them was edited, or is damaged: run it again with --fresh"
         )
-    return {"share": share, "low": low, "high": high, "images": found.result["tested"]}
+    return Accuracy(share=share, low=low, high=high, images=found.result["tested"])
 
 
 def load(folder: str | Path) -> Classifier:
@@ -120,29 +118,53 @@ def load(folder: str | Path) -> Classifier:
     """
     folder = Path(folder)
     try:
-        made = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        shape, scale = made["input"]["shape"], made["normalisation"]
-        model = nets.build(made["architecture"], (shape[0], shape[1], shape[2]), made["classes"])
-        mean, std = (torch.tensor(scale[key], dtype=torch.float32).view(1, -1, 1, 1) for key in ("mean", "std"))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]  # torch goes on with its own frames
-        raise BenchError(f"{folder / FILE} describes no student ({said})") from None
+        model = read_model(folder)
+        with open_file(folder, WEIGHTS) as stream:
+            check_weights(WEIGHTS, stream, os.fstat(stream.fileno()).st_size)
+    except Failed as error:
+        raise BenchError(f"{folder} has no student: {error}") from None
+    return student(folder, model)
+
+
+def student(folder: Path, made: Model) -> Classifier:
+    """The student that `model.json` describes, with the weights of the bundle. Raises BenchError if they do not fit."""
+    model = nets.build(made.architecture, made.input.shape, made.classes)
+    scale = made.normalisation
+    mean, std = (torch.tensor(each, dtype=torch.float32).view(1, -1, 1, 1) for each in (scale.mean, scale.std))
     model.mean, model.std = mean, std
     teachers.load(folder / WEIGHTS, model.body)
     return model.eval().requires_grad_(False)
 
 
-def answers(model: Classifier, made: dict[str, Any]) -> tuple[int, ...]:
+def import_libraries(architecture: str) -> None:
+    """Import timm and torchvision where one of them builds the network of that name."""
+    if architecture not in nets.own_names():
+        import timm  # noqa: F401
+        import torchvision  # noqa: F401
+
+
+def check_student(model: Classifier, made: Model) -> tuple[int, ...]:
     """The shape of a student's answer to two images of noise of the stated shape.
 
     Raises:
-        BenchError: it cannot take them, or answers what is not finite or not two rows of the stated classes.
+        Failed: it cannot take them, or answers what is not finite or not two rows of the stated classes; or its
+            parameters, its buffers or the library's network are not those that `model.json` states.
     """
-    shape = made["input"]["shape"]
+    shape = made.input.shape
     try:
         logits = model(torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
     except (RuntimeError, ValueError, AssertionError) as error:
-        raise BenchError(f"the student cannot take images of shape {shape} ({type(error).__name__})") from None
-    if tuple(logits.shape) != (2, made["classes"]) or not all(map(math.isfinite, logits.flatten().tolist())):
-        raise BenchError(f"the student answers {tuple(logits.shape)}, or numbers that are not finite")
+        raise Failed(f"the student cannot take images of shape {list(shape)} ({type(error).__name__})") from None
+    if tuple(logits.shape) != (2, made.classes) or not all(map(math.isfinite, logits.flatten().tolist())):
+        raise Failed(f"the student answers {tuple(logits.shape)}, or numbers that are not finite")
+    if (made.parameters, made.buffers) != (_parameters(model), _buffers(model)):
+        raise Failed(
+            f"the student has {_parameters(model):,} parameters and {len(_buffers(model))} buffers, which are not "
+            f"those stated ({made.parameters:,} and {len(made.buffers)})"
+        )
+    call = made.library
+    if call is not None and (
+        call not in calls(made.architecture, shape, made.classes) or not builds(call, model, shape)
+    ):
+        raise Failed(f"{call.function} with the stated arguments does not build the student")
     return tuple(logits.shape)

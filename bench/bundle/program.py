@@ -1,4 +1,8 @@
-"""A student as a program of `torch.export`: torch alone loads it, without this package."""
+"""A student as a program of `torch.export`: torch alone loads it, without this package.
+
+A bundle holds no program: `torch.export.load` runs code of the file, so that nobody can check one by loading it.
+Whoever has verified a bundle makes the program of its student for themselves.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import torch
 
 from bench.nets import Classifier
 
-PROGRAM = "student.pt2"
 KEPT = ("val", "tensor_meta")
 """Of what torch notes about each node of a program: not where its source lay on the machine that made it."""
 

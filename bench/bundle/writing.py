@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
+from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from bench.bundle import account, card
-from bench.bundle.checking import MANIFEST, Failed, Verified, verify
+from bench.bundle.checking import Verified, verify
+from bench.bundle.files import GENERATOR, MOST_IMAGES, SYNTHETIC, decode
 from bench.bundle.finding import Found
 from bench.bundle.network import write_network
+from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
+from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.storage.specs import canonical
-
-FORMAT = 1
 
 
 def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
@@ -43,11 +43,13 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
             "do not know the seed; run it with --noise os, or give --allow-seeded, and the card will say so"
         )
     with _beside(folder) as work:
-        _fill(work, found, own_names)
         try:
-            verified = verify(work)
+            _fill(work, found, own_names)
+            verified = verify(work, limits=None)
         except Failed as error:
             raise BenchError(f"RUN {found.record.hash}: what would be written does not verify: {error}") from None
+        except ValidationError as error:
+            raise BenchError(f"RUN {found.record.hash}: a bundle cannot hold it: {first_error(error)}") from None
         try:
             work.rename(folder)
         except OSError as error:
@@ -92,28 +94,34 @@ def _alive(left: Path) -> bool:
 
 
 def _fill(work: Path, found: Found, own_names: bool) -> None:
-    privacy = account.account(found)
-    model = write_network(work, found, own_names)
+    privacy = _write(work / PRIVACY, account.account(found))
+    model = _write(work / MODEL, write_network(work, found, own_names))
     extras = _generator(work, found) + _images(work, found)
-    (work / account.FILE).write_text(canonical(privacy), encoding="utf-8")
     # Of what stands in the files, whose keys have another order: `bench verify` makes it again from them
-    text = card.card(json.loads(canonical(privacy)), json.loads(canonical(model)), extras)
-    (work / card.FILE).write_text(text, encoding="utf-8")
-    (work / MANIFEST).write_text(canonical(manifest(work)), encoding="utf-8")
+    text = card.card(decode(privacy, PRIVACY, Privacy), decode(model, MODEL, Model), extras)
+    (work / CARD).write_bytes(text.encode())
+    _write(work / MANIFEST, manifest(work))
     for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def manifest(folder: Path) -> dict[str, Any]:
+def _write(path: Path, value: Privacy | Model | Manifest) -> bytes:
+    """Write a JSON file; returns its bytes."""
+    content = canonical(value.to_json()).encode()
+    path.write_bytes(content)
+    return content
+
+
+def manifest(folder: Path) -> Manifest:
     """SHA-256 of every file below `folder` but the manifest itself."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return {"format": FORMAT, "files": sums}
+    return Manifest(format=FORMAT, files=sums)
 
 
 def _generator(work: Path, found: Found) -> list[str]:
     """The generator's weights, where the method releases one."""
-    name = card.GENERATOR
+    name = GENERATOR
     if not (found.step / name).exists():
         return []
     shutil.copyfile(found.step / name, work / name)
@@ -125,8 +133,8 @@ def _images(work: Path, found: Found) -> list[str]:
     source = found.step / "synthetic.safetensors"
     if not source.exists():
         return []
-    images = load_file(source)["images"].numpy()
-    folder = work / card.SYNTHETIC
+    images = load_file(source)["images"].numpy()[:MOST_IMAGES]
+    folder = work / SYNTHETIC
     folder.mkdir()
     for number, image in enumerate(images):
         Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(folder / f"{number:03d}.png")

@@ -13,6 +13,7 @@ from bench.cli import audit, boards, choose, compare, doctor, export, listing, r
 from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
 from bench.errors import BenchError, RunFailed, disk_is_full
+from bench.progress import complain
 
 COMMANDS: dict[str, Any] = {
     "run": run,
@@ -178,6 +179,7 @@ def _complain(prefix: str, error: Exception, debug: bool, status: int) -> int:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
-    print(f"{prefix}: {error}", file=sys.stderr)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            complain(line)
+    complain(f"{prefix}: {error}")
     return status

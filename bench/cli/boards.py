@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
 from bench.errors import BenchError, disk_is_full
-from bench.progress import Screen, out
+from bench.progress import Screen, complain, out, plain_text
 
 if TYPE_CHECKING:
     from bench.leaderboard.columns import Column
@@ -106,7 +105,7 @@ def _check(boards: Path) -> int:
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
     for line in lines:
-        print(line, file=sys.stderr)
+        complain(line)
     out.print(
         "the boards are what their records give" if not lines else "run `bench leaderboard --publish` to rebuild them"
     )
@@ -115,20 +114,19 @@ def _check(boards: Path) -> int:
 
 def _print(path: Path) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     from bench.leaderboard.board_csv import read_board
     from bench.leaderboard.columns import ALL
 
     rows = read_board(path)
-    table = Table(title=Text(f"{path.stem}  ({path})"), title_justify="left", box=None, header_style="bold")
+    table = Table(title=plain_text(f"{path.stem}  ({path})"), title_justify="left", box=None, header_style="bold")
     core = [column for column in ALL if (column.core or column.key == "tier") and column.kind != "runs"]
     shown = [column for column in core if any(row.get(column.key) for row in rows)]
     for column in shown:
         table.add_column(column.label)
     table.add_column("seeds")
     for row in rows:
-        table.add_row(*[Text(_cell(column, row)) for column in shown], str(row["seeds"]) or "-")
+        table.add_row(*[plain_text(_cell(column, row)) for column in shown], plain_text(str(row["seeds"]) or "-"))
     Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 

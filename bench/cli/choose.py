@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import paths
 from bench.errors import BenchError
-from bench.progress import Screen, out
+from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
     from bench.leaderboard.selection import Candidate, Choice, Constraints, Row
@@ -167,11 +167,11 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
             candidate.name,
             f"{candidate.accuracy:.4f}",
             candidate.spread,
-            f"{candidate.epsilon:.4g} per {row['unit']}\n{row['relation']}",
+            plain_text(f"{candidate.epsilon:.4g} per {row['unit']}", str(row["relation"])),
             str(row["delta"]),
             f"{float(row['seconds']):.0f}" if row["seconds"] else "-",
             str(row["device"]) or "-",
-            "\n".join(candidate.attacks) or "not attacked",
-            "\n".join(sorted(candidate.flags)) or "-",
+            plain_text(*candidate.attacks or ["not attacked"]),
+            plain_text(*sorted(candidate.flags) or ["-"]),
         )
     Screen(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli import paths
 from bench.config import TIERS
 from bench.errors import BenchError
+from bench.escape import csv_cell
 from bench.progress import Screen, out
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _cells(line: Line, controls: Mapping[object, Mapping[str, Any]]) -> dict[str
 def _write(found: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows({key: csv_cell(value) for key, value in line.items()} for line in found)
 
 
 def _show(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]]) -> None:

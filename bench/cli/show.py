@@ -11,7 +11,7 @@ from bench import data, plugins, registry, worth
 from bench.config import Description, Option
 from bench.data.naming import BY_PATH, OWN
 from bench.errors import BenchError, unknown
-from bench.progress import out, tell
+from bench.progress import out, tell, tell_lines
 
 PER = {
     "example": "epsilon of one private record (unit example)",
@@ -116,7 +116,7 @@ def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
     described = registry.describe(entry.kind, entry.name, variant)
     _print_facts(entry, variant, described)
     out.print()
-    tell(textwrap.indent(described.doc, "  "))
+    tell_lines(textwrap.indent(described.doc, "  "))
     _print_options(f"{entry.kind}.NAME", variant, described)
     if variant == "working":
         _print_departures(entry.name, described)
@@ -128,7 +128,7 @@ def _print_part(entry: plugins.Entry) -> None:
     tell(f"  typed  {TYPED[entry.kind].format(entry.name)}")
     for text in _docstrings(entry):
         out.print()
-        tell(textwrap.indent(text, "  "))
+        tell_lines(textwrap.indent(text, "  "))
     if entry.kind == "teacher recipe":
         _print_options("teacher.NAME", "own", registry.describe(entry.kind, entry.name))
 
@@ -164,7 +164,7 @@ def _print_dataset(name: str) -> None:
     facts |= {"evaluator": "by the standard recipe" if known.evaluator is None else EVALUATED.format(*known.evaluator)}
     facts |= {"judge": "dlib's descriptor of faces (extra [faces])"} if known.classes_are_people else {}
     for label, value in facts.items():
-        tell(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
+        tell_lines(textwrap.fill(f"  {label:<10} {value}", 118, subsequent_indent=" " * 13))
     _print_papers(known)
 
 
@@ -180,7 +180,8 @@ def _print_papers(known: data.DatasetFacts) -> None:
         "bandwidth": f"{bandwidth} (DP-MERF)",
         "prior": known.prior,
     }
-    out.print("\n[bold]settings[/bold]  (the papers', or the default where they have none)")
+    out.print()
+    out.print("[bold]settings[/bold]  (the papers', or the default where they have none)")
     for label, value in settings.items():
         tell(f"  {label:<10} {value}")
 
@@ -206,7 +207,8 @@ def _print_facts(entry: plugins.Entry, variant: str, described: Description) -> 
 
 
 def _print_options(name: str, variant: str, described: Description) -> None:
-    out.print(f"\n[bold]options[/bold]  (--{name} VALUE)")
+    out.print()
+    out.print(f"[bold]options[/bold]  (--{name} VALUE)")
     tell("  name                 type = default  [what the variant and the tiers change; a tier changes sizes alone]")
     changed = {name: value for d in described.departures if variant == "working" for name, value in d.sets.items()}
     for option in described.options:
@@ -215,7 +217,7 @@ def _print_options(name: str, variant: str, described: Description) -> None:
         tell(f"  {option.name:<20} {_value(option)}" + (f"  [{', '.join(notes)}]" if notes else ""))
         condition = f" (only with {option.only_with})" if option.only_with else ""
         if option.help:
-            tell(textwrap.indent(textwrap.fill(option.help + condition, 100), "      "))
+            tell_lines(textwrap.indent(textwrap.fill(option.help + condition, 100), "      "))
 
 
 def _value(option: Option) -> str:
@@ -224,11 +226,12 @@ def _value(option: Option) -> str:
 
 
 def _print_departures(name: str, described: Description) -> None:
-    out.print("\n[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
+    out.print()
+    out.print("[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
     for number, departure in enumerate(described.departures, start=1):
         tell(f"  {number}. {departure.what}")
         lines = {"why": departure.why, "worth": worth.told(name, described, departure) or "not measured"}
         if departure.sets:
             lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
         for label, text in lines.items():
-            tell(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))
+            tell_lines(textwrap.indent(textwrap.fill(f"{label}: {text}", 100), "     "))

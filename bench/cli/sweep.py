@@ -16,7 +16,7 @@ from bench.cli import paths
 from bench.cli.boards import expect_boards
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
-from bench.progress import Screen, head, out, say
+from bench.progress import Screen, head, out, plain_text, say
 
 if TYPE_CHECKING:
     from bench.cli import Parsers
@@ -291,18 +291,17 @@ def _devices(text: str) -> tuple[str, ...]:
 
 def _list(title: str, cells: Sequence[Cell]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     from bench.sweeps.run_sweep import duration
 
     shared = _shared_reasons(cells)
-    table = Table(box=None, header_style="bold", title=Text(title), title_justify="left")
+    table = Table(box=None, header_style="bold", title=plain_text(title), title_justify="left")
     for column in ("state", "cell", "about", "why"):
         table.add_column(column, no_wrap=column in ("state", "about"))
-    for cell in cells:
-        about = "" if cell.state != "ready" else "?" if cell.seconds is None else duration(cell.seconds)
-        why = f"({shared[cell.reason]})" if cell.reason in shared else cell.reason or cell.note
-        table.add_row(cell.state, Text(cell.name), about, Text(why))
+    for each in cells:
+        about = "" if each.state != "ready" else "?" if each.seconds is None else duration(each.seconds)
+        why = f"({shared[each.reason]})" if each.reason in shared else each.reason or each.note
+        table.add_row(each.state, plain_text(each.name), about, plain_text(why))
     Screen(width=max(out.width, 140), highlight=False, emoji=False).print(table)
     for reason, number in shared.items():
         out.print(f"({number}) {reason}", markup=False, soft_wrap=True)

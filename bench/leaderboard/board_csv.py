@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.config import TIERS
 from bench.errors import BenchError
+from bench.escape import csv_cell, csv_value
 from bench.leaderboard.board_cells import Row
 from bench.leaderboard.columns import ALL, COLUMNS, SORT
 
@@ -34,7 +35,7 @@ def lines(rows: Iterable[Row], heads: Sequence[str] = COLUMNS) -> list[Line]:
     places = []
     for row in rows:
         places.append(place(row))
-        writer.writerow([row.get(head) for head in heads])
+        writer.writerow([csv_cell(row.get(head)) for head in heads])
     return sorted(zip(places, texts, strict=True))
 
 
@@ -74,7 +75,8 @@ def read_board(path: Path) -> list[dict[str, str]]:
         if kind == "epsilon":
             _expect_none(path, cells[numbers < 0], "which is below 0")
     _expect_none(path, frame["tier"][~frame["tier"].isin(TIERS)], f"none of {', '.join(TIERS)}")
-    return [{**{str(k): str(v) for k, v in row.items()}, "dataset": path.stem} for row in frame.to_dict("records")]
+    rows = frame.to_dict("records")
+    return [{**{str(k): csv_value(str(v)) for k, v in row.items()}, "dataset": path.stem} for row in rows]
 
 
 def _expect_none(path: Path, wrong: pd.Series[str], why: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
+from bench.escape import visible_data
 
 DATA, PICTURES, WEB, PAGE = "data", "pictures", "web", "index.html"
 START = b'REPORT["'
@@ -46,11 +47,12 @@ def script(name: str, value: Any) -> bytes:
     """The script of a part: `value` as JSON, in a string that the browser parses.
 
     Text in a JSON string cannot end it, whatever it holds, and a key such as "__proto__" is a key like any other.
+    Hidden characters are written as visible escapes, since a browser would follow a bidirectional override.
 
     Raises:
         ValueError: a number that is not finite.
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(visible_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
 

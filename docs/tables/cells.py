@@ -11,6 +11,7 @@ from typing import Any
 
 from bench import registry
 from bench.config import STUDENT
+from bench.escape import visible
 from bench.leaderboard.standing import standing
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
@@ -135,7 +136,8 @@ def power(runs: Iterable[Record]) -> str:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
+    """Markdown. Cells have markup of this project, so that only what ends a cell or hides in it is escaped."""
+    rows = [[visible(cell).replace("|", "\\|") for cell in row] for row in rows]
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("|" + "|".join(f" {cell} " if cell != "---" else cell for cell in line) + "|" for line in lines)
 

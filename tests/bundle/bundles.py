@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from bench import nets, teachers
 from bench.bundle import export, find
 from bench.bundle.finding import Found
 from bench.cli import main
+from bench.privacy import Ledger, Unit
+from bench.privacy.ledger import randomised_response_event
+from bench.storage.records import Record
+from bench.storage.specs import canonical
+
+Change = Callable[[Path], None]
 
 SEED = 73104295
 ALONE = ["--method.committee", "1"]
@@ -79,3 +92,80 @@ def found(kind: str) -> Found:
 def read(path: Path) -> Any:
     """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def untrained(step: Path, arch: str = "relu-cnn") -> Found:
+    """A run that nobody trained: random weights, randomised labels at an epsilon of 1, and two synthetic images.
+
+    Args:
+        step: a directory for what the store would hold of its release.
+    """
+    from dp_accounting import NonPrivateDpEvent
+
+    torch.manual_seed(0)
+    teachers.save(step / "model.safetensors", nets.build(arch, (1, 16, 16), 10))
+    save_file({"images": torch.zeros(2, 1, 16, 16, dtype=torch.uint8)}, step / "synthetic.safetensors")
+    ledger = Ledger()
+    ledger.spend(randomised_response_event(1.0, 10), unit=Unit.LABEL, why="randomised response on a label")
+    ledger.spend(NonPrivateDpEvent(), unit=Unit.EXAMPLE, why="private images train the student")
+    claim = {"epsilon": 1.0, "delta": 0.0, "unit": "label", "source": "Warner 1965"}
+    privacy = {"events": ledger.to_json(), "claimed": claim, "accounted": {"unit": "label"}, "noise": "seeded"}
+    release = {"method": "rr", "version": 2, "budget": {"delta": 1e-5}, "noise": "seeded"}
+    release["teacher"] = {"data": {"dataset": "digits", "split": "half"}}
+    record = Record("0123456789abcdef", "ok", "", {"release": release, "tier": "smoke", "attack": None})
+    record.privacy = privacy | {"noise_version": 2}
+    record.metrics = {"accuracy": 0.5, "accuracy.lo": 0.25, "accuracy.hi": 0.75}
+    images = {"shape": [1, 16, 16], "class_names": [str(digit) for digit in range(10)]}
+    return Found(record, step, {"arch": arch, "input": images, "accuracy": 0.5, "tested": 100})
+
+
+@cache
+def untrained_bundle() -> Path:
+    """The bundle of `untrained`; copy it before you change it."""
+    step, folder = place() / "step of an untrained run", place() / "bundle of an untrained run"
+    step.mkdir()
+    export(untrained(step), folder, allow_seeded=True)
+    return folder
+
+
+def renew(folder: Path) -> None:
+    """Make the manifest fit again, as a forger does."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "MANIFEST.json"]
+    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    write(folder / "MANIFEST.json", read(folder / "MANIFEST.json") | {"files": sums})
+
+
+def write(path: Path, content: Any) -> None:
+    """A JSON file as `bench export` writes it."""
+    path.write_text(canonical(content), encoding="utf-8")
+
+
+def edit(file: str, change: Callable[[Any], object]) -> Change:
+    """A change of a JSON file, behind a manifest that fits."""
+
+    def apply(folder: Path) -> None:
+        content = read(folder / file)
+        change(content)
+        write(folder / file, content)
+        renew(folder)
+
+    return apply
+
+
+def put(file: str, content: bytes) -> Change:
+    """A file with other bytes, behind a manifest that fits."""
+
+    def apply(folder: Path) -> None:
+        (folder / file).write_bytes(content)
+        renew(folder)
+
+    return apply
+
+
+def png(width: int, height: int, shade: int = 0) -> bytes:
+    """A grey image."""
+    import io
+
+    stream = io.BytesIO()
+    Image.new("L", (width, height), shade).save(stream, "PNG")
+    return stream.getvalue()

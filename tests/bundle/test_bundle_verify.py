@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,93 +11,102 @@ from typing import Any
 
 import pytest
 import torch
-from bundles import bundle_of, read
+from bundles import Change, bundle_of, edit, png, put, read, renew, untrained_bundle, write
 from safetensors.torch import load_file, save_file
 
-from bench.bundle import Failed, card, checking, verify
+from bench.bundle import Failed, Limits, card, proof, verify
 from bench.bundle.account import warnings
+from bench.bundle.files import decode
+from bench.bundle.schema import Model, Privacy, Proved
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Relation, Unit
-from bench.privacy.accountant import Accounted
 
-Change = Callable[[Path], None]
 HUGE = 10**400
 """More than a float takes."""
+IMPORT = "import torch, os; os.system('touch /tmp/run')"
+"""A line of Python that nobody should find on a card."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A bundle of one's own: randomised labels, finite per label and infinite per example."""
-    return shutil.copytree(bundle_of("rr"), tmp_path / "bundle")
+    return shutil.copytree(untrained_bundle(), tmp_path / "bundle")
 
 
-def renew(folder: Path) -> None:
-    """Make the manifest fit again, as a forger does."""
-    listed = read(folder / "MANIFEST.json")
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in listed["files"]}
-    (folder / "MANIFEST.json").write_text(json.dumps(listed | {"files": sums}))
+def account(change: Callable[[Any], object]) -> Change:
+    return edit("privacy.json", change)
 
 
-def edit(file: str, change: Callable[[Any], None]) -> Change:
-    """A change of a JSON file."""
+def model(change: Callable[[Any], object]) -> Change:
+    return edit("model.json", change)
+
+
+def weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Other weights in the same file, behind a manifest that fits."""
 
     def apply(folder: Path) -> None:
-        content = read(folder / file)
-        change(content)
-        (folder / file).write_text(json.dumps(content))
+        state = load_file(folder / "student.safetensors")
+        save_file({name: change(value) for name, value in state.items()}, folder / "student.safetensors")
+        renew(folder)
 
     return apply
 
 
-def account(change: Callable[[Any], None]) -> Change:
-    return edit("privacy.json", change)
-
-
-def model(change: Callable[[Any], None]) -> Change:
-    return edit("model.json", change)
-
-
-def other_weights(folder: Path) -> None:
-    state = load_file(folder / "student.safetensors")
-    save_file({name: value + 1 for name, value in state.items()}, folder / "student.safetensors")
-
-
-def not_finite(folder: Path) -> None:
-    state = load_file(folder / "student.safetensors")
-    save_file({name: value * torch.nan for name, value in state.items()}, folder / "student.safetensors")
-
-
-def in_place_of_weights(folder: Path) -> None:
-    (folder / "student.safetensors").unlink()
-    os.mkfifo(folder / "student.safetensors")
-
-
-def smaller_in_card(folder: Path) -> None:
-    card = folder / "README.md"
-    card.write_text(card.read_text().replace("| accounted | 1 |", "| accounted | 0.1 |"))
-
-
-def in_card(old: str, new: str) -> Change:
-    """A change of the card; what is replaced must be there."""
+def without_manifest(change: Change) -> Change:
+    """A change that the manifest does not know."""
 
     def apply(folder: Path) -> None:
-        card = folder / "README.md"
-        text = card.read_text()
+        manifest = (folder / "MANIFEST.json").read_bytes()
+        change(folder)
+        (folder / "MANIFEST.json").write_bytes(manifest)
+
+    return apply
+
+
+def in_place_of_weights(make: Callable[[Path], object]) -> Change:
+    """Something else that is called as the weights are."""
+
+    def apply(folder: Path) -> None:
+        (folder / "student.safetensors").rename(folder.parent / "weights")
+        make(folder / "student.safetensors")
+
+    return apply
+
+
+def in_text(file: str, old: str, new: str) -> Change:
+    """A change of a file's text; what is replaced must be there."""
+
+    def apply(folder: Path) -> None:
+        text = (folder / file).read_text(encoding="utf-8")
         assert old in text
-        card.write_text(text.replace(old, new))
+        (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+        renew(folder)
+
+    return apply
+
+
+def with_card(change: Change) -> Change:
+    """A change of the JSON files, with the card that follows from them."""
+
+    def apply(folder: Path) -> None:
+        change(folder)
+        privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
+        made = decode((folder / "model.json").read_bytes(), "model.json", Model)
+        (folder / "README.md").write_text(card.card(privacy, made, ["synthetic"]), encoding="utf-8")
+        renew(folder)
 
     return apply
 
 
 @pytest.mark.thorough
-def test_a_bundle_as_it_was_written_is_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_accepts_a_bundle_as_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert "verified: epsilon 1 at delta 0 per label, as printed" in said
-    assert "verified: epsilon infinite at delta 1e-05 per example, as printed" in said
+    assert "verified: epsilon 1 at delta 0 per label, as published" in said
+    assert "verified: epsilon infinite at delta 1e-05 per example, as published" in said
     assert "warning: The noise was drawn from a seed" in said and "warning: For a private record nothing" in said
-    assert "answers two 1x16x16 images with 10 classes each" in said and "5 as in the manifest" in said
+    assert "answers two 1x16x16 images with 10 classes each" in said and "6 as in the manifest" in said
 
 
 @pytest.mark.thorough
@@ -113,31 +121,59 @@ def test_a_bundle_as_it_was_written_is_verified(folder: Path, capsys: pytest.Cap
         pytest.param("dp-sgd", marks=pytest.mark.slow),
     ],
 )
-def test_every_kind_of_bundle_is_verified(kind: str) -> None:
+def test_verify_accepts_every_kind_of_bundle(kind: str) -> None:
     found = verify(bundle_of(kind))
-    assert found.notes == [] and set(found.recomputed) == set(found.privacy["accounted"])
+    assert found.notes == [] and set(found.recomputed) == set(found.privacy.accounted)
 
 
 FILES: dict[str, tuple[Change, list[str]]] = {
-    "weights": (other_weights, ["changed: student.safetensors"]),
-    "epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=0.5)), ["changed: privacy.json"]),
-    "card": (smaller_in_card, ["changed: README.md"]),
-    "missing": (lambda folder: (folder / "student.pt2").unlink(), ["missing: student.pt2"]),
-    "added": (lambda folder: (folder / "record.json").write_text("{}"), ["added: record.json"]),  # type: ignore[arg-type, return-value]
-    "hidden": (lambda folder: (folder / ".seed").write_text("1"), ["added: .seed"]),  # type: ignore[arg-type, return-value]
-    "manifest": (lambda folder: (folder / "MANIFEST.json").write_text("{"), ["MANIFEST.json cannot be read"]),  # type: ignore[arg-type, return-value]
-    "no manifest of ours": (
-        lambda folder: (folder / "MANIFEST.json").write_text("[1]"),  # type: ignore[arg-type, return-value]
-        ["MANIFEST.json is no manifest"],
+    "weights": (without_manifest(weights(lambda value: value + 1)), ["changed: student.safetensors"]),
+    "epsilon": (
+        without_manifest(account(lambda p: p["accounted"]["label"].update(epsilon=0.5))),
+        ["changed: privacy.json"],
     ),
+    "missing": (lambda folder: (folder / "student.safetensors").unlink(), ["missing: student.safetensors"]),
+    "missing and unlisted": (
+        lambda folder: _leave_out(folder, "README.md"),
+        ["missing: README.md"],
+    ),
+    "added": (put("record.json", b"{}"), ["added: record.json"]),
+    "hidden": (put(".seed", b"1"), ["added: .seed"]),
+    "program": (put("student.pt2", b"PK"), ["added: student.pt2"]),
+    "added image": (without_manifest(put("synthetic/002.png", png(16, 16))), ["added: synthetic/002.png"]),
+    "no image": (put("synthetic/note.txt", b"hello"), ["added: synthetic/note.txt"]),
+    "folder": (lambda folder: (folder / "more").mkdir(), ["added: more"]),
+    "folder of images": (lambda folder: (folder / "synthetic" / "000").mkdir(), ["added: synthetic/000"]),
+    "line break in a name": (put("a\nverified: epsilon 0", b""), ["added: a\\nverified: epsilon 0"]),
+    "manifest": (lambda folder: put_manifest(folder, b"{"), ["MANIFEST.json cannot be read"]),
+    "manifest of a list": (lambda folder: put_manifest(folder, b"[1]\n"), ["MANIFEST.json: "]),
     "dangling link": (lambda folder: (folder / "more").symlink_to("nowhere"), ["added: more"]),
-    "a pipe": (in_place_of_weights, ["student.safetensors is no file"]),
     "link to a folder": (lambda folder: (folder / "more").symlink_to("/"), ["added: more"]),
+    "symbolic link": (
+        in_place_of_weights(lambda path: path.symlink_to("../weights")),
+        ["student.safetensors is a symbolic link"],
+    ),
+    "hard link": (
+        in_place_of_weights(lambda path: path.hardlink_to(path.parent.parent / "weights")),
+        ["student.safetensors is a hard link"],
+    ),
+    "pipe": (in_place_of_weights(os.mkfifo), ["student.safetensors is no file"]),
+    "folder as weights": (in_place_of_weights(Path.mkdir), ["student.safetensors is no file"]),
+    "format 1 and 2": (edit("MANIFEST.json", lambda m: m.update(format=1)), ["format 1", "export the run again"]),
 }
 
 
+def _leave_out(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    renew(folder)
+
+
+def put_manifest(folder: Path, content: bytes) -> None:
+    (folder / "MANIFEST.json").write_bytes(content)
+
+
 @pytest.mark.parametrize("fault", FILES)
-def test_a_file_that_changed_is_found(folder: Path, capsys: pytest.CaptureFixture[str], fault: str) -> None:
+def test_verify_refuses_other_files(folder: Path, capsys: pytest.CaptureFixture[str], fault: str) -> None:
     change, words = FILES[fault]
     change(folder)
     assert main(["verify", str(folder)]) == 1
@@ -155,115 +191,195 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
         account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
         ["unit example: epsilon 1 ", "gives inf"],
     ),
-    "no number": (account(lambda p: p["accounted"]["label"].update(epsilon="1")), ["'1' is no epsilon"]),
-    "nothing": (account(lambda p: p["accounted"]["example"].update(epsilon=None)), ["None is no epsilon"]),
+    "epsilon as text": (account(lambda p: p["accounted"]["label"].update(epsilon="1")), ["accounted.label.epsilon"]),
+    "no epsilon": (account(lambda p: p["accounted"]["example"].update(epsilon=None)), ["accounted.example.epsilon"]),
+    "negative epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=-1.0)), ["accounted.label.epsilon"]),
     "smaller delta": (account(lambda p: p["accounted"]["example"].update(delta=0.0)), ["unit example"]),
     "larger epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=2.0)), ["unit label"]),
     "other relation": (account(lambda p: p["accounted"]["label"].update(relation="add-or-remove")), ["add-or-remove"]),
+    "other accountant": (account(lambda p: p["accounted"]["label"].update(accountant="pld")), ["'pld'"]),
+    "other note": (account(lambda p: p["accounted"]["example"].update(note="all is well")), ["all is well"]),
+    "other unit": (account(lambda p: p["accounted"]["label"].update(unit="example")), ["is of unit example"]),
     "more noise in the ledger": (
         account(lambda p: p["events"][0]["event"].update(noise_parameter=0.99)),
         ["unit label: epsilon 1 ", "the ledger gives"],
     ),
-    "an event less": (account(lambda p: p["events"].pop()), ["prints epsilons per example, label"]),
+    "an event less": (account(lambda p: p["events"].pop()), ["epsilons per example, label"]),
     "an event more": (account(lambda p: p["events"].append(p["events"][0])), ["the ledger gives 2"]),
-    "no events": (account(lambda p: p["events"].clear()), ["its ledger speaks of"]),
+    "no events": (account(lambda p: p["events"].clear()), ["privacy.json: events"]),
     "unknown event": (account(lambda p: p["events"][0]["event"].update(name="NoDpEvent")), ["NoDpEvent"]),
-    "impossible count": (account(lambda p: p["events"][0].update(count=0)), ["whole number >= 1"]),
-    "no ledger": (account(lambda p: p.pop("events")), ["events"]),
-    "not an object": (lambda folder: (folder / "privacy.json").write_text("[]"), ["is not an account"]),  # type: ignore[arg-type, return-value]
-    "not JSON": (lambda folder: (folder / "privacy.json").write_text("{"), ["privacy.json cannot be read"]),  # type: ignore[arg-type, return-value]
-    "no name": (account(lambda p: p["method"].update(name=None)), ["the method's name is NoneType, not text"]),
-    "other format": (account(lambda p: p.update(format=99)), ["format 99"]),
-    "card": (smaller_in_card, ["README.md is not the card of privacy.json", "| accounted | 1 |"]),
-    "words of the card": (in_card("a factor of at most e^1 ", "a factor of at most e^0.1 "), ["e^0.1", "give", "e^1 "]),
-    "noise in the card": (in_card("Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
-    "more in the card": (in_card("## Files", "Approved by everybody.\n\n## Files"), ["'Approved by everybody.'"]),
-    "accuracy of the model": (
-        model(lambda m: m["accuracy"].update(share=0.99)),
-        ["is not the card of privacy.json and model.json", "99.00%"],
+    "count of 0": (account(lambda p: p["events"][0].update(count=0)), ["events.0.count"]),
+    "no ledger": (account(lambda p: p.pop("events")), ["privacy.json: events"]),
+    "solved": (account(lambda p: p.update(solved={"sigma": 99.0})), ["privacy.json: solved"]),
+    "unknown field within": (account(lambda p: p["method"].update(approved=True)), ["method.approved"]),
+    "other warnings": (account(lambda p: p.update(warnings=[])), ["its warnings"]),
+    "undisputed claim": (account(lambda p: p["claimed"].update(source="DPSD, Theorem 1")), ["not marked as disputed"]),
+    "not an object": (put("privacy.json", b"[]\n"), ["privacy.json: "]),
+    "not JSON": (put("privacy.json", b"{"), ["privacy.json cannot be read"]),
+    "key twice": (
+        in_text("privacy.json", ' "delta": 1e-05,\n "events"', ' "delta": 1e-05,\n "delta": 1e-05,\n "events"'),
+        ["'delta' is there twice"],
     ),
-    "more classes": (model(lambda m: m.update(classes=11)), ["do not fit"]),
-    "other network": (model(lambda m: m.update(architecture="tanh-cnn")), ["do not fit"]),
-    "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["not a network name"]),
-    "no shape": (model(lambda m: m["input"].update(shape=[1])), ["describes no student"]),
-    "not finite": (not_finite, ["not finite"]),
-    "no text": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), ["README.md is no text in UTF-8"]),  # type: ignore[arg-type, return-value]
-    "too deep": (lambda folder: (folder / "privacy.json").write_text("[" * 100_000), ["privacy.json cannot be read"]),  # type: ignore[arg-type, return-value]
-    "a huge share": (model(lambda m: m["accuracy"].update(share=HUGE)), ["model.json is not a model's"]),
-    "a huge mean": (model(lambda m: m["normalisation"].update(mean=[HUGE])), ["describes no student"]),
-    "huge classes": (model(lambda m: m.update(classes=HUGE)), ["describes no student"]),
+    "key twice within": (in_text("model.json", '"high": 0.75', '"high": 0.75,\n  "high": 0.75'), ["'high'", "twice"]),
+    "key twice in the manifest": (
+        lambda folder: put_manifest(
+            folder, (folder / "MANIFEST.json").read_bytes().replace(b"{\n", b'{\n "files": {},\n', 1)
+        ),
+        ["'files' is there twice"],
+    ),
+    "other spaces": (in_text("privacy.json", "\n", " \n"), ["is not written as `bench export` writes it"]),
+    "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), ["NaN is no finite number"]),
+    "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), ["1e999 is no finite number"]),
+    "no name": (account(lambda p: p["method"].update(name=None)), ["method.name"]),
+    "other format": (account(lambda p: p.update(format=99)), ["format 99", "export the run again"]),
+    "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), ["README.md is not the card"]),
+    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "give", "e^1 "]),
+    "noise in the card": (in_text("README.md", "Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
+    "more in the card": (in_text("README.md", "## Files", "Approved.\n\n## Files"), ["'Approved.'"]),
+    "line ends of the card": (in_text("README.md", "\n", "\r\n"), ["is not the card"]),
+    "code on the card": (in_text("README.md", "import torch\n", f"{IMPORT}\n"), ["is not the card", "os.system"]),
+    "card in no UTF-8": (put("README.md", b"\xff"), ["README.md is not the card"]),
+    "accuracy": (model(lambda m: m["accuracy"].update(share=0.6)), ["is not the card", "60.00%"]),
+    "accuracy out of its interval": (model(lambda m: m["accuracy"].update(share=0.9)), ["not within its interval"]),
+    "accuracy of withheld data": (
+        model(lambda m: m.update(data="withheld: the owner's own data", class_names=None)),
+        ["data that are withheld"],
+    ),
+    "more classes": (with_card(model(lambda m: m.update(classes=11, class_names=None))), ["do not fit"]),
+    "other class names": (model(lambda m: m["class_names"].reverse()), ["not those of digits"]),
+    "fewer class names": (model(lambda m: m["class_names"].pop()), ["9 names are given for 10 classes"]),
+    "other network": (with_card(model(lambda m: m.update(architecture="datalens"))), ["do not fit"]),
+    "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["model.json: architecture"]),
+    "other parameters": (with_card(model(lambda m: m.update(parameters=5))), ["not those stated (5 and"]),
+    "other buffers": (with_card(model(lambda m: m.update(buffers=["bn.running_mean"]))), ["and 1)"]),
+    "no shape": (model(lambda m: m["input"].update(shape=[1])), ["input.shape"]),
+    "no spread": (model(lambda m: m["normalisation"].update(std=[0.0])), ["normalisation.std"]),
+    "weights that are not finite": (weights(lambda value: value * torch.nan), ["not finite"]),
+    "a huge share": (model(lambda m: m["accuracy"].update(share=HUGE)), ["accuracy.share"]),
+    "a huge mean": (model(lambda m: m["normalisation"].update(mean=[HUGE])), ["normalisation.mean"]),
+    "huge classes": (model(lambda m: m.update(classes=HUGE)), ["model.json: classes"]),
 }
 
 
 @pytest.mark.parametrize("fault", ACCOUNTS)
-def test_what_does_not_follow_from_the_ledger_is_found_behind_a_fitting_manifest(folder: Path, fault: str) -> None:
+def test_verify_refuses_forged_content(folder: Path, fault: str) -> None:
     change, words = ACCOUNTS[fault]
     change(folder)
-    renew(folder)
     with pytest.raises(Failed) as failed:
-        verify(folder)
+        verify(folder, limits=None)
     said = str(failed.value)
     assert "\n" not in said and all(word in said for word in words), said
 
 
-def test_a_difference_of_less_than_a_millionth_is_none(folder: Path) -> None:
-    printed = read(folder / "privacy.json")["accounted"]["label"]["epsilon"]
-    account(lambda p: p["accounted"]["label"].update(epsilon=printed * (1 - 5e-7)))(folder)
-    renew(folder)
-    assert verify(folder).notes == []
-    account(lambda p: p["accounted"]["label"].update(epsilon=printed * (1 - 3e-6)))(folder)
-    renew(folder)
+@pytest.mark.thorough
+def test_verify_refuses_an_unknown_network(folder: Path) -> None:
+    """Thorough, since the close names are looked for in timm."""
+    with_card(model(lambda m: m.update(architecture="no-net")))(folder)
+    with pytest.raises(Failed, match="no network called"):
+        verify(folder, limits=None)
+
+
+CALL = {"function": "timm.create_model", "name": "relu-cnn", "arguments": {"num_classes": 10}}
+CODE: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "function": ("model.json", lambda m: m.update(library=CALL | {"function": "os.system"})),
+    "module": ("model.json", lambda m: m.update(library=CALL | {"function": "timm.models.os.system"})),
+    "name": ("model.json", lambda m: m.update(library=CALL | {"name": '"); import os; ("'})),
+    "argument": ("model.json", lambda m: m.update(library=CALL | {"arguments": {"num_classes": "print(1)"}})),
+    "argument's name": ("model.json", lambda m: m.update(library=CALL | {"arguments": {"checkpoint_path": "x.pt"}})),
+    "program": ("model.json", lambda m: m.update(program='x").module(); import os; ("')),
+    "torch": ("model.json", lambda m: m.update(torch=f"2\n```\n```python\n{IMPORT}\n```")),
+    "side": ("model.json", lambda m: m["input"].update(shape=[1, "16); import os", 16])),
+    "mean": ("model.json", lambda m: m["normalisation"].update(mean=["__import__('os')"])),
+    "architecture": ("model.json", lambda m: m.update(architecture=f"a\n```python\n{IMPORT}\n```")),
+    "data": ("model.json", lambda m: m.update(data=f"a\n```python\n{IMPORT}\n```")),
+    "buffer": ("model.json", lambda m: m.update(buffers=[f"a.\n```python\n{IMPORT}\n```"])),
+    "class": ("model.json", lambda m: m["class_names"].__setitem__(0, f"a\n```python\n{IMPORT}\n```")),
+    "method": ("privacy.json", lambda p: p["method"].update(name=f"a\n```python\n{IMPORT}\n```")),
+    "use": ("privacy.json", lambda p: p["events"][0].update(why=f"a\n```python\n{IMPORT}\n```")),
+    "event": ("privacy.json", lambda p: p["events"][0]["event"].update(name=f"a`\n{IMPORT}")),
+    "source": ("privacy.json", lambda p: p["claimed"].update(source=f"a\n```python\n{IMPORT}\n```")),
+    "warning": ("privacy.json", lambda p: p["warnings"].append(f"```python\n{IMPORT}\n```")),
+    "accountant": ("privacy.json", lambda p: p.update(accountant=f"a\n```python\n{IMPORT}\n```")),
+    "tier": ("privacy.json", lambda p: p.update(tier=IMPORT)),
+    "noise": ("privacy.json", lambda p: p.update(noise=f"os\n```python\n{IMPORT}\n```")),
+    "overriding letter": ("privacy.json", lambda p: p["events"][0].update(why="a\u202eb")),
+    "zero-width letter": ("privacy.json", lambda p: p["claimed"].update(source="a\u200bb")),
+}
+"""Fields that reach the card, and what a forger would write into them."""
+
+
+@pytest.mark.parametrize("field", CODE)
+def test_verify_refuses_code_in_a_field_of_the_card(folder: Path, field: str) -> None:
+    file, change = CODE[field]
+    edit(file, change)(folder)
+    with pytest.raises(Failed, match=file.replace(".", r"\.")):
+        verify(folder, limits=None)
+
+
+def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
+    said = "a | b <script>x</script> [c](http://d) `e`"
+    with_card(account(lambda p: (p["claimed"].update(source=said), p["events"][0].update(why=said))))(folder)
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "<script>" not in text and "[c](" not in text and text.count(r"a \| b &lt;script&gt;") == 2
+    assert verify(folder, limits=None).privacy.claimed is not None
+
+
+def test_verify_finds_another_network_of_a_library(folder: Path) -> None:
+    """The card's lines must build the student, whatever else of the call is of the right kind."""
+    with_card(model(lambda m: m.update(library=CALL)))(folder)
+    with pytest.raises(Failed, match="does not build the student"):
+        verify(folder, limits=None)
+
+
+def test_verify_ignores_a_difference_below_a_millionth(folder: Path) -> None:
+    epsilon = read(folder / "privacy.json")["accounted"]["label"]["epsilon"]
+    account(lambda p: p["accounted"]["label"].update(epsilon=epsilon * (1 - 5e-7)))(folder)
+    assert verify(folder, limits=None).notes == []
+    account(lambda p: p["accounted"]["label"].update(epsilon=epsilon * (1 - 3e-6)))(folder)
     with pytest.raises(Failed):
-        verify(folder)
+        verify(folder, limits=None)
 
 
-def test_another_accountant_may_have_printed_more_but_not_less(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def print_epsilon(value: float) -> None:
-        account(lambda p: p["accounted"]["label"].update(epsilon=value))(folder)
-        privacy = read(folder / "privacy.json")
-        privacy["warnings"] = warnings(privacy)
-        (folder / "README.md").write_text(card.card(privacy, read(folder / "model.json"), []))
-        renew(folder)
+@pytest.mark.parametrize(("epsilon", "accepted"), [(1.5, True), (0.5, False)])
+def test_verify_lets_an_older_accountant_publish_more_only(folder: Path, epsilon: float, accepted: bool) -> None:
+    def publish(privacy: Any) -> None:
+        privacy["accountant"] = "0 (of old)"
+        privacy["accounted"]["label"]["epsilon"] = epsilon
+        made = Privacy.model_validate_json(json.dumps(privacy))
+        privacy["warnings"] = warnings(made)
 
-    account(lambda p: p.update(accountant="0 (of old)"))(folder)
-    print_epsilon(1.5)
-    assert main(["verify", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "note: unit label: epsilon 1.5" in said and "0 (of old)" in said and checking.VERSION in said
-    assert "verified: epsilon 1.5 at delta 0 per label, no more than printed" in said
-    print_epsilon(0.5)
-    assert main(["verify", str(folder)]) == 1
-    said = capsys.readouterr().err
-    assert "0 (of old)" in said and checking.VERSION in said
+    with_card(account(publish))(folder)
+    if accepted:
+        (note,) = verify(folder, limits=None).notes
+        assert "epsilon 1.5" in note and "0 (of old)" in note and proof.VERSION in note
+    else:
+        with pytest.raises(Failed, match=r"0 \(of old\)"):
+            verify(folder, limits=None)
 
 
-def test_another_accountant_may_not_have_printed_a_smaller_delta_however_large_its_epsilon() -> None:
-    ours = Accounted(4.0, 1e-5, Unit.EXAMPLE, Relation.ADD_OR_REMOVE_ONE, "pld")
+def test_verify_refuses_a_smaller_delta_of_an_older_accountant(folder: Path) -> None:
+    privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
+    old = privacy.model_copy(update={"accountant": "0 (of old)"})
 
-    def compare(delta: float) -> list[str]:
-        printed = {"epsilon": 5.0, "delta": delta, "unit": "example", "relation": "add-or-remove"}
-        return checking._compare("example", {"accountant": "0 (of old)", "accounted": {"example": printed}}, ours)
+    def made(epsilon: float, delta: float) -> Proved:
+        relation = Relation.ADD_OR_REMOVE_ONE
+        return Proved(
+            epsilon=epsilon, delta=delta, unit=Unit.EXAMPLE, relation=relation, accountant="pld", version=proof.VERSION
+        )
 
-    assert len(compare(1e-5)) == len(compare(1e-4)) == 1
-    with pytest.raises(Failed, match="epsilon 5 at delta 0 is printed, the ledger gives 4 at delta 1e-05"):
-        compare(0.0)
-
-
-def test_warnings_come_from_the_account_not_from_the_list(folder: Path) -> None:
-    account(lambda p: p.update(warnings=[]))(folder)
-    renew(folder)
-    assert any("drawn from a seed" in line for line in verify(folder).warnings)
+    ours = made(4.0, 1e-5)
+    assert len(proof.compare(old, made(5.0, 1e-5), ours)) == len(proof.compare(old, made(5.0, 1e-4), ours)) == 1
+    with pytest.raises(Failed, match="epsilon 5 at delta 0 is published, the ledger gives 4 at delta 1e-05"):
+        proof.compare(old, made(5.0, 0.0), ours)
 
 
 @pytest.mark.parametrize("make", ["nothing", "empty", "a record", "a file"])
-def test_no_bundle_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: str) -> None:
+def test_verify_of_no_bundle_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: str) -> None:
     given = tmp_path / "given"
     if make != "nothing" and make != "a file":
         given.mkdir()
     if make == "a record":
-        (given / "record.json").write_text("{}")
+        write(given / "record.json", {})
     if make == "a file":
         given.write_text("")
     assert main(["verify", str(given)]) == 2
@@ -271,6 +387,15 @@ def test_no_bundle_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert said.count("\n") == 1 and "no MANIFEST.json" in said and "bench export" in said
 
 
-def test_the_error_of_no_bundle_is_the_users(tmp_path: Path) -> None:
+def test_verify_of_an_empty_folder_raises_bench_error(tmp_path: Path) -> None:
     with pytest.raises(BenchError):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize("option", [["--mib", "0"], ["--mib", "much"], ["--seconds", "-1"], ["--seconds", "9" * 50]])
+def test_verify_refuses_limits_that_are_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    assert main(["verify", str(folder), *option]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert Limits() == Limits(224, 20)

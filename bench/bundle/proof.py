@@ -1,0 +1,179 @@
+"""What a bundle proves when its numbers are computed again: the epsilons of its ledger, its card, its student.
+
+Run as a module, it proves one bundle within limits: `python -m bench.bundle.proof DIR MIB SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from bench.bundle import account, card
+from bench.bundle.files import Contents, read_bundle
+from bench.bundle.limits import Limits, limited, run_limited
+from bench.bundle.schema import CARD, MODEL, PRIVACY, Privacy, Proved, Strict
+from bench.bundle.strict_json import Failed
+from bench.errors import BenchError
+from bench.privacy import Unit
+from bench.privacy.accountant import VERSION
+from bench.privacy.claims import defect
+
+CLOSE = 1e-6
+
+
+class Proof(Strict):
+    """What was found of a bundle that is what it says.
+
+    Attributes:
+        recomputed: unit to what the installed accountant proves from the ledger.
+        answered: the shape of the student's answer to two images.
+        notes: what the installed accountant, of another version, sees differently; all of it in the user's favour.
+    """
+
+    recomputed: dict[Unit, Proved]
+    answered: tuple[int, ...]
+    notes: list[str]
+
+
+class Refusal(Strict):
+    """Why there is no proof."""
+
+    refused: str
+
+
+_FOUND: TypeAdapter[Proof | Refusal] = TypeAdapter(Proof | Refusal)
+
+
+def prove(contents: Contents) -> Proof:
+    """Compute everything again in this process, without limits. Raises Failed."""
+    recomputed, notes = check_account(contents.privacy)
+    check_card(contents)
+    return Proof(recomputed=recomputed, notes=notes, answered=_check_student(contents))
+
+
+def prove_within(folder: Path, limits: Limits) -> Proof:
+    """As `prove`, in a process that is held to limits. Raises Failed."""
+    said = run_limited([__name__, str(folder), str(limits.mib), str(limits.seconds)], limits)
+    found = _FOUND.validate_json(said)
+    if isinstance(found, Refusal):
+        raise Failed(found.refused)
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prove the bundle of a command line, and print what was found as JSON."""
+    limits, start = Limits(int(arguments[1]), int(arguments[2])), time.process_time()
+    try:
+        contents = read_bundle(Path(arguments[0]), limits)
+        import dp_accounting  # noqa: F401 - as below: libraries are imported outside of the limits
+
+        with limited(limits):
+            recomputed, notes = check_account(contents.privacy)
+            check_card(contents)
+        spent = int(time.process_time() - start)
+        _import_libraries(contents)
+        with limited(limits, spent):
+            answered = _check_student(contents)
+    except (BenchError, Failed) as error:
+        print(Refusal(refused=str(error)).model_dump_json())
+        return
+    print(json.dumps(Proof(recomputed=recomputed, notes=notes, answered=answered).to_json()))
+
+
+def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
+    """The epsilons of the ledger, and what another version of the accountant sees differently. Raises Failed."""
+    try:
+        found = account.recompute(account.ledger_of(privacy.events), privacy.delta)
+    except (BenchError, ArithmeticError, ValueError) as error:
+        raise Failed(f"{PRIVACY}: {error}") from None
+    recomputed = {unit: account.proved(each) for unit, each in found.items()}
+    if set(recomputed) != set(privacy.accounted):
+        raise Failed(
+            f"{PRIVACY} has epsilons per {', '.join(sorted(privacy.accounted))}; "
+            f"its ledger has entries per {', '.join(recomputed)}"
+        )
+    claim = privacy.claimed
+    if claim is not None and not claim.disputed and (known := defect(claim.source)):
+        raise Failed(f"{PRIVACY}: the claim of {claim.source!r} is not marked as disputed; expected {known}")
+    notes = [note for unit, ours in recomputed.items() for note in compare(privacy, privacy.accounted[unit], ours)]
+    if privacy.warnings != account.warnings(privacy):
+        raise Failed(f"{PRIVACY}: its warnings are not those that follow from its other fields")
+    return recomputed, notes
+
+
+def compare(privacy: Privacy, theirs: Proved, ours: Proved) -> list[str]:
+    """Nothing where the published number is the recomputed one; a note where another accountant found a larger one.
+
+    Raises:
+        Failed: a smaller one, or any other one of the same accountant.
+    """
+    if theirs.relation != ours.relation:
+        raise Failed(f"unit {ours.unit}: published for {theirs.relation}; proved for {ours.relation}")
+    same = _close(theirs.value, ours.value) and _close(theirs.delta, ours.delta)
+    if privacy.accountant == VERSION:
+        derived = [(each.accountant, each.version, each.note) for each in (theirs, ours)]
+        if same and derived[0] != derived[1]:
+            raise Failed(f"unit {ours.unit}: published with {derived[0]}; the ledger gives {derived[1]}")
+    if same:
+        return []
+    both = (
+        f"unit {ours.unit}: epsilon {theirs.value:.8g} at delta {theirs.delta:g} is published, the ledger gives "
+        f"{ours.value:.8g} at delta {ours.delta:g}"
+    )
+    if privacy.accountant == VERSION:
+        raise Failed(both)
+    both += f"; published by accountant {privacy.accountant}, installed is {VERSION}"
+    if ours.value <= theirs.value and ours.delta <= theirs.delta:
+        return [both]
+    raise Failed(both)
+
+
+def _close(a: float, b: float) -> bool:
+    return a == b or math.isclose(a, b, rel_tol=CLOSE)
+
+
+def check_card(contents: Contents) -> None:
+    """Check that the card is the one that is written from the two JSON files, byte for byte. Raises Failed."""
+    wanted = card.card(contents.privacy, contents.model, contents.extras).encode()
+    if contents.card == wanted:
+        return
+    ours, theirs = (text.decode(errors="replace").split("\n") for text in (wanted, contents.card))
+    line = next((pair for pair in zip_longest(ours, theirs, fillvalue="") if pair[0] != pair[1]), ("", ""))
+    both = f"it has {line[1][:300]!r} where these give {line[0][:300]!r}"
+    raise Failed(f"{CARD} is not the card of {PRIVACY} and {MODEL}: {both}")
+
+
+def _check_student(contents: Contents) -> tuple[int, ...]:
+    from bench.bundle.network import check_student, student
+
+    try:
+        return check_student(student(contents.folder, contents.model), contents.model)
+    except BenchError as error:
+        if _is_out_of_memory(error):
+            raise MemoryError from None
+        raise Failed(str(error)) from None
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory was short at the start of a chain of errors; torch and safetensors say so in words alone."""
+    if error is None:
+        return False
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or _is_out_of_memory(error.__cause__)
+
+
+def _import_libraries(contents: Contents) -> None:
+    """Import what builds the student: it needs more memory than a bundle may have, and no bundle can change it."""
+    from bench.bundle import network
+
+    network.import_libraries(contents.model.architecture)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,46 @@
+"""JSON of strangers: each key once, finite numbers, and one line where that is not so."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from bench.escape import visible
+
+
+class Failed(Exception):
+    """A bundle is not what it says it is; one line says in what."""
+
+
+def load(content: bytes, name: str) -> Any:
+    """The plain data of a JSON text.
+
+    Args:
+        name: of the file, for the line of an error.
+
+    Raises:
+        Failed: it is no JSON in UTF-8, is nested too deep, has a key twice, or a number that is not finite.
+    """
+    try:
+        return json.loads(
+            content.decode(), object_pairs_hook=_without_duplicates, parse_constant=_finite, parse_float=_finite
+        )
+    except (ValueError, RecursionError) as error:
+        said = f"{type(error).__name__}: {visible(str(error))}"
+        raise Failed(f"{name} cannot be read ({said[:200]})") from None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:100]!r} is there twice")
+        found[key] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return number

@@ -1,0 +1,112 @@
+r"""Text of others in the media that this project writes: terminal, Markdown, pages and CSV.
+
+Names, reasons and messages may come from a file, a data set or a plug-in of somebody else. A line break, an escape
+sequence, a bidirectional override or a zero-width character in them can forge what a reader sees. Every medium is
+written in one place, and that place calls one of these functions:
+
+| medium | written by | function |
+|---|---|---|
+| terminal, stdout and stderr | `bench.progress` and `bench.cli` | `visible` |
+| Markdown of cards and of docs/ | `bench.bundle.card`, `docs.tables.cells` | `markdown` |
+| pages of `bench report` | `bench.report.files.script` | `visible_data`; markup also by `html.escape` |
+| CSV of boards and of `bench compare` | `bench.leaderboard.board_csv`, `bench.cli.compare` | `csv_cell`, `csv_value` |
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#&]")
+"""Letters that act in Markdown or in HTML within it."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "'")
+"""First letters by which a spreadsheet takes a cell for a formula, full-width ones too, and the mark of an escape."""
+_ESCAPE = re.compile(r"\\(\\|[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters without ink that Unicode counts as printable."""
+
+
+def is_hidden(letter: str) -> bool:
+    """Whether a letter acts instead of being seen: control, format (bidirectional, zero-width), or a line break."""
+    if letter.isascii():
+        return not letter.isprintable()
+    return letter in _INVISIBLE or (not letter.isprintable() and unicodedata.category(letter) != "Zs")
+
+
+def has_hidden(text: str) -> bool:
+    """Whether a text holds such a letter."""
+    return not (text.isascii() and text.isprintable()) and any(map(is_hidden, text))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text on one line, each hidden letter as its escape.
+
+    Args:
+        keep: hidden letters that stay, such as a line break in text of several lines.
+
+    >>> visible("a\nb\x1b[2J")
+    'a\\nb\\x1b[2J'
+    """
+    if not has_hidden(text):
+        return text
+    return "".join(_escaped(letter) if is_hidden(letter) and letter not in keep else letter for letter in text)
+
+
+def visible_data(value: Any) -> Any:
+    """Plain data whose texts, keys too, are visible; line breaks and tabs stay."""
+    if isinstance(value, str):
+        return visible(value, keep="\n\t")
+    if isinstance(value, dict):
+        return {visible_data(key): visible_data(inner) for key, inner in value.items()}
+    return [visible_data(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def markdown(text: str) -> str:
+    r"""The text in Markdown, where it is shown as it is: no table cell ends, no link, tag or heading begins in it.
+
+    >>> markdown("a|b <script>")
+    'a\\|b &lt;script&gt;'
+    """
+    return _MARKUP.sub(_as_text, visible(text))
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell as it is written: text that a spreadsheet would run, or that hides something, behind an apostrophe.
+
+    Numbers stay as they are, as text too; `csv_value` gives the text back.
+
+    >>> csv_cell("-0.5"), csv_cell("-1+1"), csv_cell("dpsd")
+    ('-0.5', "'-1+1", 'dpsd')
+    """
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    if not value.startswith(_FORMULA) and not has_hidden(value):
+        return value
+    return "'" + visible(value.replace("\\", "\\\\"))
+
+
+def csv_value(cell: str) -> str:
+    """The text that `csv_cell` wrote.
+
+    >>> csv_value(csv_cell("=1+1"))
+    '=1+1'
+    """
+    return _ESCAPE.sub(_unescaped, cell[1:]) if cell.startswith("'") else cell
+
+
+def _escaped(letter: str) -> str:
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter)
+    if short is not None:
+        return short
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}.get(found[1]) or chr(int(found[1][1:], 16))
+
+
+def _as_text(found: re.Match[str]) -> str:
+    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[0]) or f"\\{found[0]}"
