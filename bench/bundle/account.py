@@ -14,7 +14,7 @@ from bench.leaderboard.selection import MOST_DELTA
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import epsilon_from_json
-from bench.privacy.claims import defect
+from bench.privacy.claims import dispute
 from bench.privacy.one_run import refutes
 
 FILE = "privacy.json"
@@ -46,7 +46,7 @@ def account(found: Found) -> dict[str, Any]:
         "delta": delta,
         "accountant": accountant.VERSION,
         "accounted": {unit: each.to_json() for unit, each in recompute(ledger, delta).items()},
-        "claimed": _claimed(privacy["claimed"]),
+        "claimed": _claimed(privacy),
         "audited": _chosen(privacy.get("audited"), AUDITED),
         "events": ledger.to_json(),
         "solved": public(release["method"], privacy.get("solved", {})),
@@ -60,10 +60,9 @@ def recompute(ledger: Ledger, delta: float) -> dict[str, Accounted]:
     return {str(unit): accountant.account(ledger, unit, delta) for unit in units}
 
 
-def _claimed(claim: dict[str, Any] | None) -> dict[str, Any] | None:
-    if claim is None:
-        return None
-    return _chosen(claim, CLAIMED) | {"disputed": claim.get("disputed") or defect(claim["source"])}
+def _claimed(privacy: dict[str, Any]) -> dict[str, Any] | None:
+    claim = privacy["claimed"]
+    return None if claim is None else _chosen(claim, CLAIMED) | {"disputed": dispute(privacy)}
 
 
 def _chosen(given: dict[str, Any] | None, names: tuple[str, ...]) -> Any:
