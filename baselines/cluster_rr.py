@@ -64,7 +64,7 @@ from bench.dp_training.records import private_records
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.counts import noisy_counts
+from bench.privacy.counts import noisy_counts, require_count_scale
 from bench.privacy.limits import check_response_epsilon
 from bench.privacy.noise import Noise, Source
 from bench.seeds import derive
@@ -135,6 +135,9 @@ class ClusterRr(LabelPrivate):
         """Refuse what label privacy cannot promise, and a floor that the classes do not leave room for."""
         self._tau(classes)
         check_response_epsilon((1 - self.share) * self.epsilon_of(budget), 2)
+        require_count_scale(
+            "the scale of the noise on the histograms, in records,", self._scale(self.epsilon_of(budget))
+        )
 
     def _tau(self, classes: int) -> float:
         if self.tau * classes >= 1:
@@ -189,10 +192,14 @@ class ClusterRr(LabelPrivate):
         shape = (images.shape[1], images.shape[2], images.shape[3])
         return features_of(nets.build(WAVELETS, shape, 2), images, ctx)
 
+    def _scale(self, epsilon: float) -> float:
+        """Of the noise on the histograms, in records; an epsilon too small for floating point has infinite noise."""
+        first = self.share * epsilon
+        return 2 / first if first else math.inf
+
     def _histograms(self, exact: Tensor, epsilon: float, source: Source) -> tuple[Tensor, Tensor]:
         """Step 2: noisy counts, and the (clusters, K) float64 q_c."""
-        scale = 0.0 if math.isinf(epsilon) else 2 / (self.share * epsilon)
-        noisy = noisy_counts(exact, "laplace", scale, source)
+        noisy = noisy_counts(exact, "laplace", self._scale(epsilon), source)
         return noisy, floored_shares(noisy, self._tau(exact.shape[1]))
 
     def _ledger(self, epsilon: float) -> Ledger:

@@ -22,7 +22,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, Play
-from bench.privacy.counts import noisy_counts
+from bench.privacy.counts import noisy_counts, require_count_scale
 from bench.privacy.noise import Noise
 
 MOST_QUERIES = 10_000_000
@@ -95,8 +95,15 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     There is no paper and no claim: whatever --account says, the budget is held against the accounted epsilon.
 
     Raises:
-        BenchError: the budget cannot be met, with the reason.
+        BenchError: the budget cannot be met, or by noise alone that cannot be drawn, with the reason.
     """
+    found = _calibrated(fields, budget)
+    if found.teachers:
+        require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)
+    return found
+
+
+def _calibrated(fields: Spending, budget: Budget) -> Spending:
     units = (Unit.EXAMPLE, Unit.QUERY) if fields.teachers else (Unit.EXAMPLE,)
     if budget.unit not in units:
         asked = "" if fields.teachers else ", and, with --method.teachers N, per query"

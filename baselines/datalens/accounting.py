@@ -22,6 +22,7 @@ from bench.distillation.votes.vote_bounds import epsilon_of
 from bench.dp_training.accounting import MOST_STEPS, gaussian_event
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
+from bench.privacy.counts import require_count_scale
 from bench.privacy.information import gaussian_capacity
 
 ORDERS = np.array([1.1, *range(2, 200)])
@@ -101,6 +102,8 @@ def calibrate(parameters: DataLensParameters, budget: Budget) -> DataLensParamet
     """The parameters with sigma, or T, as the budget determines it by the account it names.
 
     Raises:
-        BenchError: a budget that cannot be met.
+        BenchError: a budget that cannot be met, or by noise alone that cannot be drawn.
     """
-    return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)
+    found = noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)
+    require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)
+    return found

@@ -14,7 +14,7 @@ from bench.leaderboard.selection import MOST_DELTA
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import INFINITE
-from bench.privacy.claims import defect
+from bench.privacy.claims import dispute
 from bench.privacy.one_run import refutes
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def account(found: Found) -> Privacy:
         delta=delta,
         accountant=accountant.VERSION,
         accounted={unit: proved(each) for unit, each in recompute(ledger, delta).items()},
-        claimed=_claimed(privacy["claimed"]),
+        claimed=_claimed(privacy),
         audited=_audited(privacy.get("audited")),
         events=uses,
         warnings=[],
@@ -86,16 +86,16 @@ def _use(item: dict[str, Any]) -> Use:
     return Use(event=item["event"], count=item["count"], unit=Unit(item["unit"]), why=why, **narrowed)
 
 
-def _claimed(claim: dict[str, Any] | None) -> Claimed | None:
+def _claimed(privacy: dict[str, Any]) -> Claimed | None:
+    claim = privacy["claimed"]
     if claim is None:
         return None
-    disputed = claim.get("disputed") or defect(claim["source"])
     return Claimed(
         epsilon=claim["epsilon"],
         delta=claim["delta"],
         unit=Unit(claim["unit"]),
         source=visible(claim["source"])[: LONGEST // 2],
-        disputed=disputed,
+        disputed=dispute(privacy),
     )
 
 

@@ -23,7 +23,7 @@ from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.privacy import Unit
 from bench.privacy.accountant import VERSION
-from bench.privacy.claims import defect
+from bench.privacy.claims import dispute
 
 CLOSE = 1e-6
 
@@ -100,7 +100,9 @@ def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
             f"its ledger has entries per {', '.join(recomputed)}"
         )
     claim = privacy.claimed
-    if claim is not None and not claim.disputed and (known := defect(claim.source)):
+    plain = privacy.to_json()
+    known = dispute(plain | {"accounted_units": plain["accounted"]})
+    if claim is not None and not claim.disputed and known:
         raise Failed(f"{PRIVACY}: the claim of {claim.source!r} is not marked as disputed; expected {known}")
     notes = [note for unit, ours in recomputed.items() for note in compare(privacy, privacy.accounted[unit], ours)]
     if privacy.warnings != account.warnings(privacy):

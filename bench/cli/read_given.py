@@ -7,6 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from bench import data
 from bench.cli.run_options import DESTINATION
 from bench.data.naming import SIZES
 from bench.errors import BenchError
@@ -45,6 +46,8 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     from bench.pipeline.settings import Settings
 
     copied = {name: getattr(given, name) for name in COPIED if getattr(given, name, None) is not None}
+    is_own = data.is_own(given.dataset) or others.get("teacher_weights") is not None
+    copied = {"noise": "os" if is_own else "seeded"} | copied  # of one's own data a release is for others
     return Settings(
         method=given.method,
         budget=budget,

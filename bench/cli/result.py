@@ -24,6 +24,12 @@ from bench.storage.records import RECORD, Record
 WIDE = 90
 """Letters of the departures that the line of a variant names; the others are counted."""
 INTERVAL = "[95 % interval]"
+NOISE = {
+    "seeded": "seeded; an accounted epsilon holds only for those who do not have the seed, which the record shows: a "
+    "release needs --noise os",
+    "os": "from the system's entropy; no seed repeats it",
+}
+"""Where noise comes from, and what that means for the epsilon."""
 
 
 def show(outcome: Outcome, settings: Settings) -> None:
@@ -131,9 +137,13 @@ def _privacy(privacy: dict[str, Any]) -> Table:
 
 
 def _notes(privacy: dict[str, Any]) -> list[str]:
-    """Why an accounted epsilon is infinite, or no exact composition, a line each; older records do not say."""
+    """Where the noise of a finite epsilon comes from; why an accounted epsilon is infinite, or no exact composition, a
+    line each; older records do not say."""
     found = sorted(privacy["accounted_units"].items())
-    return [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
+    notes = [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
+    if all(part["epsilon"] == INFINITE for _, part in found):
+        return notes
+    return [*notes, f"noise: {NOISE[privacy['noise']]}"] if privacy.get("noise") in NOISE else notes
 
 
 def informed(found: Information) -> str:

@@ -42,6 +42,11 @@ def execute(given: argparse.Namespace) -> int:
         if not job.judged and (ignored := _asked_of(given, "evaluator")):
             why = _unjudged(given.attack) if reason is None else "the attack is skipped"
             say(f"{ignored} will not be used: no reconstruction is judged, as {why}")
+        if given.noise is None and settings.noise == "os":
+            say(
+                "--noise os: the data set or the teacher is yours, so the noise comes from the system's entropy; "
+                "--noise seeded repeats a run exactly, and its epsilon holds only for those without the seed"
+            )
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")

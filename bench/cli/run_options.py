@@ -116,8 +116,8 @@ def _add_budget(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--noise",
         choices=("seeded", "os"),
-        default="seeded",
-        help="privacy noise from the recorded seed, or from the system's entropy",
+        help="privacy noise from the recorded seed, or from the system's entropy (default os for your own data set or "
+        "teacher, else seeded)",
     )
 
 

@@ -5,7 +5,7 @@ readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, 
 """
 
 from bench.data.canaries import wrong_labels
-from bench.data.catalog import base_name, check, dataset, facts, load, names, root_folder, slug, typed
+from bench.data.catalog import base_name, check, dataset, facts, is_own, load, names, root_folder, slug, typed
 from bench.data.dataset import Dataset, DatasetFacts, FileDataset
 from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
 from bench.data.request import Keep, Request
@@ -38,6 +38,7 @@ __all__ = [
     "dataset",
     "facts",
     "images_fingerprint",
+    "is_own",
     "load",
     "mislabelled",
     "names",

@@ -58,6 +58,15 @@ def base_name(name: str) -> str:
     return next((start for start in starts if start in known), name)
 
 
+def is_own(name: str) -> bool:
+    """Whether a data set is the user's own, by the name that is typed or by that of its `ImageData`.
+
+    >>> is_own("npz:/data/mine.npz"), is_own("imagefolder-xray-64px"), is_own("mnist")
+    (True, True, False)
+    """
+    return name.replace(":", "-").partition("-")[0] in BY_PATH
+
+
 def typed(name: str) -> str:
     """What is typed for the data set that records call `name`; PATH stands for where a user's own data lie.
 

@@ -1,9 +1,12 @@
-"""Images that are in two parts of a run: the same to the pixel, which are removed, and nearly the same, which are told.
+"""Images that are in two parts of a run: those with equal pixels are in one of them only, near ones are counted.
 
-Who has precedence: private images stay, of the others a copy is removed from the test set, then from the attacker's
-images. The public part loses copies of test images alone: methods may look at it, and if a private record took its copy
-away from there, they would see whether the record is there, which no ledger charges. Data sets without such copies are
-left as they are.
+A copy stays in the first of these parts that has it: test set, public part, attacker's part, private part. No decision
+looks at a private record but the one that it removes: whether a record is in the private part is a function of that
+record and of images that are not private. So the other parts, and all that is measured or counted on them, are the same
+whether or not a private record is there, and data sets that differ in one private record have private parts that differ
+in that record at most. A record that equals a test, public or attacker's image is not private to begin with: no
+guarantee speaks of it, and none is needed. Copies within the private part stay. Data sets without copies are left as
+they are; others have another fingerprint, by which their runs are told from those of other parts.
 """
 
 from __future__ import annotations
@@ -33,46 +36,66 @@ Keys = list[bytes]
 
 @dataclass(frozen=True)
 class Parted:
-    """A data set and its split without copies, and how many images were removed of each part that had any."""
+    """A data set and its split without copies, the attacker's images of another data set without them, where the split
+    has such, and how many images were removed of each part that had any."""
 
     data: ImageData
     split: Split
+    other: Tensor | None
     removed: dict[str, int]
 
 
-def without_copies(data: ImageData, split: Split, keep: Keep | None = None) -> Parted:
-    """The data set and its split without test and attacker's images that are in a part before them.
+def without_copies(data: ImageData, split: Split, keep: Keep | None = None, other: Tensor | None = None) -> Parted:
+    """Remove from every part the images that a part before it has: test, public, attacker's, private.
 
-    Of the public part, images of the test set are removed, by which no private record can be told.
+    The test set stays as it is. Private records that are removed leave the training set too.
+
+    Args:
+        keep: as of `load`.
+        other: (m, c, h, w) uint8, the attacker's images where they are of another data set.
 
     Raises:
-        BenchError: no test image is left, or the attacker has none.
+        BenchError: the private or the attacker's part has no image left.
     """
-    train, test = _keys(data.train_images, data.train_marks), _keys(data.test_images, data.test_marks)
+    train = _keys(data.train_images, data.train_marks)
     outside = train if not split.outside else _keys(attackers_source(data, split), data.outsider_marks)
-    seen = {train[row] for row in split.private.tolist()}
-    fresh = torch.tensor([key not in seen for key in test])
-    seen |= set(test)
-    public, aux = split.public, split.aux
+    seen = set(_keys(data.test_images, data.test_marks))
+    public, aux, theirs = split.public, split.aux, other
     if public is not None:
-        public = _unseen(public, outside, set(test))
+        public = _unseen(public, outside, seen)
         seen |= {outside[row] for row in public.tolist()}
     aux = _unseen(aux, outside, seen)
-    removed = {"test": int((~fresh).sum()), "aux": len(split.aux) - len(aux)}
+    seen |= {outside[row] for row in aux.tolist()}
+    if other is not None:
+        keys = marks.of_images(other)
+        fresh = torch.tensor([key not in seen for key in keys], dtype=torch.bool)
+        theirs = other if bool(fresh.all()) else other[fresh]
+        seen |= set(keys)
+    kept = torch.tensor([train[row] not in seen for row in split.private.tolist()], dtype=torch.bool)
+    removed = {"private": int((~kept).sum()), "aux": len(split.aux) - len(aux)}
+    removed["aux"] += 0 if other is None or theirs is None else len(other) - len(theirs)
     removed |= {} if split.public is None or public is None else {"public": len(split.public) - len(public)}
-    _check_left(data.name, split, int(fresh.sum()), len(aux))
-    if removed["test"]:
-        data = subset(data, torch.ones(len(train), dtype=torch.bool), fresh, keep)
+    _check_left(data.name, split, int(kept.sum()), len(aux if theirs is None else theirs))
     found = {part: count for part, count in removed.items() if count}
-    return Parted(data, replace(split, aux=aux, public=public) if found else split, found)
+    shared = replace(split, aux=aux, public=public) if found else split
+    if removed["private"]:
+        data, shared = _without_private(data, shared, kept, keep)
+    return Parted(data, shared, theirs, found)
 
 
-def without_private(images: Tensor, data: ImageData, split: Split) -> Tensor:
-    """Images of another data set without those that are private or test images of this one."""
-    train, test = _keys(data.train_images, data.train_marks), _keys(data.test_images, data.test_marks)
-    seen = {train[row] for row in split.private.tolist()} | set(test)
-    kept = torch.tensor([key not in seen for key in marks.of_images(images)])
-    return images if bool(kept.all()) else images[kept]
+def _without_private(data: ImageData, split: Split, kept: Tensor, keep: Keep | None) -> tuple[ImageData, Split]:
+    """The data set without some private records, of which `kept` says who stays, and its split with the new indices."""
+    stay = torch.ones(len(data.train_labels), dtype=torch.bool)
+    stay[split.private[~kept]] = False
+    number = stay.cumsum(0) - 1
+    inside = (
+        (split.aux, split.public)
+        if split.outside
+        else (number[split.aux], None if split.public is None else number[split.public])
+    )
+    private = number[split.private[kept]]
+    moved = Split(split.name, private, inside[0], split.aux_dataset, inside[1], split.outside, split.private, kept)  # type: ignore[arg-type]
+    return subset(data, stay, torch.ones(len(data.test_labels), dtype=torch.bool), keep), moved
 
 
 def near_copies(data: ImageData, split: Split) -> dict[str, int] | None:
@@ -115,11 +138,15 @@ def _unseen(rows: LongTensor, found: Keys, seen: set[bytes]) -> LongTensor:
     return rows if len(kept) == len(rows) else torch.tensor(kept, dtype=torch.int64)  # type: ignore[return-value]
 
 
-def _check_left(name: str, split: Split, tests: int, aux: int) -> None:
-    if not tests:
-        raise BenchError(f"data set '{name}': every test image is a private one too; give it other test images")
-    if not aux and split.aux_dataset is None:
+def _check_left(name: str, split: Split, private: int, aux: int) -> None:
+    if not aux:
+        source = "the attacker" if split.aux_dataset is None else f"'{split.aux_dataset}'"
         raise BenchError(
-            f"data set '{name}': every image of the attacker in split '{split.name}' is a private or a test image too; "
-            "use another split"
+            f"data set '{name}': every image of {source} in split '{split.name}' is a test or public image too; use "
+            "another split"
+        )
+    if not private:
+        raise BenchError(
+            f"data set '{name}': every private image in split '{split.name}' is a test or attacker's image too; remove "
+            "copies from the data set, or use another split"
         )

@@ -53,6 +53,9 @@ class Split:
         public: (p,) int64, ascending, disjoint from both: images that a method may use without labels; None where no
             method asked for any.
         outside: whether `aux` and `public` are indices into the data set's outsiders instead.
+        before: (k,) int64: `private` before copies were removed, as the training set was numbered then; None where no
+            private record was removed. Which labels are wrong under split canaries is decided by these.
+        kept: (k,) bool: which of `before` are still there.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Split:
     aux_dataset: str | None = None
     public: LongTensor | None = None
     outside: bool = False
+    before: LongTensor | None = None
+    kept: Tensor | None = None
 
 
 def split_names() -> dict[str, str]:
@@ -136,14 +141,29 @@ def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tup
     images = take(data.train_images, split.private, keep, data.fingerprint)
     labels = _renumbered(data, split)[data.train_labels[split.private]]
     if (rows := mislabelled(data, split)) is not None:
-        indices = split.private[rows].tolist()
+        indices = _first_numbers(split)[rows].tolist()
         labels[rows] = wrong_labels(f"{data.name}:train", indices, labels[rows], data.classes)
     return images, labels
 
 
 def mislabelled(data: ImageData, split: Split) -> LongTensor | None:
     """(m,) ascending rows of `private_part` whose label is wrong; None under every split but canaries."""
-    return canaries(data.name, split.private) if split.name == CANARIES else None
+    import torch
+
+    if split.name != CANARIES:
+        return None
+    if split.before is None or split.kept is None:
+        return canaries(data.name, split.private)
+    wrong = torch.zeros(len(split.before), dtype=torch.bool)
+    wrong[canaries(data.name, split.before)] = True
+    return wrong[split.kept].nonzero().flatten()  # type: ignore[return-value]
+
+
+def _first_numbers(split: Split) -> LongTensor:
+    """(n,) int64: the private records' indices before any was removed."""
+    if split.before is None or split.kept is None:
+        return split.private
+    return split.before[split.kept]  # type: ignore[return-value]
 
 
 def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> ImageData:

@@ -10,7 +10,7 @@ from bench.leaderboard.audit_bounds import (
 )
 from bench.leaderboard.board_csv import lines, to_csv
 from bench.leaderboard.columns import COLUMNS
-from bench.leaderboard.flags import dispute, flags
+from bench.leaderboard.flags import flags
 from bench.leaderboard.information import information
 from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
 from bench.leaderboard.row_members import dataset, identity, row_key, seed
@@ -24,7 +24,6 @@ __all__ = [
     "by_release",
     "dataset",
     "differences",
-    "dispute",
     "expected",
     "flags",
     "identity",

@@ -12,7 +12,7 @@ from bench.errors import BenchError
 from bench.leaderboard.standing import standing
 from bench.metrics.floors import ALPHA
 from bench.privacy.budget import epsilon_from_json
-from bench.privacy.claims import defect
+from bench.privacy.claims import dispute
 from bench.privacy.units import Relation
 from bench.storage.records import Record
 
@@ -35,7 +35,7 @@ def flags(record: Record) -> list[str]:
 
     `claim!=accounted`: the paper's number is not what is proved for the same unit, at a delta no larger; `other-unit`:
     the claim is for another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the
-    algorithm does;
+    algorithm does, or a number contradicts the claim (`bench.privacy.claims.dispute`);
     `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
     `knows-nothing`: the student is right less than 1.5 times as often as whoever names the commonest class, or, of four
     classes or fewer, no more than an eighth of the way from there to perfect: there is nothing to find in it;
@@ -99,16 +99,11 @@ def _flags_of_noise(record: Record) -> list[str]:
     return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
 
 
-def dispute(claim: dict[str, Any]) -> str:
-    """Why a record's claim is disputed, by the plug-in itself or by what is known of the theorem; "" if it is not."""
-    return claim.get("disputed") or defect(claim.get("source", ""))
-
-
 def _flags_of_claim(record: Record) -> list[str]:
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is None:
         return []
-    reason = dispute(claim)
+    reason = dispute(record.privacy)
     found = [f"disputed:{reason}"] if reason else []
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from bench import data
 from bench.data import ImageData, Keep, Split
-from bench.data.duplicates import near_copies, without_copies, without_private
-from bench.errors import BenchError
+from bench.data.duplicates import near_copies, without_copies
 from bench.progress import say
 from bench.storage.store import Store
 
@@ -78,12 +77,14 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
     )
     images = load(wanted.dataset)
-    parted = without_copies(images, data.split(images, wanted.split, wanted.public), keep)
+    shared = data.split(images, wanted.split, wanted.public)
+    other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
+    parted = without_copies(images, shared, keep, other)
     images, shared = parted.data, parted.split
-    aux, removed = _aux(images, shared, load, keep)
+    aux = data.aux_part(images, shared, load, keep) if parted.other is None else parted.other
     private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)
     made = Material(domain, private, aux, data.aux_labels(images, shared), data.public_part(images, shared))
-    counts = _counts(made, images, shared, parted.removed | removed)
+    counts = _counts(made, images, shared, parted.removed)
     _tell(images, counts)
     return replace(made, counts=counts, mislabelled=data.mislabelled(images, shared))
 
@@ -92,17 +93,6 @@ def kept_in(out: Path, scratch: Path | None = None) -> Keep:
     """Where runs that write below `out` keep decoded images; `scratch` as of a store."""
     store = Store(out, notify=say, scratch=scratch)
     return lambda kind, spec, make: store.step(kind, spec, make).path
-
-
-def _aux(images: ImageData, shared: Split, load: Any, keep: Keep | None) -> tuple[Tensor, dict[str, int]]:
-    """The attacker's images, and how many of another data set were removed as they are private or test images here."""
-    aux = data.aux_part(images, shared, load, keep)
-    if shared.aux_dataset is None:
-        return aux, {}
-    left = without_private(aux, images, shared)
-    if not len(left):
-        raise BenchError(f"every image of '{shared.aux_dataset}' is one of '{images.name}' too; use another split")
-    return left, {"aux": len(aux) - len(left)} if len(left) < len(aux) else {}
 
 
 def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str, int]) -> dict[str, Any]:

@@ -6,11 +6,16 @@ Symbols: b batch, T steps, s noise scale, B normalisation bound beta, c classes,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from bench.errors import BenchError
+from bench.privacy.budget import epsilon_from_json
+from bench.privacy.one_run import refutes
+from bench.privacy.units import Relation, Unit
 
 MOST_COUNT = 10**18
 DEFECTS = {
@@ -22,6 +27,12 @@ DEFECTS = {
 """What stands in the source of a claim to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
 NO_EPSILON = "answers-give-the-label-away"
 """`Claim.disputed` of responses that satisfy no finite epsilon: DPSD's Eq. 5 as printed, DP-DFD's soft answers."""
+BELOW_ACCOUNT, BELOW_AUDIT = "below-an-exact-account", "below-an-audits-bound"
+"""What `dispute` says where a number contradicts a claim that no one has disputed in words."""
+PURE = {"RandomizedResponseDpEvent", "LaplaceDpEvent"}
+"""Events whose epsilons at delta 0 add up to exactly the epsilon of all of them."""
+CLEARLY = 1e-3
+"""An account must exceed a claim by this share to contradict it: composed numbers have fewer digits than sums."""
 
 
 def defect(source: str) -> str:
@@ -31,6 +42,44 @@ def defect(source: str) -> str:
     ('noise-taken-without-its-bound', '')
     """
     return next((reason for words, reason in DEFECTS.items() if words in source), "")
+
+
+def dispute(privacy: Mapping[str, Any]) -> str:
+    """Why the claim of a record is disputed, in a few words joined by "-"; "" if it is not, or there is none.
+
+    The first of these that applies: what the plug-in says (`Claim.disputed`); what is known of the theorem (`defect`);
+    an exact account of the same unit that is larger (`BELOW_ACCOUNT`); a lower bound of an audit that is larger
+    (`BELOW_AUDIT`). An account that is only an upper bound contradicts nothing: the claim may be the better proof.
+
+    Args:
+        privacy: of a record.
+    """
+    claim = privacy["claimed"]
+    if claim is None:
+        return ""
+    if known := claim.get("disputed") or defect(claim.get("source", "")):
+        return str(known)
+    if _exceeds_exactly(privacy, claim):
+        return BELOW_ACCOUNT
+    audited = privacy.get("audited")
+    return BELOW_AUDIT if audited and refutes(audited["epsilon_lower"], audited["delta"], claim) else ""
+
+
+def _exceeds_exactly(privacy: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
+    """Whether what is accounted for the claim's unit is above the claim, and no smaller number can be proved.
+
+    Gaussians alone are composed exactly at any delta, randomised responses and Laplace draws at delta 0. An epsilon at
+    a larger delta than the claim's is a fortiori too large at the claim's. Of records and clients a claim does not say
+    whether they are replaced or left out: an account of replaced ones may be larger than one of those left out.
+    """
+    proved = privacy["accounted_units"].get(claim["unit"])
+    if proved is None or proved["delta"] < claim["delta"]:
+        return False
+    if claim["unit"] not in (Unit.LABEL, Unit.QUERY) and proved["relation"] != Relation.ADD_OR_REMOVE_ONE:
+        return False
+    kinds = {entry["event"]["name"] for entry in privacy.get("events", []) if entry["unit"] == claim["unit"]}
+    exact = kinds == {"GaussianDpEvent"} or (bool(kinds) and kinds <= PURE and claim["delta"] == 0)
+    return exact and epsilon_from_json(proved["epsilon"]) > epsilon_from_json(claim["epsilon"]) * (1 + CLEARLY)
 
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:

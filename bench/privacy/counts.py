@@ -8,7 +8,8 @@ The draws are exact, not floating-point approximations. |round(X)| is the larges
 [0, 1), S_0 = 1 and S_j = P(|X| >= j - 1/2) = 2 Phi(-(j - 1/2) / sigma), or exp(-(j - 1/2) / b). The first 62 bits of V
 decide j in float64 unless V lies closer to some S_j than float64 can tell (2^-40 of it, where the functions are right
 to 2^-43); then, about once in a billion draws, more bits of V are drawn and the S_j are taken to as many digits as it
-needs. The sign is a fair coin.
+needs. The sign is a fair coin. At scales above 2^30 neighbouring S_j differ by so little that more than one draw in a
+thousand would need those digits, and from about 2^56 on float64 is no guide to j at all: such scales are refused.
 
 To what is released, a whole number, an even draw from [-1/2, 1/2) is added that knows nothing of it: post-processing,
 so that no reader of two equal counts prefers the first.
@@ -25,12 +26,30 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
-from bench.privacy.noise import Noise, Source, require_scale
+from bench.errors import BenchError
+from bench.privacy.noise import SMALLEST_SCALE, Noise, Source
 
 Law = Literal["laplace", "gaussian"]
 
 FIRST_BITS, MORE_BITS = 62, 64
 UNSURE = 2.0**-40
+MOST_SCALE = 2.0**30
+"""The largest scale, in counts, whose draws float64 decides but for one in a thousand."""
+
+
+def require_count_scale(name: str, scale: float) -> None:
+    """Refuse a scale of integer noise that cannot be drawn exactly in reasonable time; 0 is no noise.
+
+    Callers that know the scale before anything is trained call this then; `noisy_counts` always does.
+
+    Raises:
+        BenchError: `scale` neither 0 nor from 2^-100 to 2^30.
+    """
+    if not (scale == 0 or SMALLEST_SCALE <= scale <= MOST_SCALE):
+        raise BenchError(
+            f"{name} is {scale:g}; expected 0, or a number from {SMALLEST_SCALE:.2g} to {MOST_SCALE:.2g}, beyond which "
+            "whole numbers cannot be drawn exactly in float64: give a larger --epsilon, fewer queries, or less noise"
+        )
 
 
 def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tensor:
@@ -45,17 +64,18 @@ def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tens
         float64, same shape and device: whole numbers, each with its draw from [-1/2, 1/2), where there is noise.
 
     Raises:
-        BenchError: a scale that floating point cannot hold.
+        BenchError: a scale that `require_count_scale` refuses.
         RuntimeError: a count that is no whole number.
     """
-    require_scale("the noise's scale", scale)
+    require_count_scale("the noise's scale in counts", scale)
     noise, wide = Noise.of(source), counts.double()
     torch._assert_async((wide == wide.round()).all(), "counts that get integer noise must be whole numbers")
     wide = noise.entering(law, wide, scale)
     if scale > 0:
         fraction = (noise.host.bits(counts.numel()) >> 43) * 2.0**-20 - 0.5
-        drawn = rounded(law, scale, counts.numel(), noise.host) + fraction
-        wide = wide + drawn.view(counts.shape).to(counts.device)
+        drawn = rounded(law, scale, counts.numel(), noise.host)
+        for part in (drawn, fraction):  # whole numbers first, whose sum is exact: the fraction is added to it alone
+            wide = wide + part.view(counts.shape).to(counts.device)
     return noise.released(wide)
 
 

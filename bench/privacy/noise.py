@@ -202,8 +202,9 @@ def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
         dtype: of the values, in `MOST_OVER_SCALE`.
 
     Raises:
-        BenchError: the bound is more than `MOST_OVER_SCALE` scales.
+        BenchError: the bound is more than `MOST_OVER_SCALE` scales, or a scale that `require_scale` refuses.
     """
+    require_scale(name, scale)
     least = 1 / MOST_OVER_SCALE[dtype]
     if 0 < scale < least:
         raise BenchError(

@@ -32,7 +32,8 @@ def command(record: Record) -> str:
     parts += _unless("--split", teacher["data"]["split"], "iid")
     parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], STUDENT)]
     parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(release["budget"])]
-    parts += _unless("--noise", release["noise"], "seeded")
+    is_own = data.is_own(teacher["data"]["dataset"]) or bool(teacher["weights"])
+    parts += _unless("--noise", release["noise"], "os" if is_own else "seeded")
     parts += _options("method", release["method"], tier, release["options"], release["variant"])
     if attack is not None:
         parts += _options("attack", attack["attack"], tier, attack["options"], attack["variant"])

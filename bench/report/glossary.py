@@ -67,6 +67,9 @@ DISPUTES = {
     "finite epsilon allows",
     "answers-give-the-label-away": "what is answered tells the teacher's label, which no finite epsilon allows",
     "baseline-not-charged": "the generator learns from the unprotected teacher, and that is not charged",
+    "below-an-audits-bound": "an audit measured more than the claim allows",
+    "below-an-exact-account": "what the ledger says was done costs exactly the accounted epsilon, which is larger than "
+    "the claim",
     "lemma-without-its-conditions": "its lemma wants a sigma of at least 1 and a rate below 1 / (16 sigma), and a step "
     "here does not meet both",
     "noise-taken-without-its-bound": "it takes noise of deviation s where the algorithm adds s times the bound B, so "

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from bench import leaderboard, registry, worth
+from bench import registry, worth
 from bench.config import Description
 from bench.leaderboard.flags import UNTRUE
 from bench.leaderboard.selection import EXACT, MOST_DELTA
+from bench.privacy.claims import dispute as reason_of_dispute
 from bench.report import glossary
 from bench.report.command import installed, variants_of
 from bench.report.highlights import EPSILON
@@ -83,7 +84,7 @@ def claims(records: Iterable[Record]) -> list[dict[str, Any]]:
     for record in records:
         claim = record.privacy.get("claimed")
         if claim is not None:
-            found[claim.get("source", ""), claim["unit"], leaderboard.dispute(claim)].append(record)
+            found[claim.get("source", ""), claim["unit"], reason_of_dispute(record.privacy)].append(record)
     return [
         {
             "source": source,

@@ -10,6 +10,7 @@ from bench.leaderboard.standing import standing
 from bench.metrics.metric import SUBJECTS, Metric
 from bench.metrics.table import BOUNDS, entry
 from bench.metrics.table import metrics as known
+from bench.privacy.claims import dispute
 from bench.report.command import command, differences, installed, notes
 from bench.report.names import apart
 from bench.storage.records import Audit, Record
@@ -127,7 +128,7 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
     claim = privacy["claimed"]
     lines: list[dict[str, Any]] = [{"what": "claimed", "by": "the method's paper promises nothing"}]
     if claim is not None:
-        by = claim.get("source", "") + (" (disputed)" if leaderboard.dispute(claim) else "")
+        by = claim.get("source", "") + (" (disputed)" if dispute(privacy) else "")
         lines = [{"what": "claimed", **_promise(claim), "by": by}]
     for _, found in sorted(privacy["accounted_units"].items()):
         lines.append({"what": "accounted", **_promise(found), "by": f"{found['accountant']}, {found['relation']}"})

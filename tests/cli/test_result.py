@@ -80,3 +80,15 @@ def test_numbers_have_their_unit_and_their_interval() -> None:
     assert table["attack_accuracy", "student"] == "79.00% [72.7, 84.4]"
     assert table["inception_e6", "student"] == "6,001,526"
     assert (table["fid", "student"], table["fid", "teacher"]) == ("-", "177.7")
+
+
+def test_notes_of_seeded_noise_say_who_the_epsilon_holds_for() -> None:
+    ledger = Ledger()
+    ledger.spend(GaussianDpEvent(2.0))
+    numbers = privacy_account(ledger, None, Budget(epsilon=None, solve="none"))
+    for noise, word in (("seeded", "--noise os"), ("os", "entropy")):
+        (line,) = _notes(numbers | {"noise": noise})
+        assert line.startswith("noise: ") and word in line
+    ledger = Ledger()
+    ledger.spend(NonPrivateDpEvent())
+    assert not any("noise:" in line for line in _notes(privacy_account(ledger, None, Budget()) | {"noise": "seeded"}))

@@ -2,13 +2,25 @@ from __future__ import annotations
 
 import doctest
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
 import bench.privacy.claims as claims
 from bench.errors import BenchError
-from bench.privacy.claims import dgd_composition, dpsd_theorem1, dpsd_theorem2
+from bench.privacy import Claim, Ledger, Unit, randomised_response_event
+from bench.privacy.accountant import account
+from bench.privacy.claims import (
+    BELOW_ACCOUNT,
+    BELOW_AUDIT,
+    defect,
+    dgd_composition,
+    dispute,
+    dpsd_theorem1,
+    dpsd_theorem2,
+)
 
 PAPER = {"beta": 1e-3, "classes": 10, "batch": 256, "steps": 200, "sigma": 100.0, "delta": 1e-5}
 
@@ -94,3 +106,51 @@ def test_numbers_beyond_floating_point_are_infinite_or_refused() -> None:
             dpsd_theorem1(**{**PAPER, name: 10**400})
     with pytest.raises(BenchError, match="queries"):
         dgd_composition(10**400, 0.05, 1e-5)
+
+
+def privacy_of(event: DpEvent, count: int, claim: Claim, audited: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A record's privacy, of a ledger with one kind of use in the claim's unit."""
+    ledger = Ledger()
+    ledger.spend(event, count=count, unit=claim.unit)
+    proved = account(ledger, claim.unit, claim.delta or 1e-5)
+    units = {str(claim.unit): proved.to_json()}
+    return {"claimed": claim.to_json(), "accounted_units": units, "events": ledger.to_json(), "audited": audited}
+
+
+RESPONSE = randomised_response_event(3.0, 10)
+SAMPLED = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
+
+
+@pytest.mark.parametrize(
+    ("event", "count", "epsilon", "delta", "unit", "expected"),
+    [
+        (RESPONSE, 3, 3.0, 0.0, Unit.QUERY, BELOW_ACCOUNT),  # three clients answer, and the claim is of one
+        (RESPONSE, 1, 3.0, 0.0, Unit.QUERY, ""),
+        (RESPONSE, 3, 9.0, 0.0, Unit.QUERY, ""),
+        (RESPONSE, 3, 12.0, 0.0, Unit.QUERY, ""),
+        (RESPONSE, 3, 3.0, 1e-5, Unit.QUERY, ""),  # at that delta the sum is an upper bound alone
+        (RESPONSE, 3, 3.0, 0.0, Unit.EXAMPLE, ""),  # accounted for replaced records, where a claim may leave one out
+        (LaplaceDpEvent(0.5), 2, 3.0, 0.0, Unit.EXAMPLE, BELOW_ACCOUNT),
+        (GaussianDpEvent(1.0), 4, 2.0, 1e-5, Unit.EXAMPLE, BELOW_ACCOUNT),
+        (GaussianDpEvent(1.0), 4, 20.0, 1e-5, Unit.EXAMPLE, ""),
+        (SAMPLED, 100, 0.1, 1e-5, Unit.EXAMPLE, ""),  # an upper bound: the claim may be the better proof
+        (NonPrivateDpEvent(), 1, 3.0, 1e-5, Unit.EXAMPLE, ""),  # nothing is proved, nor is the contrary
+    ],
+)
+def test_dispute_of_claim_below_account_needs_exactness(
+    event: DpEvent, count: int, epsilon: float, delta: float, unit: Unit, expected: str
+) -> None:
+    assert dispute(privacy_of(event, count, Claim(epsilon, delta, unit, "a paper"))) == expected
+
+
+def test_dispute_of_claim_below_an_audits_bound() -> None:
+    shown = {"epsilon_lower": 4.0, "delta": 1e-5, "unit": "example"}
+    for epsilon, expected in ((3.0, BELOW_AUDIT), (5.0, "")):
+        assert dispute(privacy_of(SAMPLED, 100, Claim(epsilon, 1e-5, Unit.EXAMPLE, "a paper"), shown)) == expected
+
+
+def test_dispute_in_words_comes_before_the_rule() -> None:
+    own = Claim(3.0, 0.0, Unit.QUERY, "a paper", disputed="for-a-reason")
+    assert dispute(privacy_of(RESPONSE, 3, own)) == "for-a-reason"
+    assert dispute(privacy_of(RESPONSE, 3, Claim(3.0, 0.0, Unit.QUERY, "DPSD, Theorem 1"))) == defect("DPSD, Theorem 1")
+    assert dispute({"claimed": None}) == ""

@@ -16,7 +16,7 @@ from bench.cli import report as report_command
 from bench.errors import BenchError
 from bench.leaderboard.columns import ALL
 from bench.leaderboard.flags import flags_of_row
-from bench.privacy.claims import DEFECTS, NO_EPSILON
+from bench.privacy.claims import BELOW_ACCOUNT, BELOW_AUDIT, DEFECTS, NO_EPSILON
 from bench.report import (
     Sources,
     boards,
@@ -53,7 +53,7 @@ def test_every_issue_and_every_dispute_has_words_of_its_own() -> None:
     named = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("\n## ")[0], re.MULTILINE))
     assert issues <= named == set(glossary.ISSUES) and all(text.endswith(".") for text in glossary.ISSUES.values())
     sources = "".join(path.read_text(encoding="utf-8") for path in (registry.ROOT / "baselines").rglob("*.py"))
-    known = {*DEFECTS.values(), NO_EPSILON, *re.findall(r'DISPUTED = "([a-z-]+)"', sources)}
+    known = {*DEFECTS.values(), NO_EPSILON, BELOW_ACCOUNT, BELOW_AUDIT, *re.findall(r'DISPUTED = "([a-z-]+)"', sources)}
     assert len(known) > 6 and known <= set(glossary.DISPUTES)
 
 
@@ -173,7 +173,7 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
         *(("claimed", 10.0, "query"), ("accounted", 7639.0, "example"), ("accounted", 35.7, "query"))
     ]
     assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
-    assert page["flags"] == ["claim!=accounted", "other-unit"]
+    assert page["flags"] == ["claim!=accounted", "disputed:below-an-exact-account", "other-unit"]
     assert page["information"]["nats"] is None and page["information"]["why"], "the made-up ledger is of queries alone"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
     assert runs.page(found, [])["information"] == {

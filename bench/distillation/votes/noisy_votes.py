@@ -20,7 +20,7 @@ from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, la
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.claims import dgd_composition
-from bench.privacy.counts import Law, noisy_counts
+from bench.privacy.counts import Law, noisy_counts, require_count_scale
 from bench.privacy.events import gaussian_event, laplace_event
 from bench.privacy.information import gaussian_capacity, laplace_capacity
 from bench.privacy.noise import Source
@@ -177,8 +177,15 @@ def calibrate(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budge
         cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
 
     Raises:
-        BenchError: the budget cannot be met, with the reason.
+        BenchError: the budget cannot be met, or by noise alone that cannot be drawn, with the reason.
     """
+    found = _calibrated(fields, cost, budget)
+    for name, scale in (("votes", found.aggregation.scale), ("threshold", found.aggregation.threshold_scale)):
+        require_count_scale(f"the scale of the noise on the {name}, in votes,", scale)
+    return found
+
+
+def _calibrated(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -> VotePlan:
     if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
         raise BenchError(f"--unit {budget.unit}: votes are accounted per example or per query; name one of the two")
     if budget.epsilon is None:
