@@ -40,6 +40,7 @@ class Row:
     number: int
     split: str
     of: str
+    folder: Path
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ class Row:
         return f"{self.of} {self.number}"
 
     def __str__(self) -> str:
-        return f"the image of row {self.number} of split {self.split}"
+        return f"{self.folder}: the image of row {self.number} of split {self.split}"
 
     def read(self) -> bytes:
         """The encoded bytes. Raises ValueError where there are none."""
@@ -73,8 +74,8 @@ class _Split:
     class_names: tuple[str, ...] | None
     of: str
 
-    def rows(self) -> list[Row]:
-        return [Row(self.images, number, self.name, self.of) for number in range(len(self.labels))]
+    def rows(self, path: Path) -> list[Row]:
+        return [Row(self.images, number, self.name, self.of, path) for number in range(len(self.labels))]
 
 
 def load_tables(path: Path, name: str, asked: Request) -> ImageData:
@@ -90,16 +91,16 @@ def load_tables(path: Path, name: str, asked: Request) -> ImageData:
     names = splits[0].class_names
     declared = None if names is None else np.array(names)
     labels = as_labels([(f"{one.name}[{one.label_key}]", one.labels) for one in splits], 1, declared, problem)
-    train, test, held = _parts(splits, labels, problem)
+    train, test, held = _parts(splits, labels, path, problem)
     reading = asked.reading
     look = Look(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range)
     said = (*notes, *labels.said, *held)
     return read(Listing(name, path, labels.class_names, train, test, look, notes=said), asked)
 
 
-def _parts(splits: list[_Split], labels: Labels, problem: str) -> tuple[Part, Part, list[str]]:
+def _parts(splits: list[_Split], labels: Labels, path: Path, problem: str) -> tuple[Part, Part, list[str]]:
     """Training and test part, and a sentence where the latter is held out of the former."""
-    rows, numbers = [one.rows() for one in splits], [found.tolist() for found in labels.numbers]
+    rows, numbers = [one.rows(path) for one in splits], [found.tolist() for found in labels.numbers]
     if len(splits) == 2:
         return Part(rows[0], numbers[0]), Part(rows[1], numbers[1]), []
     if len(rows[0]) < ONE_IN:
