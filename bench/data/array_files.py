@@ -138,7 +138,9 @@ def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise BenchError(f"{problem}: {path} is a single array; save it with numpy.savez as {EXPECTED}")
+            raise BenchError(
+                f"{problem}: {path} is a single array; save it with numpy.savez as {EXPECTED}, or give its folder as npy:PATH"
+            )
         with archive:
             keys = find_keys(archive.files, f"{problem}: {path}")
             for member in keys.read:
@@ -172,7 +174,7 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
                 f"data set '{name}': {files[key]} cannot be read ({_said(error, key)}); save numbers or str"
             ) from error
         if not isinstance(arrays[key], np.ndarray):
-            raise BenchError(f"data set '{name}': {files[key]} is no single array; save it with numpy.save")
+            raise BenchError(f"data set '{name}': {files[key]} is not a single array; save it with numpy.save")
     return arrays, keys
 
 
@@ -194,14 +196,14 @@ def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
 
 
 def _unpacked(file: Path, name: str) -> Tensor | tuple[Any, ...] | list[Any] | dict[str, Any]:
-    """What a torch file holds. Raises BenchError for anything but tensors, and plain containers of them."""
+    """The content of a torch file: tensors, or plain containers of them. Raises BenchError for anything else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             read = torch.load(file, map_location="cpu", weights_only=True)
     except (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
         raise BenchError(
-            f"data set '{name}': {file} cannot be read as tensors ({type(error).__name__}); save tensors alone, as in "
+            f"data set '{name}': {file} cannot be read as tensors ({type(error).__name__}); save only tensors, as in "
             "torch.save({'x_train': images, 'y_train': labels}, FILE)"
         ) from error
     if isinstance(read, Tensor | tuple | list):
@@ -223,14 +225,15 @@ def _as_array(value: Any, problem: str) -> Array:
     if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
         return np.array(value)
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_complex():
-        raise BenchError(f"{problem} is no dense tensor of real numbers; save it as one")
+        raise BenchError(f"{problem} is not a dense tensor of real numbers; save it as one")
     return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
 
 
 def _files(path: Path, name: str, suffix: str) -> dict[str, Path]:
     """The files of a folder with a suffix, by name without it."""
     if not os.path.isdir(path):
-        raise BenchError(f"data set '{name}': no folder {path}; expected one with {suffix} files, {EXPECTED}")
+        kinds = "file or folder" if suffix == ".pt" else "folder"
+        raise BenchError(f"data set '{name}': no {kinds} {path}; expected {suffix} files, {EXPECTED}")
     return {file.stem: file for file in sorted(path.glob(f"*{suffix}")) if not file.name.startswith(".")}
 
 

@@ -1,4 +1,4 @@
-"""What the arrays of a user are called: which hold the images and labels of which part."""
+"""Names of a user's arrays: which array holds the images or the labels of which part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = {
 """In the order in which they are read: the test part is the last."""
 CLASS_NAMES = ("class_names", "classes", "label_names")
 WHOLE = "whole"
-"""The part of arrays whose names say none: x and y alone."""
+"""The part of arrays whose names say none, such as x and y."""
 EXPECTED = "{train,test}_{images,labels} or {x,y}_{train,test}"
 
 
@@ -39,7 +39,7 @@ class Keys:
 
 
 def find_keys(found: Iterable[str], problem: str) -> Keys:
-    """The arrays to read, by their names alone.
+    """Find the arrays to read by their names.
 
     Args:
         problem: begins an error: the data set and its file.
@@ -60,12 +60,12 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
     if len(parts) > 1:
         parts -= {WHOLE}
     if not parts & {"train", WHOLE}:
-        raise BenchError(f"{problem} lacks train_images; found {', '.join(found) or 'nothing'}; expected {EXPECTED}")
+        raise BenchError(f"{problem} has no train_images; found {', '.join(found) or 'nothing'}; expected {EXPECTED}")
     for part in sorted(parts):
         for what in ("images", "labels"):
             if (part, what) not in meant:
-                lacking = what if part == WHOLE else f"{part}_{what}"
-                raise BenchError(f"{problem} lacks {lacking}; found {', '.join(found)}; expected {EXPECTED}")
+                missing = what if part == WHOLE else f"{part}_{what}"
+                raise BenchError(f"{problem} has no {missing}; found {', '.join(found)}; expected {EXPECTED}")
     pairs = {part: (meant[part, "images"], meant[part, "labels"]) for part in PARTS | {WHOLE: ()} if part in parts}
     names = next((key for key in found if key.lower() in CLASS_NAMES), None)
     read = {key for pair in pairs.values() for key in pair} | {names}

@@ -91,7 +91,7 @@ def _column(array: Array, problem: str) -> _Column:
         return _Column("words", _words(flat, problem))
     if flat.dtype.kind == "f":
         if not (np.isfinite(flat).all() and (flat == np.rint(flat)).all() and (abs(flat) < 2**53).all()):
-            raise BenchError(f"{problem} are {flat.dtype} that are no whole numbers; expected one class per image")
+            raise BenchError(f"{problem} are {flat.dtype} that are not whole numbers; expected one class per image")
         return _Column("whole numbers", flat.astype(np.int64), said=f"{flat.dtype} labels are whole numbers")
     if flat.dtype.kind not in "iu":
         raise BenchError(f"{problem} have dtype {array.dtype}, expected whole numbers, words, booleans or one-hot rows")
@@ -115,7 +115,7 @@ def _words(flat: Array, problem: str) -> Array:
     try:
         words = np.char.decode(flat.astype(np.bytes_), "utf-8") if flat.dtype.kind == "S" else flat
     except UnicodeDecodeError as error:
-        raise BenchError(f"{problem} are bytes that are no UTF-8; save them as str") from error
+        raise BenchError(f"{problem} are bytes that are not UTF-8; save them as str") from error
     if (words == "").any():
         raise BenchError(f"{problem} hold {int((words == '').sum())} empty words; name a class for every image")
     return words
@@ -136,7 +136,7 @@ def _classes(train: _Column, names: Array | None, problem: str) -> tuple[list[in
     found = np.unique(train.values).tolist()
     if train.kind == "whole numbers" and found and found[0] < 0 and found != [-1, 1]:
         raise BenchError(
-            f"{problem} run from {found[0]} to {found[-1]}: a negative number may mean that there is no label; "
+            f"{problem} run from {found[0]} to {found[-1]}: a negative number may mean a missing label; "
             "expected numbers from 0, or the two classes -1 and 1"
         )
     return found, tuple(str(value) for value in found)
@@ -159,7 +159,7 @@ def _numbered(values: Array, known: list[int] | list[str], problem: str, where: 
     numbers = {value: number for number, value in enumerate(known)}
     found = [numbers.get(value, -1) for value in values.tolist()]
     if -1 in found:
-        raise BenchError(f"{problem} {values[found.index(-1)]}, which {where} lack; remove it")
+        raise BenchError(f"{problem} {values[found.index(-1)]}, which is not in {where}; remove it")
     return torch.tensor(found, dtype=torch.int64)
 
 
@@ -169,4 +169,6 @@ def _check_classes(train: Tensor, class_names: tuple[str, ...], problem: str) ->
         raise BenchError(f"{problem} hold {len(present)} class; expected 2 or more")
     absent = [name for number, name in enumerate(class_names) if number not in present]
     if absent:
-        raise BenchError(f"{problem} lack class {absent[0]}; remove it from the list of classes, or add images of it")
+        raise BenchError(
+            f"{problem} have no class {absent[0]}; remove it from the list of classes, or add images of it"
+        )

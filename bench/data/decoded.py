@@ -168,7 +168,7 @@ def _open(file: Source, wanted: Look, channels: int) -> tuple[Image.Image, list[
 
 
 def _cut(image: Image.Image, wanted: Look) -> Image.Image:
-    """What is shown of an image: the box, or a square."""
+    """The box of an image, or a square."""
     if wanted.box is not None:
         width, height = image.size
         left, top, right, bottom = (

@@ -110,7 +110,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _named_as(train: Classes, test: Classes) -> Classes:
-    """The test classes by the training classes' names, where these differ in upper and lower case alone."""
+    """The test classes by the training classes' names, where only upper and lower case differ."""
     names: dict[str, list[str]] = {}
     for class_name in train:
         names.setdefault(class_name.casefold(), []).append(class_name)

@@ -14,7 +14,7 @@ PART_WORDS = {
     "test": ("test", "testing", "tests", "testset", "test_set", "testing_set"),
     "val": ("val", "valid", "validation", "dev", "eval", "valset", "val_set", "validation_set"),
 }
-"""What the folders of the parts are called, in any case and with - or _."""
+"""Names of the folders of the parts, in any case and with - or _."""
 _CLUTTER = frozenset(
     ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "lost+found", "icon\r")
 )
@@ -24,7 +24,7 @@ _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".t
 
 @dataclass(frozen=True)
 class Tree:
-    """The folders to read: training and test part, each with a folder a class; or `train` alone, of which a part is
+    """The folders to read: training and test part, each with a folder a class; or only `train`, of which a part is
     held out. `notes` say what was decided and what is not read, a sentence each."""
 
     train: Path
@@ -40,8 +40,8 @@ def is_clutter(name: str) -> bool:
 def find_tree(path: Path, name: str) -> Tree:
     """What of a user's folder is read.
 
-    A folder with the name of a part is a part if it has class folders, if another part is beside it, or if it is all
-    there is. Otherwise, beside other folders, it is a class.
+    A folder with the name of a part is a part if it has class folders, if there is another part, or if it is the
+    only folder. Otherwise it is a class, as the other folders are.
 
     Raises:
         BenchError: several folders of one part, a test without a training part, or the reverse.
@@ -92,7 +92,7 @@ def _parts(folders: list[str], path: Path, name: str) -> dict[str, str]:
 
 
 def _with_test(path: Path, parts: dict[str, str], notes: list[str], name: str) -> Tree:
-    """The tree of a training part and the test part beside it: test, or val where there is no test with classes."""
+    """The tree of a training part and a test part: test, or val where test has no class folders."""
     train = path / parts["train"]
     if not subfolders(train):
         raise BenchError(f"data set '{name}': {train} has no class folders; put its images into {train}/CLASS/")
@@ -125,8 +125,8 @@ def _check_one_level_down(path: Path, folders: list[str], name: str) -> None:
 
 def _files_beside(path: Path) -> list[str]:
     """A sentence about image files that are in no class."""
-    beside = [entry.name for entry in os.scandir(path) if entry.name.lower().endswith(_IMAGE_SUFFIXES)]
-    count = len([name for name in beside if not is_clutter(name)])
+    found = [entry.name for entry in os.scandir(path) if entry.name.lower().endswith(_IMAGE_SUFFIXES)]
+    count = len([name for name in found if not is_clutter(name)])
     return [f"{count} image files of {path} are in no class folder and not read"] if count else []
 
 

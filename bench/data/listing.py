@@ -92,7 +92,7 @@ def _check_broken(decoded: Decoded, files: Sequence[Source], name: str, skip: bo
 
 
 def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
-    """What was done to the images, a sentence each."""
+    """Changes of the images and decisions about them, a sentence each."""
     channels, done, said = decoded.images.shape[1], decoded.done, []
     read = count - len(decoded.broken)
     if look.channels is None:
@@ -100,7 +100,7 @@ def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
         which = f"{colour or 'none'} of {read} images {'is' if colour in (0, 1) else 'are'} in colour"
         said.append(f"{channels} channel{'s' * (channels > 1)}, as {which}; --channels 1 or 3 declares it")
     square = {
-        "crop": "cut to their central square; --fit pad or stretch keeps what lies outside",
+        "crop": "cut to their central square; --fit pad or stretch keeps the rest",
         "pad": "padded to squares with black bars",
         "stretch": "stretched to squares",
     }[look.fit]

@@ -25,7 +25,7 @@ BY_PATH = {
     "hf": "a folder of the library `datasets`: parquet files, or what save_to_disk writes (needs the extra `hf`)",
 }
 _ARRAYS = (
-    "keys: {train,test,val}_{images,labels}, {x,y}_{train,test,val}, or x and y alone (1/6 held out)",
+    "keys: {train,test,val}_{images,labels}, {x,y}_{train,test,val}, or only x and y (1/6 held out)",
     "images: (n, h, w), (n, h, w, c) or (n, c, h, w), c = 1 or 3; uint8 and other integers of 0 to 255, uint16 of 0 to "
     "65535, bool, floats in [0, 1]; any other range by --pixel-range",
     "labels: one class per image, as integers, words, booleans or one-hot rows; `class_names` may name them",
@@ -46,11 +46,11 @@ OWN = {
     ),
     "npz": _ARRAYS,
     "npy": _ARRAYS,
-    "pt": (*_ARRAYS, "tensors alone are read: a file that holds anything else is refused"),
+    "pt": (*_ARRAYS, "only tensors are read: a file that holds anything else is refused"),
     "hf": (
         *_FILES,
         "one column of images and one of labels, a ClassLabel or whole numbers or words; splits train and test, or "
-        "validation where there is no test; without both a sixth of the rows is held out",
+        "validation instead; without both a sixth of the rows is held out",
     ),
 }
 """What a user's own images must be, a line each, by kind."""
@@ -58,7 +58,7 @@ CHANNELS = {"grey": 1, "rgb": 3}
 """The word for a number of channels, in names."""
 SIZES = range(8, 257)
 FILE_SIDE = 32
-"""Side of the images of a user's own files, where no other is asked for."""
+"""Side of the images of a user's own files, where the user gives no size."""
 DECODED = ("imagefolder", "hf")
 """Kinds whose images are decoded from files."""
 _PIXELS = re.compile(r"-([0-9]+)px")
@@ -123,7 +123,7 @@ def path_label(name: Name) -> str:
 
 
 def _shape_words(name: Name, own_size: int | None, own_channels: int | None) -> str:
-    """What stands behind a name in records where images have another shape than the data set's own."""
+    """The end of a name in records where images have another shape than the data set's own."""
     words = {number: word for word, number in CHANNELS.items()}
     colour = "" if name.channels in (None, own_channels) else f"-{words[name.channels]}"
     return colour + ("" if name.size in (None, own_size) else f"-{name.size}px")

@@ -1,7 +1,7 @@
-"""One image file as an upright image of 8 bits, grey or RGB, whatever mode it is stored in.
+"""Image files of any mode as upright images of 8 bits, grey or RGB.
 
-All is decided by the file's format and mode, never by the values of other files: what one image becomes does not depend
-on another one.
+The format and mode of a file decide how it is read, never the values of other files: an image does not depend on
+another one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BAD_IMAGE = (
     *(KeyError, IndexError, TypeError, OverflowError),  # Pillow's readers raise these for headers that make no sense
 )
 TURNED, TRANSPARENT, DEEP, FRAMES = "turned", "transparent", "deep", "frames"
-"""What was done to an image: turned as EXIF says; put on white; reduced to 8 bits; all but the first frame left out."""
+"""Changes of an image: turned as EXIF says; put on white; reduced to 8 bits; all frames except the first left out."""
 
 _DEEP = {"I;16": (0.0, 65535.0), "F": (0.0, 1.0), "I": (0.0, 255.0)}
 """Modes of more than 8 bits, to the values that mean black and white. TIFF has I for integers of 32 bits."""
@@ -57,7 +57,7 @@ PixelRange = tuple[float, float]
 
 
 class Broken(Exception):
-    """What is wrong with a file, to stand behind its name."""
+    """The fault of a file, in words that follow its name."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ def open_image(source: Source, pixel_range: PixelRange | None) -> Opened:
         pixel_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
 
     Raises:
-        Broken: what is wrong with the file.
+        Broken: the file is not an image, or has values outside of the range.
     """
     if isinstance(source, Path) and not os.path.isfile(source):
-        raise Broken("is no regular file; remove it")
+        raise Broken("is not a regular file; remove it")
     try:
         with _opened(source) as opened:
             return _upright(opened, pixel_range)
     except BAD_IMAGE as error:
         text = " ".join(str(error).split())
-        raise Broken(f"is not a readable image ({text[:300]}); mend or remove it") from error
+        raise Broken(f"is not a readable image ({text[:300]}); repair or remove it") from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ WORDS = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def unlike(name: str, facts: DatasetFacts, found: Any, asked: Request) -> str:
-    """What is wrong with what a data set called `name` has read, asked in a shape or in its own; "" if all is well."""
+    """The fault of the images that a data set called `name` has read for a request; "" if there is none."""
     if not isinstance(found, ImageData):
         return f"reads {type(found).__name__}; expected ImageData"
     if not (found.name == name or found.name.startswith(f"{name}-")) or not WORDS.fullmatch(found.name):

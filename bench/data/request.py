@@ -1,4 +1,4 @@
-"""How a data set is asked for: where it lies, which part of it, in which shape, and where decoded images are kept."""
+"""Requests for a data set: its folder, its argument, the shape of images, and where decoded images are kept."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Fit = Literal["crop", "pad", "stretch"]
 
 @dataclass(frozen=True)
 class Reading:
-    """A user's declarations about their own images, where the files alone do not decide how they are read.
+    """A user's declarations about their own images, where the files do not decide how they are read.
 
     Attributes:
-        fit: crop = the central square; pad = black bars; stretch = resize both sides, whatever their ratio.
+        fit: crop = the central square; pad = black bars; stretch = another ratio of the sides.
         pixel_range: the values that mean black and white; None = those of the dtype or the file format.
     """
 

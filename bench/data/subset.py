@@ -39,7 +39,7 @@ def subset(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> I
 def held_out(count: int) -> Tensor:
     """(n,) bool: the sixth of n records whose numbers have the smallest SHA-256.
 
-    By their numbers alone, so that no record decides of another one whether it is private.
+    The choice depends only on the numbers, so no record decides whether another one is private.
     """
     import torch
 

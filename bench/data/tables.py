@@ -1,6 +1,6 @@
 """Folders of the library `datasets` (Hugging Face): parquet files as on its hub, or what `save_to_disk` writes.
 
-They are read by pyarrow alone. Images stand in the rows, encoded as in files, and are decoded as these are.
+Only pyarrow is needed. Images are in the rows, encoded as in files, and are decoded in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _METADATA = b"huggingface"
 _IMAGE_NAMES, _LABEL_NAMES = ("image", "img"), ("label", "labels", "class", "target")
 _NO_LABEL = -1
-"""What a ClassLabel of a row without one is."""
+"""The ClassLabel of a row that has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class _Split:
         return [Row(self.images, number, self.name, self.of, path) for number in range(len(self.labels))]
 
 
-def load_tables(path: Path, name: str, asked: Request) -> ImageData:
-    """Read the splits for training and for the test, or the one for validation where there is none for the test.
+def load_tables(path: Path, name: str, request: Request) -> ImageData:
+    """Read the splits for training and for the test, or the one for validation where the test has none.
 
     Without both, the n // 6 rows whose numbers have the smallest SHA-256 are the test set.
 
@@ -92,10 +92,10 @@ def load_tables(path: Path, name: str, asked: Request) -> ImageData:
     declared = None if names is None else np.array(names)
     labels = as_labels([(f"{one.name}[{one.label_key}]", one.labels) for one in splits], 1, declared, problem)
     train, test, held = _parts(splits, labels, path, problem)
-    reading = asked.reading
+    reading = request.reading
     look = Look(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range)
     said = (*notes, *labels.said, *held)
-    return read(Listing(name, path, labels.class_names, train, test, look, notes=said), asked)
+    return read(Listing(name, path, labels.class_names, train, test, look, notes=said), request)
 
 
 def _parts(splits: list[_Split], labels: Labels, path: Path, problem: str) -> tuple[Part, Part, list[str]]:
@@ -133,7 +133,7 @@ def _read_splits(path: Path, problem: str) -> list[_Split]:
     except ImportError as error:
         raise BenchError(f"{problem}: pyarrow is not installed; pip install 'dp-distill-bench[hf]'") from error
     if not path.is_dir():
-        raise BenchError(f"{problem} is no folder; expected one with parquet files, or one that save_to_disk wrote")
+        raise BenchError(f"{problem} is not a folder; expected one with parquet files, or one that save_to_disk wrote")
     found = []
     for split, files in _files_of_splits(path, problem).items():
         try:
@@ -186,14 +186,14 @@ def _split_of(file: Path, path: Path) -> str:
 
 
 def _features(table: pa.Table, file: Path) -> dict[str, Any]:
-    """What `datasets` says of the columns, in the table or beside it; {} where it says nothing."""
+    """The features that `datasets` writes of the columns, in the table or next to it; {} where there are none."""
     metadata = (table.schema.metadata or {}).get(_METADATA)
-    beside = file.with_name("dataset_info.json")
+    info = file.with_name("dataset_info.json")
     try:
         if metadata is not None:
             return json.loads(metadata)["info"]["features"] or {}
-        if beside.is_file():
-            return json.loads(beside.read_text(encoding="utf-8"))["features"] or {}
+        if info.is_file():
+            return json.loads(info.read_text(encoding="utf-8"))["features"] or {}
     except (ValueError, KeyError, TypeError):  # then the columns' types decide
         return {}
     return {}
@@ -209,7 +209,9 @@ def _split(split: str, table: pa.Table, features: dict[str, Any], of: str, probl
     label_key = _one(labels, _LABEL_NAMES, "labels", table.column_names, problem)
     column = table.column(label_key)
     if column.null_count:
-        raise BenchError(f"{problem}: column {label_key} lacks {column.null_count} labels; leave these rows out")
+        raise BenchError(
+            f"{problem}: column {label_key} has {column.null_count} rows without a label; leave these rows out"
+        )
     names = features[label_key].get("names") if kinds.get(label_key) == "ClassLabel" else None
     values = column.to_numpy()
     return _Split(

@@ -133,7 +133,7 @@ def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str,
 
 
 def _declared(reading: Reading) -> dict[str, str]:
-    """What the user said of how images are read, as it is typed, where it is not the default."""
+    """The user's declarations of how images are read, as they are typed, where they are not the defaults."""
     said: dict[str, str] = {} if reading.fit == AS_DECLARED.fit else {"fit": reading.fit}
     if reading.pixel_range is not None:
         said["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)

@@ -1,4 +1,4 @@
-"""A user's own images at the command line: what is printed and recorded, and bad options in one line."""
+"""A user's own images at the command line: lines, records, and bad options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def folder(path: Path) -> Path:
         for number, name in enumerate(("dark", "light")):
             (path / part / name).mkdir(parents=True)
             for index in range(count):
-                pixels = np.random.default_rng(1000 * count + index).integers(0, 90, (16, 24), dtype=np.uint8) + 150 * number
+                pixels = (
+                    np.random.default_rng(1000 * count + index).integers(0, 90, (16, 24), dtype=np.uint8) + 150 * number
+                )
                 Image.fromarray(pixels.astype(np.uint8)).save(path / part / name / f"{index}.png")
     return path
 

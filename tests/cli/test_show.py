@@ -128,7 +128,7 @@ def test_what_own_images_must_be_is_shown(say) -> None:  # type: ignore[no-untyp
         shown = say("show", name)
         assert shown.startswith("npz:PATH  (data set, read by path)") and "floats in [0, 1]" in shown
     assert "central square" in say("show", "imagefolder")
-    assert "tensors alone are read" in say("show", "pt") and main(["show", "zip"]) == 2
+    assert "only tensors are read" in say("show", "pt") and main(["show", "zip"]) == 2
 
 
 def test_what_has_no_claim_says_so(say) -> None:  # type: ignore[no-untyped-def]

@@ -209,7 +209,7 @@ def test_class_names_declare_the_classes_and_their_order(tmp_path: Path, usual: 
     ("extra", "says"),
     [
         ({"class_names": np.array(["a", "b"])}, "hold class 2"),
-        ({"class_names": np.array(["a", "b", "c", "d"])}, "lack class d"),
+        ({"class_names": np.array(["a", "b", "c", "d"])}, "have no class d"),
         ({"class_names": np.array(["a", "a", "b"])}, "different words"),
         ({"class_names": np.arange(3)}, "different words"),
     ],
@@ -220,7 +220,7 @@ def test_class_names_that_do_not_fit_are_refused(tmp_path: Path, extra: Arrays, 
 
 @pytest.mark.parametrize("labels", [LABELS - 1, np.where(LABELS == 2, -1, LABELS)])
 def test_negative_labels_are_refused(tmp_path: Path, labels: np.ndarray) -> None:
-    assert "no label" in refusal(tmp_path, parts(labels=labels))
+    assert "missing label" in refusal(tmp_path, parts(labels=labels))
 
 
 def test_npy_files_are_an_archive_in_a_folder(tmp_path: Path, usual: ImageData) -> None:

@@ -239,7 +239,7 @@ def test_flipped_byte_in_a_png_is_named(tmp_path: Path) -> None:
 def test_broken_links_are_named(tmp_path: Path) -> None:
     two_classes(tmp_path)
     (tmp_path / "train" / "cat" / "link.png").symlink_to(tmp_path / "gone.png")
-    assert f"{tmp_path / 'train' / 'cat' / 'link.png'} is no regular file" in refusal(f"imagefolder:{tmp_path}")
+    assert f"{tmp_path / 'train' / 'cat' / 'link.png'} is not a regular file" in refusal(f"imagefolder:{tmp_path}")
 
 
 @pytest.fixture

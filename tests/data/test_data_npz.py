@@ -166,7 +166,7 @@ def test_missing_key_is_named_with_what_was_found(tmp_path: Path, key: str) -> N
     arrays = parts()
     arrays["extra"] = arrays.pop(key)
     message = refusal(save(tmp_path, arrays))
-    assert f"lacks {key}; found " in message
+    assert f"has no {key}; found " in message
     assert "extra" in message
 
 
@@ -175,7 +175,7 @@ def test_half_a_validation_set(tmp_path: Path, key: str) -> None:
     arrays = parts()
     arrays[key] = arrays[key.replace("val", "test")]
     other = ({"val_images", "val_labels"} - {key}).pop()
-    assert f"lacks {other}; found " in refusal(save(tmp_path, arrays))
+    assert f"has no {other}; found " in refusal(save(tmp_path, arrays))
 
 
 def uint8(*shape: int) -> np.ndarray:
@@ -215,15 +215,15 @@ def floats(value: float) -> np.ndarray:
         ("train_labels", np.zeros((12, 1, 1), dtype=np.int64), "expected (n,) or (n, 1)"),
         ("train_labels", np.array(3), "expected (n,) or (n, 1)"),
         ("train_labels", np.arange(12) % 3 - 1, "run from -1 to 1"),
-        ("train_labels", np.arange(12) % 3 * 1.5, "no whole numbers"),
+        ("train_labels", np.arange(12) % 3 * 1.5, "not whole numbers"),
         ("train_labels", np.arange(12) % 2 == 0, "booleans, test_labels whole numbers"),
         ("train_labels", np.array(list("abc") * 4), "words, test_labels whole numbers"),
         ("train_labels", np.full(12, 2**64 - 1, dtype=np.uint64), "expected whole numbers below 2^63"),
         ("train_labels", np.array(["a", ""] * 6), "6 empty words"),
         ("train_labels", np.arange(12) % 3 * 1j, "dtype complex128"),
         ("train_labels", np.zeros(12, dtype=np.int64), "hold 1 class; expected 2 or more"),
-        ("train_labels", np.arange(12) % 3 * 10**12, "test_labels hold class 1, which train_labels lack"),
-        ("train_labels", np.arange(12) % 3 + 1, "test_labels hold class 0, which train_labels lack"),
+        ("train_labels", np.arange(12) % 3 * 10**12, "test_labels hold class 1, which is not in train_labels"),
+        ("train_labels", np.arange(12) % 3 + 1, "test_labels hold class 0, which is not in train_labels"),
         ("test_labels", np.array([0, 1, 2, 3]), "test_labels hold class 3"),
         ("test_images", uint8(4, 9, 9), "test_images are (1, 9, 9), train_images (1, 8, 8)"),
         ("test_images", uint8(4, 8, 8, 3), "test_images are (3, 8, 8), train_images (1, 8, 8)"),

@@ -1,4 +1,4 @@
-"""Which folders of a user's tree are parts, which are classes, and which are left alone."""
+"""Which folders of a user's tree are parts, which are classes, and which are not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image files of every mode: what becomes of turned, transparent, deep and odd ones."""
+"""Image files of every mode: turned, transparent, of more than 8 bits, and odd ones."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_open_image_of_32_bit_integers_above_255_is_refused(tmp_path: Path) -> N
 
 
 def test_one_odd_file_changes_no_other_image(tmp_path: Path) -> None:
-    """What a file becomes depends on that file alone, once the channels are declared."""
+    """With declared channels an image depends only on its own file."""
     before = load(two_classes(tmp_path), "@16@grey")
     for number, pixels in enumerate((np.full((9, 30), 60000, np.uint16), COLOURS)):
         (tmp_path / "a" / "0.png").unlink()

@@ -1,4 +1,4 @@
-"""Folders of the library `datasets`, written here byte for byte as it writes them, by pyarrow alone."""
+"""Folders of the library `datasets`, in the formats of its files."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ TWO = FEATURES | {"coarse": {"names": ["x"], "_type": "ClassLabel"}, "fine": FEA
          .replace_schema_metadata({"huggingface": json.dumps({"info": {"features": TWO}})}), "2 columns of labels"),
         (table(slice(24), None).drop_columns(["image"]), "no column of images"),
         (table(slice(24), None, left=pa.array([None] * 24, IMAGE)).rename_columns(["a", "label", "b"]), "2 columns of"),
-        (table(slice(24)).set_column(1, "label", pa.array([None, *LABELS[1:24].tolist()])), "lacks 1 labels"),
+        (table(slice(24)).set_column(1, "label", pa.array([None, *LABELS[1:24].tolist()])), "1 rows without a label"),
         (table(slice(24)).set_column(1, "label", pa.array([-1, *LABELS[1:24].tolist()])), "hold class -1"),
     ],
 )  # fmt: skip
