@@ -127,7 +127,8 @@ def _status(arguments: list[str], debug: bool) -> int:
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """The words, each option with the negative number behind it in one: argparse takes -1e-5 and -inf for options."""
+    """The words, each option with the negative number or pair behind it in one: argparse takes -1e-5, -inf and -1,1 for
+    options."""
     found: list[str] = []
     for word in words:
         if word.startswith("-") and found and found[-1].startswith("--") and "=" not in found[-1] and _is_number(word):
@@ -139,7 +140,8 @@ def joined(words: Sequence[str]) -> list[str]:
 
 def _is_number(word: str) -> bool:
     try:
-        float(word)
+        for part in word.split(","):
+            float(part)
     except ValueError:
         return False
     return True

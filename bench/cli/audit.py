@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bench.cli import run_options
-from bench.cli.read_given import read_budget, read_number, read_options, read_seeds, read_settings, sized
+from bench.cli.read_given import read_budget, read_number, read_options, read_reading, read_seeds, read_settings, shaped
 from bench.errors import BenchError, asking
 from bench.seeds import LARGEST_SEED
 
@@ -29,7 +29,7 @@ ACTIONS = {
 }
 OF_BOTH = {
     *("method", "variant", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit"),
-    *("data_root", "download", "size", "skip_broken"),
+    *("data_root", "download", "size", "channels", "fit", "pixel_range", "skip_broken"),
 }
 OF_RELEASE = OF_BOTH | {
     "teacher",
@@ -218,9 +218,9 @@ def _mechanism(given: argparse.Namespace) -> int:
         method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
-    dataset = sized(given.dataset, given.size)
+    dataset = shaped(given.dataset, given.size, given.channels)
     data.check(dataset)
-    images = data.load(dataset, given.data_root, given.download, given.skip_broken)
+    images = data.load(dataset, given.data_root, given.download, given.skip_broken, reading=read_reading(given))
     with asking(f"method '{given.method}'"):
         method.check(budget, images.name, images.classes)
         game = method.game(budget, images.name, images.classes)

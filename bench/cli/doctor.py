@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import os
 from pathlib import Path
 
@@ -77,6 +78,9 @@ def _print_extras() -> None:
     out.print("[bold]extras[/bold]  (optional)")
     blocks = f"missing: blocks the judge of reconstructed people on {sets}; {reason}"
     _print(face_descriptor.EXTRA, blocks if reason else f"found: judges reconstructed people on {sets}")
+    tables = importlib.util.find_spec("pyarrow") is not None
+    install = "missing: blocks --dataset hf:PATH; pip install 'dp-distill-bench[hf]'"
+    _print("hf", "found: reads folders of the library `datasets`, --dataset hf:PATH" if tables else install)
 
 
 def _print_data(given: Path | None) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench import data
 from bench.cli.run_options import DESTINATION
-from bench.data.naming import SIZES
+from bench.data.naming import CHANNELS, SIZES
+from bench.data.request import Reading
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
@@ -53,20 +54,45 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
         budget=budget,
         method_options=read_options(given, "method"),
         teacher_options=read_options(given, "teacher"),
-        **copied | {"dataset": sized(given.dataset, given.size)},
+        reading=read_reading(given),
+        **copied | {"dataset": shaped(given.dataset, given.size, given.channels)},
         **others,
     )
 
 
-def sized(dataset: str, size: int | None) -> str:
-    """The data set's name with its size behind it, where one is given. Raises BenchError for two sizes."""
-    if size is None:
-        return dataset
-    if re.search(r"@[0-9]+$", dataset):
+def shaped(dataset: str, size: int | None, channels: int | None) -> str:
+    """The data set's name with its size and channels behind it, where they are given. Raises BenchError for two sizes
+    or two numbers of channels."""
+    named = re.fullmatch(rf"(.*?)(@[0-9]+)?(@(?:{'|'.join(CHANNELS)}))?", dataset, re.DOTALL)
+    assert named is not None  # it matches any text
+    name, named_size, named_channels = named[1], named[2] or "", named[3] or ""
+    if size is not None and named_size:
         raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
-    if size not in SIZES:
+    if channels is not None and named_channels:
+        raise BenchError(f"--channels {channels}: --dataset {dataset} names channels already; give one of them")
+    if size is not None and size not in SIZES:
         raise BenchError(f"--size {size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
-    return f"{dataset}@{size}"
+    words = {number: f"@{word}" for word, number in CHANNELS.items()}
+    return (
+        name + (named_size if size is None else f"@{size}") + (named_channels if channels is None else words[channels])
+    )
+
+
+def read_reading(given: argparse.Namespace) -> Reading:
+    """How a user's own images are read. Raises BenchError."""
+    return Reading(given.fit, None if given.pixel_range is None else _read_range(given.pixel_range))
+
+
+def _read_range(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise BenchError(
+            f"--pixel-range {text}: expected the values of black and white, the smaller one first, as in -1,1 or 0,255"
+        )
+    return low, high
 
 
 def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:

@@ -38,7 +38,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
     name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
     name += f", {record.setting}" if record.setting else ""
     head(f"\n{name}", "  (cached)" if outcome.cached else "")
-    for line in _variants(record.spec):
+    for line in [*_variants(record.spec), *_images(record)]:
         out.print(line, markup=False, soft_wrap=True)
     out.print(_utility(record, settings))
     out.print(_privacy(record.privacy))
@@ -57,6 +57,17 @@ def show(outcome: Outcome, settings: Settings) -> None:
     for flag in flags(record):
         out.print(f"flag: {flag}", markup=False)
     _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")
+
+
+def _images(record: Record) -> list[str]:
+    """The shape and the number of the images; records of before do not know the shape."""
+    found = record.provenance.get("images", {})
+    if "shape" not in found:
+        return []
+    channels, height, width = (int(length) for length in found["shape"].split("x"))
+    colour = "grey (1 channel)" if channels == 1 else "RGB (3 channels)"
+    parts = ", ".join(f"{found[part]:,} {part}" for part in ("private", "aux", "public", "test") if part in found)
+    return [f"images: {height}x{width} pixels, {colour}; {parts}"]
 
 
 def _doubts(record: Record) -> list[str]:

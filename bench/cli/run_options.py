@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bench.cli import paths
 from bench.config import DATASET, TIERS, Option
+from bench.data.request import Fit
 from bench.privacy import Unit
 
 PREFIXES = ("method", "attack", "teacher", "evaluator")
@@ -44,6 +45,26 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
         type=int,
         metavar="PIXELS",
         help="side of the images, 8 to 256; the same as @PIXELS behind the data set's name (default: its own)",
+    )
+    group.add_argument(
+        "--channels",
+        type=int,
+        choices=(1, 3),
+        help="1 makes all images grey, 3 gives grey images three channels, as for a teacher of colour images; the same "
+        "as @grey and @rgb behind the data set's name (default: its own)",
+    )
+    group.add_argument(
+        "--fit",
+        choices=get_args(Fit),
+        default="crop",
+        help="how your own images that are not square become square: crop keeps the central square, pad adds black "
+        "bars, stretch changes the ratio of the sides (default crop)",
+    )
+    group.add_argument(
+        "--pixel-range",
+        metavar="LOW,HIGH",
+        help="the values that mean black and white in your own arrays, and in image files of more than 8 bits, as in "
+        "-1,1 or 0,4095 (default: 0 to 255, or 65535 of 16 bits, or 1 of floats and bool)",
     )
     group.add_argument(
         "--split",
@@ -130,7 +151,9 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--download", action="store_true", help="fetch a missing data set into the data root")
     group.add_argument(
-        "--skip-broken", action="store_true", help="leave out image files that cannot be read, instead of refusing them"
+        "--skip-broken",
+        action="store_true",
+        help="leave out image files that cannot be read and empty class folders, instead of refusing them",
     )
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default auto)")
     group.add_argument(

@@ -12,18 +12,18 @@ from bench.data.dataset import Dataset, DatasetFacts
 from bench.data.images import ImageData
 from bench.data.naming import BY_PATH, KIND, Name
 from bench.data.promised import unlike
-from bench.data.request import Keep, Request
+from bench.data.request import AS_DECLARED, Keep, Reading, Request
 from bench.errors import BenchError, asking
 
 
 def names() -> dict[str, str]:
-    """Data set name -> one line about it. `imagefolder:PATH` and `npz:PATH` stand for any path."""
+    """Data set name -> one line about it. `npz:PATH` and others of `BY_PATH` stand for any path."""
     named = {name: entry.summary for name, entry in plugins.entries(KIND).items()}
     return named | {f"{kind}:PATH": line for kind, line in BY_PATH.items()}
 
 
 def dataset(name: str) -> Dataset:
-    """The plug-in called `name`. Raises BenchError for another name; `imagefolder:PATH` and `npz:PATH` have none."""
+    """The plug-in called `name`. Raises BenchError for another name; data sets that are read by path have none."""
     entry = plugins.find(KIND, name)
     with asking(f"data set '{name}'"):
         made: Dataset = plugins.class_of(entry, _is_dataset, "one class that extends Dataset")()
@@ -35,16 +35,17 @@ def dataset(name: str) -> Dataset:
 def facts(name: str) -> DatasetFacts:
     """What is known of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of the plug-in NAME.
 
-    At another size than its own (NAME-32px), its shape is of that size, and settings made for its own do not hold.
+    In another shape than its own (NAME-rgb-32px), settings made for its own do not hold.
 
-    >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape, facts("mnist-32px").shape
-    ((3, 32, 32), None, (1, 32, 32))
+    >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape, facts("mnist-rgb-32px").shape
+    ((3, 32, 32), None, (3, 32, 32))
     """
-    base, size = base_name(name), naming.size_in(name)
+    base, size, channels = base_name(name), naming.size_in(name), naming.channels_in(name)
     known = dataset(base).facts if base in plugins.entries(KIND) else DatasetFacts()
-    if size is None or known.shape is None:
+    if known.shape is None or (size is None and channels is None):
         return known
-    return replace(known, shape=(known.shape[0], size, size), mmd_bandwidth=None)
+    shape = (channels or known.shape[0], size or known.shape[1], size or known.shape[2])
+    return replace(known, shape=shape, mmd_bandwidth=None)
 
 
 def base_name(name: str) -> str:
@@ -70,20 +71,27 @@ def is_own(name: str) -> bool:
 def typed(name: str) -> str:
     """What is typed for the data set that records call `name`; PATH stands for where a user's own data lie.
 
-    >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-32px"), typed("imagefolder-xray-64px")
-    ('cifar10', 'celeba-id:25@32', 'imagefolder:PATH/xray@64')
+    >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-rgb-32px"), typed("imagefolder-xray-64px")
+    ('cifar10', 'celeba-id:25@32@rgb', 'imagefolder:PATH/xray@64')
     """
     kind, _, rest = name.partition("-")
-    base, size = base_name(name), naming.size_in(name)
+    base, size, channels = base_name(name), naming.size_in(name), naming.channels_in(name)
+    colour = next((word for word, number in naming.CHANNELS.items() if number == channels), "")
+    shape = (f"@{size}" if size is not None else "") + (f"@{colour}" if colour else "")
     if kind in BY_PATH:
-        path = rest.removesuffix(f"-{size}px") + (".npz" if kind == "npz" else "")
-        return f"{kind}:PATH/{path}" + (f"@{size}" if size is not None else "")
+        path = _without(rest, size, colour) + (".npz" if kind == "npz" else "")
+        return f"{kind}:PATH/{path}{shape}"
     if base not in plugins.entries(KIND):
         return name
-    words = name.removeprefix(base).removesuffix(f"-{size}px").strip("-").split("-")
+    words = _without(name.removeprefix(base), size, colour).strip("-").split("-")
     arguments = [word for word in words if word and word not in dataset(base).versions]
     argument = f":{'-'.join(arguments)}" if arguments else ""
-    return f"{base}{argument}" + (f"@{size}" if size is not None else "")
+    return f"{base}{argument}{shape}"
+
+
+def _without(name: str, size: int | None, colour: str) -> str:
+    """A name in records without what it says of the images' shape."""
+    return name.removesuffix(f"-{size}px").removesuffix(f"-{colour}")
 
 
 def _is_dataset(cls: type) -> bool:
@@ -101,7 +109,7 @@ def check(name: str) -> None:
 
 
 def slug(name: str) -> str:
-    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "npz-<stem>",
+    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "mnist-rgb", "npz-<stem>",
     "imagefolder-<dirname>[-<size>px]".
 
     The loaded `ImageData.name` is the same, or has the version of the data set that lies there as a further word:
@@ -123,32 +131,42 @@ def load(
     download: bool = False,
     skip_broken: bool = False,
     keep: Keep | None = None,
+    reading: Reading = AS_DECLARED,
 ) -> ImageData:
     """Read a data set.
 
     Args:
-        name: one of `names()`, with PATH or an argument filled in, and @SIZE behind it for images of another size; a
-            relative PATH is seen from the working directory.
+        name: one of `names()`, with PATH or an argument filled in, and @SIZE, @grey or @rgb behind it for images of
+            another shape; a relative PATH is seen from the working directory.
         root: folder below which data sets lie, most of them in torchvision's layout; default $BENCH_DATA, else
             ~/.cache/dp-distill-bench.
         download: fetch what is missing into `root`, where torchvision can.
-        skip_broken: leave out image files that cannot be read, instead of refusing them.
+        skip_broken: leave out image files that cannot be read and classes without any, instead of refusing them.
         keep: where decoded images are kept, to be mapped into memory by this run and later ones; None = nowhere.
+        reading: how a user's own images are read; refused for published data sets.
 
     Raises:
         BenchError: unknown name; missing, corrupt or unsuitable files, naming the file and what would do.
     """
     parsed = _parse(name)
-    asked = Request(root_folder(root), download, parsed.argument, parsed.size, skip_broken, keep)
+    shape = (parsed.size, parsed.channels)
+    asked = Request(root_folder(root), download, parsed.argument, *shape, skip_broken, keep, reading)
     if parsed.kind in BY_PATH:
         found = _load_path(parsed, asked)
+    elif reading != AS_DECLARED:
+        raise BenchError(f"data set '{name}': --fit and --pixel-range are for images of your own; leave them out")
     else:
         found = _read(parsed.kind, asked)
         found = replace(found, name=_label(parsed, found.name))
-    if parsed.size not in (None, found.shape[1]):
-        from bench.data.resizing import at_size
+    channels, side, _ = found.shape
+    wanted = (parsed.channels or channels, parsed.size or side)
+    if wanted != (channels, side):
+        from bench.data.resizing import in_shape
 
-        found = at_size(found, parsed.size)
+        found = in_shape(found, *wanted)
+    if wanted[0] != channels:
+        how = "grey is repeated in 3 channels" if channels == 1 else "colours become grey by their luma (ITU-R BT.601)"
+        found = replace(found, conversions=(*found.conversions, how))
     return found
 
 
@@ -157,26 +175,30 @@ def _read(kind: str, asked: Request) -> ImageData:
     plugin = dataset(kind)
     with asking(f"data set '{kind}'", "mend its plug-in, or the files that it reads"):
         found = plugin.read(asked)
-    if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked.size)):
+    if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked)):
         raise BenchError(f"data set '{kind}' of another package {fault}; mend the plug-in (CONTRIBUTING.md)")
     return found
 
 
 def _load_path(parsed: Name, asked: Request) -> ImageData:
     path, name = Path(os.path.expanduser(parsed.argument)), naming.path_label(parsed)
-    if parsed.kind == "npz":
-        from bench.data.npz import load_npz
+    if parsed.kind == "imagefolder":
+        from bench.data.folder import load_folder
 
-        return load_npz(path, name)
-    from bench.data.folder import load_folder
+        return load_folder(path, name, asked)
+    if parsed.kind == "hf":
+        from bench.data.tables import load_tables
 
-    return load_folder(path, name, asked)
+        return load_tables(path, name, asked)
+    from bench.data.array_files import load_arrays
+
+    return load_arrays(parsed.kind, path, name, asked.reading)
 
 
 def _label(parsed: Name, base: str) -> str:
     plugin = dataset(parsed.kind)
-    own = None if plugin.facts.shape is None else plugin.facts.shape[1]
-    return naming.label(base, parsed.argument, plugin.usual, parsed.size, own)
+    own = None if plugin.facts.shape is None else plugin.facts.shape[:2]
+    return naming.label(base, parsed, plugin.usual, own)
 
 
 def root_folder(root: Path | None) -> Path:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import tempfile
-import zlib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -25,14 +24,16 @@ from torch import Tensor
 
 from bench.data import marks
 from bench.data.marks import EXACT, Marks
-from bench.data.request import Keep
+from bench.data.opening import Broken, PixelRange, Source, is_grey, name_of, open_image
+from bench.data.request import Fit, Keep
 from bench.data.rows import FILE, mapped
 from bench.progress import track
 
-VERSION = 1
+VERSION = 2
 """Of what decoding gives; with another one the files are decoded again."""
-INDEX, BROKEN = "index.npz", "broken.json"
-BAD_IMAGE = (OSError, EOFError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError)
+INDEX, BROKEN, DONE = "index.npz", "broken.json", "done.json"
+GREY, NOT_SQUARE = "grey", "not square"
+"""Counted besides what is done to single images (`bench.data.opening`): how many files are so."""
 _PER_TASK = 64
 
 Box = tuple[float, float, float, float]
@@ -44,32 +45,38 @@ class Look:
 
     Attributes:
         side: of the square image, in pixels.
-        channels: 1 = grey, 3 = RGB; None = grey if every file is (PIL modes L and 1), else RGB.
+        channels: 1 = grey, 3 = RGB; None = grey if every file is stored so, else RGB.
         box: what is cut out of the file's image: left, top, right, bottom in shares of its width and height.
-            None = the central square.
+            None = as `fit` says.
         exact: whether a file of another size than side x side is refused.
+        fit: how an image that is not square becomes one.
+        pixel_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
     """
 
     side: int
     channels: int | None = 3
     box: Box | None = None
     exact: bool = False
+    fit: Fit = "crop"
+    pixel_range: PixelRange | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """All files as images (n, c, h, w) uint8, black where a file is broken; row to what is wrong with a broken file."""
+    """All files as images (n, c, h, w) uint8, black where a file is broken; row to what is wrong with a broken file;
+    and how many files were changed in which way, or are grey or not square."""
 
     images: Tensor
     marks: Marks
     broken: dict[int, str]
+    done: dict[str, int]
 
 
-def decode(files: Sequence[Path], base: Path, wanted: Look, keep: Keep | None) -> Decoded:
+def decode(files: Sequence[Source], base: Path, wanted: Look, keep: Keep | None) -> Decoded:
     """The images of files, from the store if they are there; with `keep` None they are decoded each time.
 
     Args:
-        files: below `base`, at least one.
+        files: below `base`, at least one; or images inside of such files.
     """
 
     def make(path: Path) -> None:
@@ -82,48 +89,62 @@ def decode(files: Sequence[Path], base: Path, wanted: Look, keep: Keep | None) -
         return _read(Path(folder))  # a mapped file stays readable after its folder is gone
 
 
-def _spec(files: Sequence[Path], base: Path, wanted: Look) -> dict[str, Any]:
+def _spec(files: Sequence[Source], base: Path, wanted: Look) -> dict[str, Any]:
     digest = hashlib.sha256(f"{base.resolve()}\n".encode("utf-8", "surrogateescape"))
     for file in files:
-        try:
-            stat = os.stat(file)
-            said = f"{stat.st_size} {stat.st_mtime_ns}"
-        except OSError as error:
-            said = str(error.errno)
-        digest.update(f"{file.relative_to(base).as_posix()}\0{said}\n".encode("utf-8", "surrogateescape"))
+        digest.update(f"{name_of(file, base)}\0{_version(file)}\n".encode("utf-8", "surrogateescape"))
     return {"kind": "decoded", "version": VERSION, "look": asdict(wanted), "files": digest.hexdigest()}
 
 
-def _write(path: Path, files: Sequence[Path], wanted: Look) -> None:
+def _version(file: Source) -> str:
+    """Size and time of a file."""
+    if not isinstance(file, Path):
+        return file.version
+    try:
+        stat = os.stat(file)
+    except OSError as error:
+        return str(error.errno)
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def _write(path: Path, files: Sequence[Source], wanted: Look) -> None:
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ThreadPoolExecutor(workers) as pool:
-        channels = wanted.channels or (1 if all(pool.map(_is_grey, files, chunksize=_PER_TASK)) else 3)
+        grey = [] if wanted.channels else list(pool.map(is_grey, files, chunksize=_PER_TASK))
+        channels = wanted.channels or (1 if all(grey) else 3)
         shape = (len(files), channels, wanted.side, wanted.side)
         found = Marks(np.zeros((len(files), EXACT), np.uint8), np.zeros(len(files), np.uint64))
         broken: dict[int, str] = {}
+        done: Counter[str] = Counter()
         with (path / FILE).open("wb") as stream, track("decode images", len(files)) as advance:
             stream.truncate(int(np.prod(shape)))
 
-            def some(start: int) -> int:
+            def some(start: int) -> Counter[str]:
+                counted: Counter[str] = Counter()
                 images = np.zeros((len(files[start : start + _PER_TASK]), *shape[1:]), np.uint8)
                 for place, file in enumerate(files[start : start + _PER_TASK]):
                     try:
-                        image = _open(file, wanted, channels)
-                    except _Broken as error:
+                        image, found_in = _open(file, wanted, channels)
+                    except Broken as error:
                         broken[start + place] = str(error)
                         continue
+                    counted.update(found_in)
                     images[place] = np.asarray(image).reshape(wanted.side, wanted.side, channels).transpose(2, 0, 1)
                     found.exact[start + place] = marks.exact(images[place])
                     found.look[start + place] = marks.look(image)
                 os.pwrite(stream.fileno(), images.data, start * images[0].size)
-                return len(images)
+                return counted
 
-            for count in pool.map(some, range(0, len(files), _PER_TASK)):
-                advance(count)
+            for start, counted in zip(starts := range(0, len(files), _PER_TASK), pool.map(some, starts), strict=True):
+                done.update(counted)
+                advance(min(_PER_TASK, len(files) - start))
             os.fsync(stream.fileno())
+    if grey:
+        done[GREY] = sum(known for row, known in enumerate(grey) if row not in broken)
     with (path / INDEX).open("wb") as stream:
         np.savez(stream, shape=shape, exact=found.exact, look=found.look)
         os.fsync(stream.fileno())
+    (path / DONE).write_text(json.dumps(done, sort_keys=True), encoding="utf-8")
     (path / BROKEN).write_text(json.dumps({str(row): broken[row] for row in sorted(broken)}), encoding="utf-8")
 
 
@@ -131,49 +152,34 @@ def _read(path: Path) -> Decoded:
     with np.load(path / INDEX) as index:
         shape, found = tuple(int(n) for n in index["shape"]), Marks(index["exact"], index["look"])
     broken = json.loads((path / BROKEN).read_text(encoding="utf-8"))
-    return Decoded(mapped(path / FILE, shape), found, {int(row): said for row, said in broken.items()})
+    done = json.loads((path / DONE).read_text(encoding="utf-8"))
+    return Decoded(mapped(path / FILE, shape), found, {int(row): said for row, said in broken.items()}, done)
 
 
-class _Broken(Exception):
-    """What is wrong with a file, to stand behind its name."""
-
-
-def _is_grey(file: Path) -> bool:
-    """Whether a file is grey, or no image: that is found out, and said, when it is decoded."""
-    try:
-        with Image.open(file) as opened:
-            return opened.mode in ("L", "1")
-    except BAD_IMAGE:
-        return True
-
-
-def _open(file: Path, wanted: Look, channels: int) -> Image.Image:
-    """The image of a file, cut, resized and converted. Raises _Broken."""
-    if not os.path.isfile(file):
-        raise _Broken("is no regular file; remove it")
-    try:
-        with Image.open(file) as opened:
-            if opened.mode.startswith(("I", "F")):
-                raise _Broken("has more than 8 bits per pixel; convert it to 8 bits")
-            image = opened.convert("L" if opened.mode in ("L", "1") else "RGB")
-    except BAD_IMAGE as error:
-        text = " ".join(str(error).split())
-        raise _Broken(f"is not a readable image ({text[:300]}); mend or remove it") from error
+def _open(file: Source, wanted: Look, channels: int) -> tuple[Image.Image, list[str]]:
+    """The image of a file, cut, resized and converted, and what is counted of it. Raises Broken."""
+    opened = open_image(file, wanted.pixel_range)
+    image, counted = opened.image, list(opened.done)
     if wanted.exact and image.size != (wanted.side, wanted.side):
-        raise _Broken(f"is {image.width}x{image.height}, expected {wanted.side}x{wanted.side}; unpack it again")
-    return _resized(_cut(image, wanted.box), wanted.side).convert("L" if channels == 1 else "RGB")
+        raise Broken(f"is {image.width}x{image.height}, expected {wanted.side}x{wanted.side}; unpack it again")
+    if image.width != image.height:
+        counted.append(NOT_SQUARE)
+    return _resized(_cut(image, wanted), wanted.side).convert("L" if channels == 1 else "RGB"), counted
 
 
-def _cut(image: Image.Image, box: Box | None) -> Image.Image:
-    if box is not None:
+def _cut(image: Image.Image, wanted: Look) -> Image.Image:
+    """The box of an image, or a square."""
+    if wanted.box is not None:
         width, height = image.size
         left, top, right, bottom = (
-            round(share * length) for share, length in zip(box, (width, height) * 2, strict=True)
+            round(share * length) for share, length in zip(wanted.box, (width, height) * 2, strict=True)
         )
         return image.crop((left, top, right, bottom))
-    side = min(image.size)
+    if wanted.fit == "stretch":
+        return image
+    side = min(image.size) if wanted.fit == "crop" else max(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.crop((left, top, left + side, top + side))
+    return image.crop((left, top, left + side, top + side))  # what is outside of the image is black
 
 
 def _resized(image: Image.Image, side: int) -> Image.Image:

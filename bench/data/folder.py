@@ -9,43 +9,58 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.data.decoded import Look
+from bench.data.folder_parts import find_tree, is_clutter, subfolders
 from bench.data.images import ImageData
 from bench.data.listing import Listing, Part, read
+from bench.data.naming import FILE_SIDE
 from bench.data.request import Request
 from bench.errors import BenchError
 
 _UNPACKED_SIDE = 32
+HELD_OUT = "no folder for the test: a sixth of each class's files is held out, by the hash of their names"
+_NAMED = 10
+"""Empty folders that an error names."""
 
 Classes = dict[str, list[Path]]
 
 
 def load_folder(path: Path, name: str, asked: Request) -> ImageData:
-    """Images below `path`, cut to their central square and resized bilinearly.
+    """Images below `path`, made square as the request says and resized bilinearly.
 
-    With path/train, the test set is path/test, or path/val where there is no path/test. Otherwise the folders in
-    `path` are the classes, and of each class's n files the n // 6 with the smallest sha256 of "<class>/<file>" are the
-    test set. Classes are numbered by sorted name. Hidden files and files beside the class folders are left alone. The
-    images are grey (c = 1) if every file is (PIL modes L and 1), else RGB (c = 3).
+    `find_tree` says which folders are the parts. Without a test part the folders in `path` are the classes, and of each
+    class's n files the n // 6 with the smallest sha256 of "<class>/<file>" are the test set. Classes are numbered by
+    sorted name. The images are grey (c = 1) if every file is stored so, else RGB (c = 3), unless the request says.
 
     Raises:
         BenchError: no such folder, train without test, fewer than 2 classes, a class without training images, no test
-            images, a test class unknown to train, or a file that is not an 8-bit image.
+            images, a test class unknown to train, or a file that is not an image.
     """
     if not os.path.isdir(path):
         raise BenchError(f"data set '{name}': no folder {path}; expected PATH/{{train,test}}/CLASS/* or PATH/CLASS/*")
-    if os.path.isdir(path / "train"):
-        train, test = scan(path / "train", name), scan(_test_folder(path, name), name)
+    try:
+        tree = find_tree(path, name)
+    except OSError as error:
+        raise BenchError(f"data set '{name}': cannot list {path} ({error.strerror}); check the path") from error
+    if tree.test is not None:
+        train, test = scan(tree.train, name), scan(tree.test, name)
+        test = _named_as(train, test)
     else:
         train, test = _hold_out(scan(path, name), path)
+    empty = [class_name for class_name, files in train.items() if not files]
+    if empty and asked.skip_broken:
+        train, test = ({c: files for c, files in part.items() if c not in empty} for part in (train, test))
     _check_classes(train, test, path, name)
     class_names = tuple(train)
+    reading = asked.reading
     listed = Listing(
         name,
         path,
         class_names,
         part(train, class_names),
         part(test, class_names),
-        Look(asked.size or 32, channels=None),
+        Look(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range),
+        left_out=tuple(f"{(tree.train / class_name).relative_to(path).as_posix()}/" for class_name in empty),
+        notes=tree.notes if tree.test is not None else (*tree.notes, HELD_OUT),
     )
     return read(listed, asked)
 
@@ -78,18 +93,10 @@ def part(classes: Classes, order: Sequence[str]) -> Part:
     return Part([file for file, _ in files], [label for _, label in files])
 
 
-def _test_folder(path: Path, name: str) -> Path:
-    for part in ("test", "val"):
-        if os.path.isdir(path / part):
-            return path / part
-    raise BenchError(f"data set '{name}': {path} has train/ but neither test/ nor val/; add one, with train's classes")
-
-
 def scan(folder: Path, name: str) -> Classes:
-    """Class name -> its files at any depth, both sorted; hidden ones left out."""
+    """Class name -> its files at any depth, both sorted; hidden ones and clutter left out."""
     try:
-        found = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-        return {class_name: _files(folder / class_name) for class_name in found}
+        return {class_name: _files(folder / class_name) for class_name in subfolders(folder)}
     except OSError as error:
         raise BenchError(f"data set '{name}': cannot list {folder} ({error.strerror}); check the path") from error
 
@@ -97,9 +104,22 @@ def scan(folder: Path, name: str) -> Classes:
 def _files(folder: Path) -> list[Path]:
     found: list[Path] = []
     for base, folders, files in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(base, name) for name in files if not name.startswith(".")]
+        folders[:] = [name for name in folders if not is_clutter(name)]
+        found += [Path(base, name) for name in files if not is_clutter(name)]
     return sorted(found, key=Path.as_posix)
+
+
+def _named_as(train: Classes, test: Classes) -> Classes:
+    """The test classes by the training classes' names, where only upper and lower case differ."""
+    names: dict[str, list[str]] = {}
+    for class_name in train:
+        names.setdefault(class_name.casefold(), []).append(class_name)
+    renamed: Classes = {}
+    for class_name, files in test.items():
+        same = [class_name] if class_name in train else names.get(class_name.casefold(), [])
+        known = same[0] if len(same) == 1 and (same[0] == class_name or same[0] not in test) else class_name
+        renamed[known] = files
+    return renamed
 
 
 def _refuse(error: OSError) -> None:
@@ -121,11 +141,15 @@ def _check_classes(train: Classes, test: Classes, path: Path, name: str) -> None
         raise BenchError(f"data set '{name}': {len(train)} class folder(s) for training in {path}, expected 2 or more")
     if not any(train.values()):
         raise BenchError(f"data set '{name}': no images for training in {path}; expected image files in class folders")
-    for class_name, files in train.items():
-        if not files:
-            raise BenchError(
-                f"data set '{name}': no training images in class '{class_name}' of {path}; remove or fill it"
-            )
+    empty = [f"'{class_name}'" for class_name, files in train.items() if not files]
+    if empty:
+        which = f"class{'es' * (len(empty) > 1)} {', '.join(empty[:_NAMED])}"
+        more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+        them = "them" if len(empty) > 1 else "it"
+        raise BenchError(
+            f"data set '{name}': no training images in {which}{more} of {path}; remove or fill {them}, or leave {them} "
+            "out with --skip-broken"
+        )
     extra = sorted(set(test) - set(train))
     if extra:
         raise BenchError(

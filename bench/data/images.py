@@ -34,7 +34,9 @@ class ImageData:
         test_people: (m,) int64, the same of the test images.
         outsiders: (k, c, h, w) uint8 images of people who are in no class; None where there are none.
         train_marks, test_marks, outsider_marks: what is known of the images without looking at them again.
-        left_out: names of files that could not be read and were left out.
+        left_out: names of files that could not be read, and of class folders without images, that were left out.
+        conversions: how the images and labels were read where the files do not have the form that the bench uses, and
+            what was decided, a sentence each.
 
     Raises:
         RuntimeError: on construction, if the parts do not fit together (a reader's defect, not the user's).
@@ -53,6 +55,7 @@ class ImageData:
     test_marks: Marks | None = None
     outsider_marks: Marks | None = None
     left_out: tuple[str, ...] = ()
+    conversions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for part, images, labels in self._parts():

@@ -11,9 +11,10 @@ import torch
 from torch import LongTensor, Tensor
 
 from bench.data import marks
-from bench.data.decoded import Decoded, Look, decode
+from bench.data.decoded import GREY, NOT_SQUARE, Decoded, Look, decode
 from bench.data.images import ImageData
 from bench.data.marks import Marks
+from bench.data.opening import DEEP, FRAMES, TRANSPARENT, TURNED, Source, name_of
 from bench.data.request import Request
 from bench.data.rows import take
 from bench.errors import BenchError
@@ -24,9 +25,9 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Part:
-    """Files with the number of each one's class and, where it is known, of the person that it shows."""
+    """Images with the number of each one's class and, where it is known, of the person that it shows."""
 
-    files: Sequence[Path]
+    files: Sequence[Source]
     labels: Sequence[int]
     people: Sequence[int] | None = None
 
@@ -45,6 +46,8 @@ class Listing:
         look: how a file becomes an image; a request for another size changes its side.
         outsiders: files that show people of no class.
         hold_out: see `test`.
+        left_out: folders without images that were left out.
+        notes: how the files were found, a sentence each.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Listing:
     look: Look
     outsiders: Sequence[Path] = ()
     hold_out: int = 6
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read(listed: Listing, asked: Request) -> ImageData:
@@ -65,13 +70,14 @@ def read(listed: Listing, asked: Request) -> ImageData:
     """
     parts = [listed.train] + ([] if listed.test is None else [listed.test])
     files = [file for part in parts for file in part.files] + list(listed.outsiders)
-    look = listed.look if asked.size is None else replace(listed.look, side=asked.size)
+    side, channels = asked.size or listed.look.side, asked.channels or listed.look.channels
+    look = replace(listed.look, side=side, channels=channels)
     decoded = decode(files, listed.base, look, asked.keep)
     _check_broken(decoded, files, listed.name, asked.skip_broken)
-    return _assemble(listed, decoded, files, asked)
+    return _assemble(listed, decoded, files, asked, _conversions(decoded, len(files), look))
 
 
-def _check_broken(decoded: Decoded, files: Sequence[Path], name: str, skip: bool) -> None:
+def _check_broken(decoded: Decoded, files: Sequence[Source], name: str, skip: bool) -> None:
     if not decoded.broken or skip:
         return
     found = [f"{files[row]} {said}" for row, said in decoded.broken.items()]
@@ -85,7 +91,35 @@ def _check_broken(decoded: Decoded, files: Sequence[Path], name: str, skip: bool
     )
 
 
-def _assemble(listed: Listing, decoded: Decoded, files: Sequence[Path], asked: Request) -> ImageData:
+def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
+    """Changes of the images and decisions about them, a sentence each."""
+    channels, done, said = decoded.images.shape[1], decoded.done, []
+    read = count - len(decoded.broken)
+    if look.channels is None:
+        colour = read - done.get(GREY, 0)
+        which = f"{colour or 'none'} of {read} images {'is' if colour in (0, 1) else 'are'} in colour"
+        said.append(f"{channels} channel{'s' * (channels > 1)}, as {which}; --channels 1 or 3 declares it")
+    square = {
+        "crop": "cut to their central square; --fit pad or stretch keeps the rest",
+        "pad": "padded to squares with black bars",
+        "stretch": "stretched to squares",
+    }[look.fit]
+    low, high = look.pixel_range or (None, None)
+    full = "the full range of their format" if low is None else f"{low:g} to {high:g}"
+    sentences = {
+        NOT_SQUARE: f"not square, {square}" if look.box is None else "",
+        TURNED: "turned as their EXIF orientation says",
+        TRANSPARENT: "transparent pixels were put on white",
+        DEEP: f"of more than 8 bits; {full} became 0 to 255",
+        FRAMES: "several frames, of which the first was read",
+    }
+    said += [f"{done[key]} of {read} images: {text}" for key, text in sentences.items() if text and done.get(key)]
+    return (*said, f"resized to {look.side}x{look.side} pixels")
+
+
+def _assemble(
+    listed: Listing, decoded: Decoded, files: Sequence[Source], asked: Request, conversions: tuple[str, ...]
+) -> ImageData:
     """The parts of the data set, without the broken files."""
     labelled = listed.train if listed.test is None else _joined(listed.train, listed.test)
     labels = torch.tensor(labelled.labels, dtype=torch.int64)
@@ -113,7 +147,8 @@ def _assemble(listed: Listing, decoded: Decoded, files: Sequence[Path], asked: R
         train_marks=found["train"],
         test_marks=found["test"],
         outsider_marks=found["outsiders"] if listed.outsiders else None,
-        left_out=tuple(files[row].relative_to(listed.base).as_posix() for row in decoded.broken),
+        left_out=(*listed.left_out, *(name_of(files[row], listed.base) for row in decoded.broken)),
+        conversions=(*listed.notes, *conversions),
     )
 
 

@@ -1,6 +1,7 @@
-"""Names of data sets as they are typed, NAME[:ARGUMENT][@SIZE], and as records have them, NAME-ARGUMENT-32px.
+"""Names of data sets as they are typed, NAME[:ARGUMENT][@SIZE][@grey or @rgb], and as records have them,
+NAME-ARGUMENT-rgb-32px.
 
-`imagefolder:PATH` and `npz:PATH` are named after the last word of the path.
+Data sets that are read by path, such as `npz:PATH`, are named after the last word of the path.
 """
 
 from __future__ import annotations
@@ -16,24 +17,50 @@ from bench.errors import BenchError, unknown
 
 KIND = "data set"
 BY_PATH = {
-    "imagefolder": "PATH/{train,test or val}/CLASS/* or PATH/CLASS/* (1/6 held out); PATH@64 sets the size, default 32",
-    "npz": "a NumPy archive with {train,test}_{images,labels}, the layout of MedMNIST; val_* joins the training set",
+    "imagefolder": "a folder a class, below PATH/train and PATH/test or below PATH (1/6 held out); PATH@64 sets the "
+    "size, default 32",
+    "npz": "a NumPy archive with {train,test}_{images,labels} or {x,y}_{train,test}; val_* joins the training set",
+    "npy": "a folder with such arrays as .npy files, x_train.npy and so on",
+    "pt": "the same as torch tensors: a .pt file with a dictionary of them, or a folder with x_train.pt and so on",
+    "hf": "a folder of the library `datasets`: parquet files, or what save_to_disk writes (needs the extra `hf`)",
 }
+_ARRAYS = (
+    "keys: {train,test,val}_{images,labels}, {x,y}_{train,test,val}, or only x and y (1/6 held out)",
+    "images: (n, h, w), (n, h, w, c) or (n, c, h, w), c = 1 or 3; uint8 and other integers of 0 to 255, uint16 of 0 to "
+    "65535, bool, floats in [0, 1]; any other range by --pixel-range",
+    "labels: one class per image, as integers, words, booleans or one-hot rows; `class_names` may name them",
+    "images that are not square are cut to their central square, or see --fit; PATH@64 resizes",
+)
+_FILES = (
+    "image files that Pillow reads: turned as EXIF says, transparency on white, 16 bits by their full range; grey if "
+    "all are grey, else RGB (--channels 1 or 3 declares it)",
+    "each is cut to its central square, or see --fit, and resized",
+)
 OWN = {
     "imagefolder": (
-        "image files of 8 bits; each is cut to its central square and resized; grey if all are grey, else RGB",
-        "a folder of PATH, or of PATH/train, is a class: two at least, by sorted name, each with training images",
-        "hidden files are left out; without PATH/test and PATH/val a sixth of each class's files is the test set",
+        *_FILES,
+        "a folder of PATH, or of PATH/train, is a class: two at least, by sorted name, each with training images; "
+        "training, testing, valid and the like are parts too, in any case",
+        "without a folder for the test a sixth of each class's files is the test set; hidden files and those of file "
+        "managers are left out",
     ),
-    "npz": (
-        "images: (n, h, w) or (n, h, w, c), square, c = 1 or 3, uint8 or floats in [0, 1]; nothing is cut",
-        "labels: (n,) or (n, 1) integers 0 to classes - 1, two classes at least, each among the training images",
-        "a test part is required; PATH.npz@64 resizes",
+    "npz": _ARRAYS,
+    "npy": _ARRAYS,
+    "pt": (*_ARRAYS, "only tensors are read: a file that holds anything else is refused"),
+    "hf": (
+        *_FILES,
+        "one column of images and one of labels, a ClassLabel or whole numbers or words; splits train and test, or "
+        "validation instead; without both a sixth of the rows is held out",
     ),
 }
 """What a user's own images must be, a line each, by kind."""
+CHANNELS = {"grey": 1, "rgb": 3}
+"""The word for a number of channels, in names."""
 SIZES = range(8, 257)
-_FOLDER_SIZE = 32
+FILE_SIDE = 32
+"""Side of the images of a user's own files, where the user gives no size."""
+DECODED = ("imagefolder", "hf")
+"""Kinds whose images are decoded from files."""
 _PIXELS = re.compile(r"-([0-9]+)px")
 
 
@@ -41,12 +68,13 @@ _PIXELS = re.compile(r"-([0-9]+)px")
 class Name:
     """A parsed name: of a plug-in, with its argument ("" = none); or of a kind that is read by path.
 
-    `size` is None where the data set's own is meant.
+    `size` and `channels` are None where the data set's own are meant.
     """
 
     kind: str
     argument: str = ""
     size: int | None = None
+    channels: int | None = None
 
 
 def parse(name: str, known: dict[str, str]) -> Name:
@@ -60,34 +88,45 @@ def parse(name: str, known: dict[str, str]) -> Name:
     """
     kind, colon, rest = name.partition(":")
     if kind in BY_PATH and colon:
-        pattern = r"(.*)@([0-9]+)" if kind == "imagefolder" else r"(.*\.npz)@([0-9]+)"
-        found = _sized(kind, rest, pattern)
+        found = _shaped(kind, rest)
         if not found.argument:
             raise BenchError(f"data set '{name}' names no path: write {kind}:PATH")
     else:
-        plain = _sized("", name, r"(.*)@([0-9]+)")
+        plain = _shaped("", name)
         kind, colon, argument = plain.argument.partition(":")
         if kind not in plugins.entries(KIND) or (colon and not argument):
             raise unknown(KIND, name, known)
-        found = Name(kind, argument, plain.size)
+        found = Name(kind, argument, plain.size, plain.channels)
     if found.size is not None and found.size not in SIZES:
         raise BenchError(f"data set '{name}' asks for size {found.size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
     return found
 
 
-def _sized(kind: str, text: str, pattern: str) -> Name:
-    match = re.fullmatch(pattern, text, re.DOTALL)
-    return Name(kind, match[1], int(match[2].lstrip("0")[:9] or 0)) if match else Name(kind, text)
+def _shaped(kind: str, text: str) -> Name:
+    """A name without the size and the channels behind it; those of an `npz:` stand behind `.npz`."""
+    match = re.fullmatch(rf"(.*?)(?:@([0-9]+))?(?:@({'|'.join(CHANNELS)}))?", text, re.DOTALL)
+    if match is None or (kind == "npz" and not match[1].endswith(".npz")):
+        return Name(kind, text)
+    size = None if match[2] is None else int(match[2].lstrip("0")[:9] or 0)
+    return Name(kind, match[1], size, CHANNELS.get(match[3]))
 
 
 def path_label(name: Name) -> str:
     """What a data set that is read by path is called: [a-z0-9_-], at most 64 characters."""
     location = os.path.abspath(os.path.expanduser(name.argument))
-    label = Path(location).stem if name.kind == "npz" else Path(location).name
+    is_file = name.kind == "npz" or (name.kind == "pt" and location.endswith(".pt"))
+    label = Path(location).stem if is_file else Path(location).name
     safe = safe_word(label) or hashlib.sha256(os.fsencode(label)).hexdigest()[:8]
-    usual = _FOLDER_SIZE if name.kind == "imagefolder" else None
-    size = "" if name.size in (None, usual) else f"-{name.size}px"
-    return f"{name.kind}-{safe}"[: 64 - len(size)] + size
+    usual = FILE_SIDE if name.kind in DECODED else None
+    shape = _shape_words(name, usual, None)
+    return f"{name.kind}-{safe}"[: 64 - len(shape)] + shape
+
+
+def _shape_words(name: Name, own_size: int | None, own_channels: int | None) -> str:
+    """The end of a name in records where images have another shape than the data set's own."""
+    words = {number: word for word, number in CHANNELS.items()}
+    colour = "" if name.channels in (None, own_channels) else f"-{words[name.channels]}"
+    return colour + ("" if name.size in (None, own_size) else f"-{name.size}px")
 
 
 def safe_word(text: str) -> str:
@@ -95,14 +134,20 @@ def safe_word(text: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
 
 
-def label(base: str, argument: str, usual: str, size: int | None, own: int | None) -> str:
-    """The name in records: arguments and sizes that are the data set's own are left out.
+def label(base: str, name: Name, usual: str, own: tuple[int, int] | None) -> str:
+    """The name in records: argument, size and channels that are the data set's own are left out.
 
-    >>> label("lfw", "10", "20", 32, 64), label("lfw", "20", "20", 64, 64)
-    ('lfw-10-32px', 'lfw')
+    Args:
+        base: the plug-in's name, or that of its version.
+        usual: the argument where none is given.
+        own: channels and side of the data set's own images, where they are known.
+
+    >>> label("lfw", Name("lfw", "10", 32), "20", (3, 64)), label("lfw", Name("lfw", "20", 64, 1), "20", (3, 64))
+    ('lfw-10-32px', 'lfw-grey')
     """
-    named = base if argument in ("", usual) else f"{base}-{safe_word(argument)}"
-    return named if size in (None, own) else f"{named}-{size}px"
+    channels, side = own or (None, None)
+    named = base if name.argument in ("", usual) else f"{base}-{safe_word(name.argument)}"
+    return named + _shape_words(name, side, channels)
 
 
 def size_in(name: str) -> int | None:
@@ -113,3 +158,22 @@ def size_in(name: str) -> int | None:
     """
     found = re.search(rf"{_PIXELS.pattern}$", name)
     return None if found is None else int(found[1])
+
+
+def channels_in(name: str) -> int | None:
+    """The channels that a name in records says behind all else but the size; None where it says none.
+
+    >>> channels_in("mnist-rgb-32px"), channels_in("cifar10-grey"), channels_in("mnist")
+    (3, 1, None)
+    """
+    found = re.search(rf".-({'|'.join(CHANNELS)})({_PIXELS.pattern})?$", name)
+    return None if found is None else CHANNELS[found[1]]
+
+
+def is_by_path(name: str) -> bool:
+    """Whether a name in records is of images that are read by path: a user's own.
+
+    >>> is_by_path("npz-mine"), is_by_path("digits")
+    (True, False)
+    """
+    return name.partition("-")[0] in BY_PATH

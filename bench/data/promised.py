@@ -7,14 +7,15 @@ from typing import Any
 
 from bench.data.dataset import DatasetFacts
 from bench.data.images import ImageData
+from bench.data.request import Request
 
 CHANNELS = (1, 3)
 WORDS = re.compile(r"[a-z0-9_-]{1,64}")
 """What the name of a data set may be: files are called by it."""
 
 
-def unlike(name: str, facts: DatasetFacts, found: Any, size: int | None) -> str:
-    """What is wrong with what a data set called `name` has read, asked at a size or at its own; "" if all is well."""
+def unlike(name: str, facts: DatasetFacts, found: Any, asked: Request) -> str:
+    """The fault of the images that a data set called `name` has read for a request; "" if there is none."""
     if not isinstance(found, ImageData):
         return f"reads {type(found).__name__}; expected ImageData"
     if not (found.name == name or found.name.startswith(f"{name}-")) or not WORDS.fullmatch(found.name):
@@ -24,6 +25,7 @@ def unlike(name: str, facts: DatasetFacts, found: Any, size: int | None) -> str:
         return f"reads images of {channels}x{height}x{width}; expected 1 or 3 channels, and as many rows as columns"
     if facts.class_names and tuple(found.class_names) != facts.class_names:
         return f"reads {found.classes} classes that are not those of its facts, {', '.join(facts.class_names)}"
-    if size is None and facts.shape is not None and found.shape != facts.shape:
+    is_own = asked.size is None and asked.channels is None
+    if is_own and facts.shape is not None and found.shape != facts.shape:
         return f"reads images of {channels}x{height}x{width}; its facts say {'x'.join(map(str, facts.shape))}"
     return ""

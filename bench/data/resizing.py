@@ -9,15 +9,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bench.data.images import ImageData
+from bench.data.request import Fit
 
 _LUMA = (0.299, 0.587, 0.114)
 """Of ITU-R BT.601."""
 _AT_ONCE = 2**22
 
 
-def at_size(data: ImageData, side: int) -> ImageData:
-    """The data set with images of side x side pixels, in memory."""
-    shape = (data.shape[0], side, side)
+def in_shape(data: ImageData, channels: int, side: int) -> ImageData:
+    """The data set with images of side x side pixels and 1 or 3 channels, in memory."""
+    shape = (channels, side, side)
     outsiders = None if data.outsiders is None else fit(data.outsiders, shape)
     return replace(
         data,
@@ -28,6 +29,23 @@ def at_size(data: ImageData, side: int) -> ImageData:
         test_marks=None,
         outsider_marks=None,
     )
+
+
+def squared(images: Tensor, how: Fit) -> Tensor:
+    """(n, c, h, w) uint8 images as squares: the central one, black bars around the image, or stretched to the longer
+    side."""
+    height, width = images.shape[2:]
+    if height == width:
+        return images
+    if how == "stretch":
+        return fit(images, (images.shape[1], max(height, width), max(height, width)))
+    if how == "pad":
+        side = max(height, width)
+        top, left = (side - height) // 2, (side - width) // 2
+        return F.pad(images, (left, side - width - left, top, side - height - top))
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return images[:, :, top : top + side, left : left + side].contiguous()
 
 
 def fit(images: Tensor, shape: tuple[int, int, int]) -> Tensor:

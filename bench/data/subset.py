@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from bench.data.rows import take
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+ONE_IN = 6
+"""Of the records of a data set without a test part, one in six is held out."""
 
 
 def subset(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> ImageData:
@@ -30,3 +34,16 @@ def subset(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> I
         train_marks=None if data.train_marks is None else data.train_marks[rows["train"].numpy()],
         test_marks=None if data.test_marks is None else data.test_marks[rows["test"].numpy()],
     )
+
+
+def held_out(count: int) -> Tensor:
+    """(n,) bool: the sixth of n records whose numbers have the smallest SHA-256.
+
+    The choice depends only on the numbers, so no record decides whether another one is private.
+    """
+    import torch
+
+    order = sorted(range(count), key=lambda number: hashlib.sha256(f"test:{number}".encode()).digest())
+    is_test = torch.zeros(count, dtype=torch.bool)
+    is_test[order[: count // ONE_IN]] = True
+    return is_test

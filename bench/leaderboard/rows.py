@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
-from bench.data.naming import BY_PATH
+from bench.data.naming import is_by_path
 from bench.leaderboard import reported
 from bench.leaderboard.audit_bounds import audited_release, by_release, is_refuted, strongest
 from bench.leaderboard.board_csv import place
@@ -150,8 +150,8 @@ def _group(spec: dict[str, Any]) -> Group:
 
 def _split(where: dict[str, Any]) -> str:
     """Which images. A data set that is read by path has a name that others have too: also what its images hash to."""
-    by_path = where["dataset"].startswith(tuple(f"{kind}-" for kind in BY_PATH))
-    return f"{where['split']}-{where['fingerprint'][:SHORT]}" if by_path else where["split"]
+    own = is_by_path(where["dataset"])
+    return f"{where['split']}-{where['fingerprint'][:SHORT]}" if own else where["split"]
 
 
 def table(records: Iterable[Record], audits: Iterable[Audit] = ()) -> pd.DataFrame:

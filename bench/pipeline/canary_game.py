@@ -90,7 +90,7 @@ def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
         BenchError: the private part lacks a class that the attacker's part has.
     """
     s = job.settings
-    images = data.load(s.dataset, s.data_root, False, s.skip_broken, kept_in(s.out))
+    images = data.load(s.dataset, s.data_root, False, s.skip_broken, kept_in(s.out), s.reading)
     if images.classes != job.material.data.classes:
         raise BenchError(f"data set '{images.name}': split iid leaves a class without private images; give more images")
     aux = data.split(images, "iid").aux.tolist()

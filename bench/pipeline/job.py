@@ -187,7 +187,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     store = look.store(s.out, s.fresh)
     evaluator_recipe = look.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
     public = "public_data" in method.needs
-    material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
+    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading)
+    material = look.material(wanted)
     if attack is not None and attack.goal == "inversion":
         look.check_judge(material.data.name)
     ranks = Ranks(devices) if len(devices) > 1 else None

@@ -13,7 +13,10 @@ from torch import Tensor
 
 from bench import data
 from bench.data import ImageData, Keep, Split
+from bench.data.class_counts import class_lines
 from bench.data.duplicates import near_copies, without_copies
+from bench.data.naming import is_by_path
+from bench.data.request import AS_DECLARED, Reading
 from bench.progress import say
 from bench.storage.store import Store
 
@@ -38,6 +41,7 @@ class Wanted:
     public: bool = False
     skip_broken: bool = False
     out: Path | None = None
+    reading: Reading = AS_DECLARED
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     load = partial(
         data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
     )
-    images = load(wanted.dataset)
+    images = load(wanted.dataset, reading=wanted.reading)
+    for line in class_lines(images):
+        say(line)
     shared = data.split(images, wanted.split, wanted.public)
     other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
     parted = without_copies(images, shared, keep, other)
@@ -85,6 +91,8 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)
     made = Material(domain, private, aux, data.aux_labels(images, shared), data.public_part(images, shared))
     counts = _counts(made, images, shared, parted.removed)
+    if said := _declared(wanted.reading):
+        counts["reading"] = said
     _tell(images, counts)
     return replace(made, counts=counts, mislabelled=data.mislabelled(images, shared))
 
@@ -103,9 +111,23 @@ def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str,
         counts["copies_removed"] = removed
     if (near := near_copies(images, shared)) is not None:
         counts["near_copies"] = near
-    if images.left_out:
-        counts["broken_left_out"] = len(images.left_out)
+    folders = sum(name.endswith("/") for name in images.left_out)
+    if len(images.left_out) > folders:
+        counts["broken_left_out"] = len(images.left_out) - folders
+    if folders:
+        counts["empty_classes_left_out"] = folders
+    counts["shape"] = "x".join(map(str, images.shape))
+    if images.conversions and is_by_path(images.name):
+        counts["read_as"] = list(images.conversions)
     return counts
+
+
+def _declared(reading: Reading) -> dict[str, str]:
+    """The user's declarations of how images are read, as they are typed, where they are not the defaults."""
+    said: dict[str, str] = {} if reading.fit == AS_DECLARED.fit else {"fit": reading.fit}
+    if reading.pixel_range is not None:
+        said["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)
+    return said
 
 
 def _tell(images: ImageData, counts: dict[str, Any]) -> None:
@@ -119,7 +141,7 @@ def _tell(images: ImageData, counts: dict[str, Any]) -> None:
     if images.left_out:
         named = ", ".join(images.left_out[:_NAMED])
         more = f" and {len(images.left_out) - _NAMED} more" if len(images.left_out) > _NAMED else ""
-        say(f"{images.name}: {len(images.left_out)} broken image files left out: {named}{more}")
+        say(f"{images.name}: {len(images.left_out)} broken image files or empty classes left out: {named}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.config import EVALUATOR, STUDENT
+from bench.data.request import AS_DECLARED, Reading
 from bench.privacy import Budget
 from bench.storage.specs import Numbers
 
@@ -22,6 +23,7 @@ class Settings:
     data_root: Path | None = None
     download: bool = False
     skip_broken: bool = False
+    reading: Reading = AS_DECLARED
     teacher: str = "resnet18"
     teacher_weights: Path | None = None
     teacher_normalise: tuple[Numbers, Numbers] | None = None

@@ -9,6 +9,8 @@ from typing import Any
 
 from bench import data, plugins, registry
 from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
+from bench.data.naming import is_by_path
+from bench.data.request import AS_DECLARED
 from bench.storage.records import Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
@@ -29,6 +31,7 @@ def command(record: Record) -> str:
         parts += ["--attack", attack["attack"]]
         parts += _variant("--attack-variant", "attack", attack["attack"], attack["variant"])
     parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
+    parts += _reading(record)
     parts += _unless("--split", teacher["data"]["split"], "iid")
     parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], STUDENT)]
     parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(release["budget"])]
@@ -72,7 +75,7 @@ def notes(record: Record) -> list[str]:
         elif (now := _version(kind, name)) != version:
             found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
     read = teacher["data"]
-    if read["dataset"].startswith(("npz-", "imagefolder-")):
+    if is_by_path(read["dataset"]):
         found.append(f"PATH is where your data lie; their fingerprint must be {read['fingerprint']}.")
     elif read["dataset"] != "digits":
         found.append("Say where the data lie with --data-root DIR or $BENCH_DATA, or let --download fetch them.")
@@ -82,6 +85,13 @@ def notes(record: Record) -> list[str]:
         found.append("The noise came from the system's entropy: another run has other numbers.")
     found.append("Digits of the result may differ on another device or with other versions; see the provenance.")
     return found
+
+
+def _reading(record: Record) -> list[str]:
+    """How a user's own images were read, where it was said; records of before do not know."""
+    read = record.provenance.get("images", {}).get("reading", {})
+    parts = _unless("--fit", read.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
+    return parts + ([f"--pixel-range={read['pixel_range']}"] if "pixel_range" in read else [])
 
 
 def _unless(flag: str, value: str, usual: str) -> list[str]:

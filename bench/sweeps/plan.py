@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
 from bench.config import DATASET
+from bench.data.request import Reading
 from bench.errors import BenchError, did_you_mean
 from bench.leaderboard import flags
 from bench.pipeline import canary_audit, run
@@ -207,6 +208,7 @@ class _Where(NamedTuple):
     data_root: Path | None
     download: bool
     skip_broken: bool
+    reading: Reading
     out: Path
 
     @classmethod
@@ -218,7 +220,8 @@ class _Where(NamedTuple):
 def _is_there(where: _Where, scratch: Path | None) -> bool:
     """Whether the data set can be read on this machine."""
     try:
-        data.load(where.dataset, where.data_root, where.download, where.skip_broken, kept_in(where.out, scratch))
+        keep = kept_in(where.out, scratch)
+        data.load(where.dataset, where.data_root, where.download, where.skip_broken, keep, where.reading)
     except BenchError:
         return False
     return True

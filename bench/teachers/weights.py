@@ -64,7 +64,7 @@ def load_user(path: Path, module: Classifier, arch: str, normalise: Normalisatio
     if broken:
         raise BenchError(f"the weights in '{path}' hold NaN or infinite values ({_some(broken)}): give a file without")
     fit = f"give the --teacher that they are of (now '{arch}'), for as many classes and channels as the data set has"
-    _assign(path, target, state, fit)
+    _assign(path, target, state, f"{fit}; --channels 1 or 3 changes the images")
     if normalise is not None:
         _normalise(module, *normalise)
     elif target is module.body:

@@ -79,6 +79,17 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("imagefolder:/a/b/..", "imagefolder-a"),
         ("npz:/a/path.npz@32", "npz-path-32px"),
         ("mnist@32", "mnist-32px"),
+        ("mnist@rgb", "mnist-rgb"),
+        ("mnist@grey", "mnist"),
+        ("mnist@32@rgb", "mnist-rgb-32px"),
+        ("cifar10@grey", "cifar10-grey"),
+        ("celeba-id:25@32@grey", "celeba-id-25-grey-32px"),
+        ("npz:/a/path.npz@rgb", "npz-path-rgb"),
+        ("imagefolder:/a/x@64@grey", "imagefolder-x-grey-64px"),
+        ("pt:/a/all.pt@16", "pt-all-16px"),
+        ("pt:/a/b", "pt-b"),
+        ("npy:/a/b@rgb", "npy-b-rgb"),
+        ("hf:/a/b@32", "hf-b"),
         ("mnist@28", "mnist"),
         ("celeba-id:20", "celeba-id"),
         ("celeba-id:25@32", "celeba-id-25-32px"),
@@ -87,6 +98,25 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
 )
 def test_slug(name: str, label: str) -> None:
     assert data.slug(name) == label
+
+
+@pytest.mark.parametrize(
+    "label", ["mnist-rgb", "cifar10-grey-16px", "celeba-id-25-grey-32px", "lfw-10-32px", "usps-rgb", "digits"]
+)
+def test_typed_is_the_name_that_has_the_label(label: str) -> None:
+    assert data.slug(data.typed(label)) == label
+
+
+def test_facts_of_other_channels_have_that_shape() -> None:
+    assert data.facts("mnist-rgb").shape == (3, 28, 28) and data.facts("cifar10-grey-16px").shape == (1, 16, 16)
+
+
+@pytest.mark.parametrize(("name", "channels"), [("digits@rgb", 3), ("digits@24@rgb", 3), ("digits@grey", 1)])
+def test_channels_of_published_images(name: str, channels: int) -> None:
+    found, own = data.load(name), data.load("digits")
+    assert found.shape[0] == channels and found.name == data.slug(name)
+    assert bool((found.train_images == found.train_images[:, :1]).all())
+    assert (found.fingerprint == own.fingerprint) == (name == "digits@grey")
 
 
 @pytest.mark.parametrize(

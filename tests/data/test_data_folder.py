@@ -97,7 +97,7 @@ def test_holding_out_does_not_depend_on_where_the_tree_lies(tmp_path: Path) -> N
     assert len(prints) == 1
 
 
-@pytest.mark.parametrize("mode", ["L", "1"])
+@pytest.mark.parametrize("mode", ["L", "1", "LA"])
 def test_all_grey_is_one_channel(tmp_path: Path, mode: str) -> None:
     assert data.load(f"imagefolder:{two_classes(tmp_path, mode)}").shape == (1, 32, 32)
 
@@ -115,7 +115,7 @@ def test_one_colour_image_makes_all_of_them_rgb(tmp_path: Path, part: str) -> No
     assert colour[:, 0, 0].tolist() == [9, 4, 246]
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "P", "LA"])
+@pytest.mark.parametrize("mode", ["RGBA", "P"])
 def test_other_8_bit_modes_are_read_as_rgb(tmp_path: Path, mode: str) -> None:
     assert data.load(f"imagefolder:{two_classes(tmp_path, mode)}").shape == (3, 32, 32)
 
@@ -236,17 +236,10 @@ def test_flipped_byte_in_a_png_is_named(tmp_path: Path) -> None:
     assert str(bad) in refusal(f"imagefolder:{tmp_path}")
 
 
-def test_16_bit_images_are_refused_rather_than_clipped(tmp_path: Path) -> None:
-    two_classes(tmp_path, "L")
-    bad = tmp_path / "train" / "cat" / "x.png"
-    Image.fromarray(np.full((32, 32), 1000, dtype=np.uint16)).save(bad)
-    assert f"{bad} has more than 8 bits" in refusal(f"imagefolder:{tmp_path}")
-
-
 def test_broken_links_are_named(tmp_path: Path) -> None:
     two_classes(tmp_path)
     (tmp_path / "train" / "cat" / "link.png").symlink_to(tmp_path / "gone.png")
-    assert f"{tmp_path / 'train' / 'cat' / 'link.png'} is no regular file" in refusal(f"imagefolder:{tmp_path}")
+    assert f"{tmp_path / 'train' / 'cat' / 'link.png'} is not a regular file" in refusal(f"imagefolder:{tmp_path}")
 
 
 @pytest.fixture

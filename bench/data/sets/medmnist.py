@@ -46,7 +46,7 @@ class MedMnist(Dataset):
 
     def read(self, asked: Request) -> ImageData:
         """The archive of the size that is asked for, else the one of 28 pixels. Raises BenchError."""
-        from bench.data.npz import load_npz
+        from bench.data.array_files import load_npz
 
         file = f"{asked.argument}{f'_{asked.size}' if asked.size in LARGE else ''}.npz"
         found = [path for path in _places(asked.root, file) if os.path.isfile(path)]

@@ -38,7 +38,7 @@ class Usps(Dataset):
             BenchError: missing or corrupt files.
         """
         if not download and self._is_npz(root):
-            from bench.data.npz import load_npz
+            from bench.data.array_files import load_npz
 
             return replace(load_npz(root / "usps.npz", "usps-npz"), class_names=self.facts.class_names)
         from bench.data.torchvision_files import load_arrays
