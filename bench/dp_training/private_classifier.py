@@ -95,6 +95,15 @@ class PrivateTraining:
         if self.network not in ("auto", "student"):
             nets.check(self.network)
 
+    def network_name(self, shape: tuple[int, int, int], student: str) -> str:
+        """The network that is trained and released."""
+        return self._name(shape, student)
+
+    def gradients_at_once(self, dataset: str) -> int:
+        """Records whose gradients are held at once."""
+        settings = self.settings(dataset)
+        return min(settings.batch, settings.chunk)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""
         private, name = private_records(teacher), self._name(teacher.shape, student)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -169,7 +169,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
     """
-    s, look = settings, lookup or Lookup()
+    look = lookup or Lookup()
+    s = replace(settings, teacher=look.teacher(settings.teacher))
     look.check_data(s.dataset)
     for arch in (s.teacher, s.student, s.evaluator):
         look.check_net(arch)

@@ -45,7 +45,8 @@ def teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
         model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
         if spec.weights is not None:
             assert job.settings.teacher_weights is not None
-            teachers.load_user(job.settings.teacher_weights, model, spec.arch, spec.normalise)
+            shape = job.material.data.shape
+            teachers.load_user(job.settings.teacher_weights, model, spec.arch, spec.normalise, shape)
             if weights_sha256(job.settings.teacher_weights) != spec.weights:
                 raise BenchError(f"--teacher-weights {job.settings.teacher_weights}: changed meanwhile; run it again")
         else:
