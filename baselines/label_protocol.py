@@ -70,6 +70,7 @@ class LabelProtocol:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Yuan et al., ePrint 2021/835, the differentially private part, reconstructed"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.LABEL)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
     departures: ClassVar[tuple[Departure, ...]] = (

@@ -51,6 +51,7 @@ class ScatterCnn:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Tramer and Boneh, ICLR 2021, section 3"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -118,7 +118,7 @@ def _unseen(rows: LongTensor, found: Keys, seen: set[bytes]) -> LongTensor:
 def _check_left(name: str, split: Split, tests: int, aux: int) -> None:
     if not tests:
         raise BenchError(f"data set '{name}': every test image is a private one too; give it other test images")
-    if not aux and split.aux_dataset is None:
+    if not aux and len(split.aux) and split.aux_dataset is None:
         raise BenchError(
             f"data set '{name}': every image of the attacker in split '{split.name}' is a private or a test image too; "
             "use another split"

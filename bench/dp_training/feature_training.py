@@ -40,6 +40,7 @@ class FeatureTraining:
     """Options of the private head, and how it is trained and released; the defaults are for two CPU cores."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     seen_test_sets: ClassVar[dict[str, str]] = {

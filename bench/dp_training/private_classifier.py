@@ -49,6 +49,7 @@ class PrivateTraining:
     departures: ClassVar[tuple[Departure, ...]] = (FALLING_RATE,)
     activation: ClassVar[str] = "relu"
     clipping: ClassVar[Clipping] = "flat"
+    releases_images: ClassVar[bool] = False
     source: ClassVar[str]
     """Whose algorithm the claim is for."""
 

@@ -5,6 +5,7 @@ Candidates are built without memory (torch's meta device), those of the same fam
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 
@@ -23,29 +24,31 @@ LEAST = 0.9
 """Share of the tensors that must agree."""
 USUAL: Shape = (3, 224, 224)
 
+_OF_OURS = {"head.weight", "head.bias"}
+"""Names that all networks of this project have."""
 _RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "resnet152")
 _VITS = tuple(f"vit_{size}_patch{patch}_224" for patch in (16, 32) for size in ("tiny", "small", "base", "large"))
 _EFFICIENT = ("efficientnet_b0", "mobilenetv3_large_100", "mobilenetv2_100", "mobilenetv3_small_100", "efficientnet_b1")
 _VGGS = tuple(f"vgg{depth}{norm}" for norm in ("", "_bn") for depth in (16, 11, 19, 13))
-_SEQUENTIAL = tuple(f"{TORCHVISION}{name}" for name in ("mobilenet_v2", "alexnet", "squeezenet1_1", "efficientnet_b0"))
+_TORCHVISION_VGGS = tuple(f"{TORCHVISION}{name}" for name in (*_VGGS, "alexnet"))
+_SEQUENTIAL = tuple(f"{TORCHVISION}{name}" for name in ("mobilenet_v2", "efficientnet_b0", "mobilenet_v3_small"))
 FAMILIES = {
     "layer1.0.conv1.weight": _RESNETS,
     "blocks.0.attn.qkv.weight": _VITS,
     "blocks.0.0.conv_dw.weight": _EFFICIENT,
     "stages.0.blocks.0.conv_dw.weight": tuple(f"convnext_{size}" for size in ("tiny", "small", "base", "nano", "atto")),
     "features.denseblock1.denselayer1.norm1.weight": ("densenet121", "densenet169", "densenet201"),
-    "layers.0.blocks.0.attn.qkv.weight": tuple(
-        f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base")
-    ),
+    "layers.0.blocks.0.attn.qkv.weight": tuple(f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base")),
     "encoder.layers.encoder_layer_0.ln_1.weight": (f"{TORCHVISION}vit_b_16", f"{TORCHVISION}vit_b_32"),
     "s1.b1.conv1.conv.weight": ("regnety_002", "regnety_004", "regnety_008", "regnetx_002", "regnetx_004"),
-    "features.0.weight": (*_VGGS, *_SEQUENTIAL),
+    "classifier.6.weight": _TORCHVISION_VGGS,
+    "pre_logits.fc1.weight": _VGGS,
     "features.0.0.weight": _SEQUENTIAL,
 }
 """A name that all networks of a family have, to networks of timm and torchvision, the commonest first."""
 
 
-def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None) -> str | None:
+def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, first: str = "") -> str | None:
     """The name of the network that weights are of, or None where no known one is near.
 
     Number of classes and of colour channels may differ.
@@ -53,10 +56,11 @@ def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None) ->
     Args:
         weights: without prefixes.
         shape: (c, h, w) of the images, on which the layers of some networks depend.
+        first: a network to try before all others.
     """
     given = {name: tuple(value.shape) for name, value in weights.items()}
     until, best, name = time.monotonic() + SECONDS, LEAST, None
-    for candidate in _candidates(given):
+    for candidate in itertools.chain([first] if first else [], _candidates(given)):
         if (share := _agreement(given, _sizes(candidate, shape or USUAL))) > best:
             best, name = share, candidate
         if best == 1 or time.monotonic() > until:
@@ -65,8 +69,8 @@ def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None) ->
 
 
 def _candidates(given: Sizes) -> Iterator[str]:
-    """Networks that the weights may be of: this project's, which are small, then those of the same family."""
-    if len(given) <= 60:
+    """Networks that the weights may be of: this project's, then those of the same family."""
+    if _OF_OURS <= given.keys():
         yield from own_names()
     for mark, names in FAMILIES.items():
         if mark in given:

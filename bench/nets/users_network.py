@@ -36,7 +36,9 @@ PARAMETERS = {
 }
 """What a function may be given, to the names that its parameter may have."""
 MEND = "correct the function (docs/own-teachers.md)"
-_NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?")
+_NAME = re.compile(
+    r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?"
+)
 _RESERVED = ("small:", "tv:")
 _INSTALLED = ("site-packages", "dist-packages")
 _OWN_PACKAGE = "bench"
@@ -104,7 +106,10 @@ def _made(name: str, shape: Shape, classes: int) -> nn.Module:
     with asking(f"--teacher {name}", MEND):
         parameters = inspect.signature(function).parameters
         arguments = {
-            parameter: given[what] for what, names in PARAMETERS.items() for parameter in names if parameter in parameters
+            parameter: given[what]
+            for what, names in PARAMETERS.items()
+            for parameter in names
+            if parameter in parameters
         }
         network = function(**arguments)
     if not isinstance(network, nn.Module):
@@ -138,7 +143,10 @@ def _imported(name: str, module: str) -> Any:
             f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below the "
             "current folder, on PYTHONPATH or installed"
         ) from None
-    except (Exception, SystemExit) as error:  # a user's module may raise anything; by SystemExit it would end the command
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a user's module may raise anything; by SystemExit it would end the command
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
         raise BenchError(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
 

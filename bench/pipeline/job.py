@@ -18,6 +18,7 @@ from bench.api import (
     PublicDataMethod,
     ReleaseAttack,
     Shards,
+    releases_images,
     trains_student,
 )
 from bench.config import EVALUATOR, Variant, options
@@ -87,6 +88,8 @@ class Job:
                 "could be reconstructed of them; use a split with more records, such as iid"
             )
         outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
+        if isinstance(self.attack, ReleaseAttack) and not releases_images(self.method):
+            return f"{self.settings.method} releases neither a generator nor images"
         with asking(f"attack '{self.settings.attack}'"):
             why = self.attack.applicable(m.data.shape, m.data.classes, outside)
             if why is not None and (not isinstance(why, str) or not why):
@@ -133,6 +136,8 @@ class Job:
         found = [s.teacher] if self.asks_teacher else []
         found += [s.evaluator] if self.judged else []
         found += [] if shards is None else shards.archs
+        if hasattr(self.method, "network_name"):
+            found.append(self.method.network_name(self.material.data.shape, s.student))
         return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
     @cached_property
@@ -188,7 +193,9 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     store = look.store(s.out, s.fresh)
     evaluator_recipe = look.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
     public = "public_data" in method.needs
-    material = look.material(Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out))
+    attacked = attack is not None or s.split not in data.FROM_ANOTHER_SET
+    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, attacked)
+    material = look.material(wanted)
     if attack is not None and attack.goal == "inversion":
         look.check_judge(material.data.name)
     ranks = Ranks(devices) if len(devices) > 1 else None

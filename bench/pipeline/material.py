@@ -29,7 +29,8 @@ _NAMED = 10
 class Wanted:
     """Which images a run is about; the fields are those of `Settings`.
 
-    `public` says whether the method asks for public images; `out` is where decoded images are kept, None = nowhere.
+    `public` says whether the method asks for public images; `attacked` whether there is an attack, which needs images;
+    `out` is where decoded images are kept, None = nowhere.
     """
 
     dataset: str
@@ -39,6 +40,7 @@ class Wanted:
     public: bool = False
     skip_broken: bool = False
     out: Path | None = None
+    attacked: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
     )
     images = load(wanted.dataset)
-    parted = without_copies(images, data.split(images, wanted.split, wanted.public), keep)
+    parted = without_copies(images, data.split(images, wanted.split, wanted.public, wanted.attacked), keep)
     images, shared = parted.data, parted.split
     aux, removed = _aux(images, shared, load, keep)
     private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)

@@ -229,7 +229,9 @@ def _gan(job: Job, searched: int) -> int:
     except (BenchError, TypeError):  # an attack with another GAN, or images of another size
         return 0
     made, judged = footprint(generator, torch.zeros(2, generator.latent)), footprint(critic, torch.zeros(2, *shape))
-    return max(made.training(batch) + 3 * judged.training(batch), made.descending(searched) + judged.descending(searched))
+    return max(
+        made.training(batch) + 3 * judged.training(batch), made.descending(searched) + judged.descending(searched)
+    )
 
 
 def _generator(job: Job) -> Footprint:

@@ -157,8 +157,12 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
     Raises:
         BenchError: several parts fit, none of which is plainly meant.
     """
-    state = _unwrapped_inside(state)
-    fits = [fit for prefix in _prefixes(state, module) for fit in _fits_below(prefix, state, module)]
+    fits = [
+        fit
+        for names in (state, _unwrapped_inside(state))
+        for prefix in _prefixes(names, module)
+        for fit in _fits_below(prefix, names, module)
+    ]
     exact = [fit for fit in fits if not fit.complaints]
     plain = [fit for fit in exact if "ema" not in fit.prefix.split(".")] or exact
     if len({fit.prefix.removesuffix("body.") for fit in plain}) > 1 and not _are_same(plain):
@@ -203,7 +207,9 @@ def _fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit
 def _fit(prefix: str, state: Weights, target: nn.Module) -> Fit:
     part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     own = target.state_dict()
-    part |= {name: value for name, value in own.items() if name.endswith(_COUNTER) and name not in part}
+    absent = {name: value for name, value in own.items() if name not in part}
+    if all(name.endswith(_COUNTER) for name in absent):
+        part |= absent
     left = tuple(name for name in state if not name.startswith(prefix))
     return Fit(target, part, prefix, left, *differences(target, part))
 

@@ -61,9 +61,7 @@ def load_user(
     fit = best_fit(path, found.weights, module)
     _require_finite(path, fit.weights)
     if fit.complaints:
-        likely = likely_network(fit.weights, shape)
-        meant = f"they look like those of '{likely}': give --teacher {likely}" if likely else "give their --teacher"
-        raise _misfit(path, fit, f"{meant} (now '{arch}'), for as many classes and channels as the data set has")
+        raise _misfit(path, fit, _advice(arch, likely_network(fit.weights, shape, arch)))
     if isinstance(fit.target, Classifier):
         _require_scales(path, fit.weights, shape)
     fit.target.load_state_dict(fit.weights)
@@ -72,6 +70,14 @@ def load_user(
         _normalise(module, *normalise)
     elif fit.target is module.body:
         say(f"{path}: no mean and std are known of it, 0.5 and 0.5 are taken; --teacher-normalise gives others")
+
+
+def _advice(arch: str, likely: str | None) -> str:
+    """What to do with weights that do not fit, by the network that they are likely of."""
+    if likely == arch:
+        return f"they are of '{arch}' for another number of classes, channels or pixels; give them or the data for one"
+    meant = f"they look like those of '{likely}': give --teacher {likely}" if likely else "give their --teacher"
+    return f"{meant} (now '{arch}'), for as many classes and channels as the data set has"
 
 
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
@@ -105,7 +111,9 @@ def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
     if fit.prefix.removesuffix("body."):
         say(f"{path}: the prefix '{fit.prefix}' was removed from the names")
     if fit.left_out:
-        say(f"{path}: {len(fit.left_out)} tensors are of no layer of the network and are not used: {some(fit.left_out)}")
+        say(
+            f"{path}: {len(fit.left_out)} tensors are of no layer of the network and are not used: {some(fit.left_out)}"
+        )
     if found.converted:
         say(f"{path}: numbers of {', '.join(found.converted)} were converted to float32")
 
