@@ -122,6 +122,10 @@ class LabelProtocol:
         if self.network != "student":
             nets.check(self.network)
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (student if self.network == "student" else self.network,)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4 on `teacher.private`; `teacher.model` is used for nothing."""
         images, labels = private_records(teacher, ctx.device)

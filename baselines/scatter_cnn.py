@@ -92,6 +92,10 @@ class ScatterCnn:
         """Refuse another unit, before anything is trained."""
         require_unit_example(budget)
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (FEATURES, NAME)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 3; `teacher.model` is used for nothing."""
         images, labels = private_records(teacher)

@@ -144,7 +144,8 @@ class Method(Protocol):
         releases_images: false if neither a generator nor images are in its release; left out by all others.
 
     Further methods that it may have, for checks before anything is trained:
-        network_name(shape, student): the network that it builds, where that may be another one than `student`.
+        networks(shape, student): names of the networks that it builds, where those are others than `student`.
+        check_data(shape, records, dataset): raises BenchError for images, or numbers of records, that it cannot use.
         held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
         gradients_at_once(dataset): records of which each has a gradient of its own in memory at once.
     """

@@ -114,9 +114,8 @@ class PREPARE:
         """Train what the runs of every seed share, unless it is there."""
         settings, seeds = settle(given)
         from bench.pipeline.job import load_job
-        from bench.pipeline.walk import prepare_shared
-
         from bench.pipeline.memory import check_memory
+        from bench.pipeline.walk import prepare_shared
 
         with closing(load_job(settings)) as job:
             check_memory(job, given.memory_check)

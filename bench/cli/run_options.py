@@ -79,7 +79,7 @@ def _add_networks(group: argparse._ArgumentGroup) -> None:
         "--teacher-weights",
         type=paths.named,
         metavar="FILE",
-        help="your own trained teacher: .safetensors, a torch state dict or checkpoint, or a folder of a model hub's cache",
+        help="your own trained teacher: .safetensors, a torch state dict or checkpoint, or a folder of a hub's cache",
     )
     group.add_argument(
         "--teacher-normalise",

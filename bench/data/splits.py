@@ -311,8 +311,8 @@ def _other(name: str, split: str) -> str:
     if other is None:
         which = "mnist or fmnist" if split == "full" else "mnist, usps, celeba-id or lfw, say"
         raise BenchError(
-            f"split '{split}' gives an attack a second data set and '{name}' has none; use it with {which}, use iid, or "
-            "leave --attack out"
+            f"split '{split}' gives an attack a second data set and '{name}' has none; use it with {which}, use iid, "
+            "or leave --attack out"
         )
     return other
 

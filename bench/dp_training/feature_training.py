@@ -123,6 +123,10 @@ class FeatureTraining:
         rate = self.rate or min(quiet, FASTEST)
         return HeadSettings(steps, self.clip, rate / self.clip, self.momentum, self.average)
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}",)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4; `teacher.model` is used for nothing."""
         return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx)

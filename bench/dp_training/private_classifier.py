@@ -96,9 +96,9 @@ class PrivateTraining:
         if self.network not in ("auto", "student"):
             nets.check(self.network)
 
-    def network_name(self, shape: tuple[int, int, int], student: str) -> str:
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """The network that is trained and released."""
-        return self._name(shape, student)
+        return (self._name(shape, student),)
 
     def gradients_at_once(self, dataset: str) -> int:
         """Records whose gradients are held at once."""

@@ -70,7 +70,7 @@ def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, fi
 
 def _candidates(given: Sizes) -> Iterator[str]:
     """Networks that the weights may be of: this project's, then those of the same family."""
-    if _OF_OURS <= given.keys():
+    if given.keys() >= _OF_OURS:
         yield from own_names()
     for mark, names in FAMILIES.items():
         if mark in given:

@@ -124,8 +124,8 @@ def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None
         raise BenchError(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
     if all(torch.equal(one, other) for one, other in pairs):
         raise BenchError(
-            f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, since "
-            "attacks are also played on an untrained one; give trained weights by --teacher-weights"
+            f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
+            "since attacks are also played on an untrained one; give trained weights by --teacher-weights"
         )
 
 
@@ -140,8 +140,8 @@ def _imported(name: str, module: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise BenchError(f"--teacher {name}: importing {module} failed, as there is no {error.name}") from None
         raise BenchError(
-            f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below the "
-            "current folder, on PYTHONPATH or installed"
+            f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
+            "the current folder, on PYTHONPATH or installed"
         ) from None
     except (
         Exception,

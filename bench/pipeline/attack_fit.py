@@ -1,4 +1,4 @@
-"""Whether an attack can say anything about the data of a run, and which one to take instead; before anything is trained."""
+"""Whether an attack can say anything about the data of a run, and which one to take instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unfit(job: Job) -> str | None:
 
 
 def instead(job: Job) -> str | None:
-    """An attack that fits the data of a run, if possible with the same goal, with its usual options; None without one."""
+    """An attack that fits the data of a run with its usual options, if possible of the same goal; None without one."""
     fitting = [name for name in INSTEAD if name in registry.entries("attack") and _fits(job, name)]
     goal = job.goal
     return min(fitting, key=lambda name: registry.load("attack", name).goal != goal, default=None)

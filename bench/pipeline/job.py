@@ -125,6 +125,9 @@ class Job:
     def _possible(self) -> bool:
         found = self.material.data
         self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
+        if hasattr(self.method, "check_data"):
+            with asking(f"method '{self.settings.method}'"):
+                self.method.check_data(found.shape, len(self.material.private[0]), found.name)
         for arch in self._archs():
             self.lookup.check_images(arch, found.shape, found.classes)
         self.lookup.check_generator(self.method, found.shape, found.classes, found.name)
@@ -136,8 +139,8 @@ class Job:
         found = [s.teacher] if self.asks_teacher else []
         found += [s.evaluator] if self.judged else []
         found += [] if shards is None else shards.archs
-        if hasattr(self.method, "network_name"):
-            found.append(self.method.network_name(self.material.data.shape, s.student))
+        if hasattr(self.method, "networks"):
+            found += self.method.networks(self.material.data.shape, s.student)
         return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
     @cached_property

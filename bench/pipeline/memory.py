@@ -32,8 +32,14 @@ from bench.progress import say
 Check = Literal["refuse", "warn", "off"]
 LIBRARIES = 350 * 2**20
 """What a run imports after its settings were checked: timm, scipy, accountants, plots."""
+SCORING = 600 * 2**20
+"""What the metrics of reconstructed images take besides the evaluator: networks of features, distances."""
 QUERIED = 512
 """Images of 32x32 that a network sees at once where no gradient is taken."""
+USUAL_BATCH = 256
+"""Images in a step of a student whose method has no option for it."""
+LEFT_BEHIND = 0.5
+"""Share of a stage's memory that stays in use after it, as freed memory is kept and split up (measured: docs/memory.md)."""
 LARGE = 0.5
 """Share of the free memory above which a run is said to be large."""
 _CGROUPS = (
@@ -75,9 +81,15 @@ class Estimate:
         return max(self.stages, key=lambda stage: stage.bytes)
 
     @property
+    def added(self) -> int:
+        """Bytes at the peak besides the base: the largest stage, and what the other ones leave behind."""
+        others = sum(stage.bytes for stage in self.stages) - self.largest.bytes
+        return self.largest.bytes + int(LEFT_BEHIND * others)
+
+    @property
     def peak(self) -> int:
         """Bytes at the peak."""
-        return self.base + self.largest.bytes
+        return self.base + self.added
 
 
 def check_memory(job: Job, check: Check) -> None:
@@ -89,7 +101,7 @@ def check_memory(job: Job, check: Check) -> None:
     if check == "off" or (free := free_memory(job.device)) is None:
         return
     found = estimate(job)
-    wanted, stage = found.largest.bytes + _not_yet(found, job.device), found.largest
+    wanted, stage = found.added + _not_yet(job.device), found.largest
     text = f"{gib(found.peak)} at its peak, in the stage '{stage.name}'; {gib(free)} are free"
     if wanted > free and check == "refuse":
         raise BenchError(
@@ -108,13 +120,13 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _not_yet(found: Estimate, device: torch.device) -> int:
+def _not_yet(device: torch.device) -> int:
     """The part of the base that is not in use yet."""
     return LIBRARIES if device.type == "cpu" else 0
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that this process may still take: of the accelerator, or of the machine or its container; None if unknown."""
+    """Bytes that this process may still take, of the accelerator, the machine or its container; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     found = [size for size in (_available(), _left_in_container()) if size is not None]
@@ -155,14 +167,15 @@ def estimate(job: Job) -> Estimate:
 
 def _networks(job: Job) -> Iterator[Stage]:
     """Training of teacher, evaluator and ensemble, and what they say of all images."""
-    s, m, shape = job.settings, job.material, job.material.data.shape
+    s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     asked = at_once(m.private[0], QUERIED)
     if job.asks_teacher:
-        yield Stage("queries of the teacher", _of(job, s.teacher).querying(asked), f"--size, or --teacher {s.teacher}")
+        size, at = _of(job, s.teacher).querying(asked), lower
         if job.weights_sha256 is None:
+            size = max(size, _of(job, s.teacher).training(job.recipe.batch))
             at = f"--teacher.batch ({job.recipe.batch}), {lower}"
-            yield Stage("training of the teacher", _of(job, s.teacher).training(job.recipe.batch), at)
+        yield Stage("the teacher", size, at)
     if job.judged:
         batch = job.evaluator_recipe.batch
         size = _of(job, s.evaluator).training(batch)
@@ -179,20 +192,22 @@ def _conversion(job: Job) -> Iterator[Stage]:
     own = _own_bytes(method, "held_bytes", shape, classes, name, s.budget)
     batch, option = _largest_batch(method, "batch")
     lower = f"--method.{option} ({batch}), --size, or take a smaller --student" if option else "--size"
+    if trains_student(method) and not option:
+        batch = USUAL_BATCH
     size = 0
     if hasattr(method, "gradients_at_once"):
-        trained, records = _of(job, method.network_name(shape, s.student)), method.gradients_at_once(name)
+        trained, records = _of(job, method.networks(shape, s.student)[0]), method.gradients_at_once(name)
         size = trained.training(records) + 2 * records * trained.weights
-        lower = f"--method.batch, --size, or take a smaller --method.network"
+        lower = "--method.batch, --size, or take a smaller --method.network"
     elif trains_student(method):
         size = max(_of(job, s.student).training(batch), _of(job, s.student).querying(QUERIED))
     if "teacher" in method.needs:
         size = max(size, _of(job, s.teacher).querying(max(batch, 1)))
     if isinstance(method, SamplingMethod):
         size += _generator(job).training(_largest_batch(method, "gan_batch")[0] or batch)
-    yield Stage(f"conversion by {s.method}", size + _images_held(job, method), lower)
-    if own:
-        yield Stage(f"images and gradients of {s.method}", own, _lower_held(method))
+    if own > size:
+        lower = _lower_held(method)
+    yield Stage(f"conversion by {s.method}", size + own + _images_held(job, method), lower)
 
 
 def _attack(job: Job) -> Iterator[Stage]:
@@ -200,7 +215,7 @@ def _attack(job: Job) -> Iterator[Stage]:
     attack, s, m = job.attack, job.settings, job.material
     if attack is None or job.unplayable is not None:
         return
-    shape, pixels = m.data.shape, math.prod(m.data.shape)
+    pixels = math.prod(m.data.shape)
     batch, option = _largest_batch(attack, "batch")
     lower = f"--attack.{option} ({batch}) or --size" if option else "--size"
     target, aux = _of(job, s.teacher), FLOAT * pixels * len(m.aux)
@@ -211,6 +226,8 @@ def _attack(job: Job) -> Iterator[Stage]:
     made = _made_at_once(attack, m.data.classes)
     at_once_searched = min(batch, made) if batch else made
     yield Stage(f"attack {s.attack}", aux + target.descending(at_once_searched) + _gan(job, at_once_searched), lower)
+    scored = _of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
+    yield Stage("scores of reconstructions", SCORING + scored, "--size")
 
 
 def _made_at_once(attack: Any, classes: int) -> int:

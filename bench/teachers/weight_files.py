@@ -22,7 +22,7 @@ Weights = dict[str, Tensor]
 
 _AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
 CONTAINERS = ("state_dict", "model_state_dict", "module_state_dict", "model", "net", "network", "weights", *_AVERAGES)
-"""Keys of a checkpoint that hold a state dict, the preferred first: Lightning's, Opacus's, timm's and the usual ones."""
+"""Keys of a checkpoint that hold a state dict, the preferred first: of Lightning, Opacus, timm and others."""
 _INNER = ("module", "shadow", "shadow_params")
 """Keys below a container."""
 WRAPPERS = ("module.", "_module.", "model.", "net.", "_orig_mod.", "ema.", "body.")
@@ -108,7 +108,7 @@ def read_file(path: Path, safetensors: bool) -> object:
 
 
 def _code_in(path: Path) -> list[str]:
-    """The classes and functions that unpickling the file would call, read without running it; none of a damaged file."""
+    """The classes and functions that unpickling the file would call, read without running it."""
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
     except Exception:  # a damaged file, or one of the old format: the first error says so

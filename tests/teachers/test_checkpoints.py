@@ -149,7 +149,7 @@ def test_load_user_converts_numbers_and_says_so(
 def test_load_user_refuses_integers_for_weights(tmp_path: Path) -> None:
     state = fresh(0).body.state_dict()
     state["head.bias"] = torch.zeros(3, dtype=torch.int8)
-    with pytest.raises(BenchError, match="head.bias holds int8"):
+    with pytest.raises(BenchError, match=r"head\.bias holds int8"):
         loaded(state, tmp_path / "user.pt")
 
 
