@@ -39,7 +39,7 @@ QUERIED = 512
 USUAL_BATCH = 256
 """Images in a step of a student whose method has no option for it."""
 LEFT_BEHIND = 0.5
-"""Share of a stage's memory that stays in use after it, as freed memory is kept and split up (measured: docs/memory.md)."""
+"""Share of a stage's memory that stays in use after it, as freed memory is kept and split up (docs/memory.md)."""
 LARGE = 0.5
 """Share of the free memory above which a run is said to be large."""
 _CGROUPS = (

@@ -13,6 +13,7 @@ from bench.api import (
     Method,
     Release,
     Teacher,
+    releases_images,
     trains_student,
 )
 from bench.privacy import Budget, Unit, accountant
@@ -73,6 +74,10 @@ class MethodContract(PluginContract):
 
     def test_the_network_of_the_release_is_the_one_that_was_asked_for_unless_it_says_otherwise(self) -> None:
         assert not trains_student(self.smoke()) or _first(self).release.arch == "datalens"
+
+    def test_images_are_released_only_where_it_does_not_deny_it(self) -> None:
+        release = _first(self).release
+        assert releases_images(self.smoke()) or (release.generator is None and release.synthetic is None)
 
     def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
         """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""
