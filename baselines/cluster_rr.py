@@ -147,6 +147,10 @@ class ClusterRr(LabelPrivate):
             )
         return self.tau or min(TAU, 0.1 / classes)
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (student, *(() if self.features == "pixels" else (WAVELETS,)))
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """ClusterRR on `teacher.private`; `teacher.model` is used for nothing."""
         images, labels = private_records(teacher, ctx.device)

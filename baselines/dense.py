@@ -124,6 +124,10 @@ class Dense(ServerDistillation):
         validate.at_least(self, 0, "init_std", "bn", "div", "shift")
         validate.positive(self, "generator_lr")
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse images that the generator cannot make."""
+        UpsampleGenerator(shape, 1, 1)
+
     def server_steps(self) -> int:
         """Of the student, over a growing pool."""
         return self.passes * sum(batches(self.synthesis * (epoch + 1), self.batch) for epoch in range(self.epochs))

@@ -226,6 +226,12 @@ class DpTeacher:
             )
         return self.conversion == "transcribe" and whitened and self.typical != "off"
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        if self.teacher == "private-features":
+            return self._features().networks(shape, student)
+        return (self.network,)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private`, then convert; `teacher.model` is used for nothing."""
         besides = move = None

@@ -40,6 +40,7 @@ class FedAvg(Federation):
     """Averages what the clients trained; promises nothing."""
 
     version: ClassVar[int] = 2
+    releases_images: ClassVar[bool] = False
     reference: ClassVar[str] = "McMahan et al., AISTATS 2017, Algorithm 1"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
 

@@ -115,6 +115,10 @@ class FedDafl(ServerDistillation):
         validate.at_least(self, 0, "one_hot", "activation", "balance")
         validate.positive(self, "generator_lr")
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse images that the generator cannot make."""
+        make_generator(self.generator, dataset, shape, 1, 1)
+
     def server_steps(self) -> int:
         """Of the generator."""
         return self.steps

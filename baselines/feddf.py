@@ -113,6 +113,11 @@ class FedDf(Federation):
         validate.at_least(self, 2, "batch")
         validate.positive(self, "lr", "clip")
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse images that the generator cannot make."""
+        if self.generator != "noise":
+            make_generator(self.generator, dataset, shape, 1, 1)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Algorithm 1 on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
         clients, u = Clients(self, teacher, student, ctx), self.unlabelled_images(teacher, ctx)

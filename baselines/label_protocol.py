@@ -70,6 +70,7 @@ class LabelProtocol:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Yuan et al., ePrint 2021/835, the differentially private part, reconstructed"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.LABEL)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
     departures: ClassVar[tuple[Departure, ...]] = (
@@ -120,6 +121,10 @@ class LabelProtocol:
         self._sigma(budget)
         if self.network != "student":
             nets.check(self.network)
+
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (student if self.network == "student" else self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4 on `teacher.private`; `teacher.model` is used for nothing."""

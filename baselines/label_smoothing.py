@@ -48,6 +48,7 @@ class LabelSmoothing:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Szegedy et al., CVPR 2016, section 7; Struppek et al., ICLR 2024"
     unit: ClassVar[str] = str(Unit.NONE)
+    releases_images: ClassVar[bool] = False
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
         "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
         "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},

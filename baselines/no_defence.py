@@ -28,6 +28,7 @@ class NoDefence:
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "the undefended teacher"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.NONE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}

@@ -25,6 +25,7 @@ from dp_accounting import NonPrivateDpEvent
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
+from bench.distillation.generator_training import make_generator
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.unprotected import refuse_proof
@@ -110,6 +111,10 @@ class NonPrivateKd:
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
         refuse_proof(budget, UNITS, "the teacher's answers are used without noise")
+
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse images that the generator cannot make."""
+        make_generator(self.generator, dataset, shape, 1, 1)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Distil `teacher.model` into `student`; `budget` has no effect."""

@@ -51,6 +51,7 @@ class ScatterCnn:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Tramer and Boneh, ICLR 2021, section 3"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -90,6 +91,10 @@ class ScatterCnn:
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit, before anything is trained."""
         require_unit_example(budget)
+
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (FEATURES, NAME)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 3; `teacher.model` is used for nothing."""

@@ -208,11 +208,15 @@ class DataLens(PrivateGenerator):
         describe = f"the noisy votes of {n} teachers for {k} pixels of one image; one of them turns all its votes"
         return DistinguishingGame(play, one.claim(budget.delta).epsilon, proved, budget.delta, describe)
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse more teachers than there are private records."""
+        if records < (count := self.panel(dataset)):
+            raise BenchError(f"{count} teachers for {records} private records; lower --method.teachers")
+
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 6; the source is the generator with uniform labels."""
+        self.check_data(teacher.shape, len(images), teacher.dataset)
         count = self.panel(teacher.dataset)
-        if len(images) < count:
-            raise BenchError(f"{count} teachers for {len(images)} private records; lower --method.teachers")
         parameters = self.calibrate(budget, images[0].numel(), count)
         # 1: disjoint parts of the private records
         parts = by_hash(images.cpu(), count, derive(ctx.seed, "DataLens/parts") % 2**32)

@@ -245,11 +245,15 @@ class GPate(PrivateGenerator):
         plan = self.calibrate(budget, panel_size(self.teachers, dataset))
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse more teachers than there are private records."""
+        if records < (count := panel_size(self.teachers, dataset)):
+            raise BenchError(f"{count} teachers for {records} private records; lower --method.teachers")
+
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 6."""
+        self.check_data(teacher.shape, len(images), teacher.dataset)
         count = panel_size(self.teachers, teacher.dataset)
-        if count > len(images):
-            raise BenchError(f"{count} teachers for {len(images)} private records; lower --method.teachers")
         plan = self.calibrate(budget, count)
         # 1: disjoint parts of the private records
         salt = ctx.generator("parts").initial_seed() % 2**32

@@ -153,10 +153,14 @@ class GsWgan(PrivateGenerator):
         if self.width % 2:
             raise ValueError(f"width is {self.width}; expected an even number")
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse more critics than there are private records."""
+        if records < self.critics:
+            raise BenchError(f"{self.critics} critics for {records} private records; lower --method.critics")
+
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Train G; the source is its average with uniform labels."""
-        if self.critics > len(images):
-            raise BenchError(f"{self.critics} critics for {len(images)} private records: expected at most that many")
+        self.check_data(teacher.shape, len(images), teacher.dataset)
         parameters = calibrate(self.parameters(ctx), budget)
         parts = by_hash(images.cpu(), self.critics, derive(ctx.seed, "GS-WGAN/parts"))
         shards = [(to_float(images[part]), labels[part]) for part in (torch.as_tensor(p) for p in parts)]

@@ -149,11 +149,15 @@ class P3gm(PrivateGenerator):
         validate.positive(self, "rate")
         validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse more latent numbers than there are pixels."""
+        if self.latent > math.prod(shape):
+            raise BenchError(f"latent is {self.latent}; expected at most the {math.prod(shape)} pixels")
+
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 4."""
         self.check(budget, teacher.dataset, teacher.classes)
-        if self.latent > math.prod(teacher.shape):
-            raise BenchError(f"latent is {self.latent}; expected at most the {math.prod(teacher.shape)} pixels")
+        self.check_data(teacher.shape, len(images), teacher.dataset)
         parameters = self.calibrate(len(images), budget)
         answers = F.one_hot(labels, teacher.classes).float()
         records = torch.cat([to_float(images).flatten(1), answers], 1)

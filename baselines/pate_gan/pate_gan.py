@@ -209,10 +209,14 @@ class PateGan(PrivateGenerator):
         plan = self.calibrate(budget)
         return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
 
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse more teachers than there are private records."""
+        if records < self.teachers:
+            raise BenchError(f"{self.teachers} teachers for {records} private records; lower --method.teachers")
+
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Steps 1 to 5."""
-        if len(images) < self.teachers:
-            raise BenchError(f"{self.teachers} teachers for {len(images)} private records; lower --method.teachers")
+        self.check_data(teacher.shape, len(images), teacher.dataset)
         plan, pixels = self.calibrate(budget), math.prod(teacher.shape)
         rounds = plan.queries // (self.batch * self.student_steps)
         salt = ctx.generator("parts").initial_seed() % 2**32

@@ -176,6 +176,10 @@ class Psg:
         if self.network != "student":
             nets.check(self.network)
 
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (student if self.network == "student" else self.network,)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Make the set, then train the student on it; `teacher.model` is used for nothing."""
         private = private_records(teacher, ctx.device)

@@ -31,6 +31,7 @@ from bench.api.methods import (
     SamplingMethod,
     Shards,
     Teacher,
+    releases_images,
     trains_student,
 )
 from bench.api.sampler import Latents, Sampler, Shape, gaussian_latents, uniform_latents
@@ -68,6 +69,7 @@ __all__ = [
     "Teacher",
     "Tensors",
     "gaussian_latents",
+    "releases_images",
     "trains_student",
     "uniform_latents",
 ]

@@ -141,6 +141,13 @@ class Method(Protocol):
             left out by a method of which nothing was. `bench choose` and the report say it of such a row.
         trains_student: false (a property, where it depends on the settings) if it builds another network than
             `student`; left out by all others.
+        releases_images: false if neither a generator nor images are in its release; left out by all others.
+
+    Further methods that it may have, for checks before anything is trained:
+        networks(shape, student): names of the networks that it builds, where those are others than `student`.
+        check_data(shape, records, dataset): raises BenchError for images, or numbers of records, that it cannot use.
+        held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
+        gradients_at_once(dataset): records of which each has a gradient of its own in memory at once.
     """
 
     version: ClassVar[int]
@@ -166,6 +173,11 @@ def trains_student(method: Method) -> bool:
     One that releases a network of its own says so by an attribute `trains_student` that is false.
     """
     return bool(getattr(method, "trains_student", True))
+
+
+def releases_images(method: Method) -> bool:
+    """Whether a method may release a generator or images, on which attacks on the release can be played."""
+    return bool(getattr(method, "releases_images", True))
 
 
 @runtime_checkable

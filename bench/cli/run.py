@@ -30,10 +30,14 @@ def execute(given: argparse.Namespace) -> int:
     from bench.cli import result
     from bench.cli.together import together
     from bench.pipeline import run
+    from bench.pipeline.attack_fit import refuse_unfit
     from bench.pipeline.job import load_job
+    from bench.pipeline.memory import check_memory
     from bench.progress import say
 
     with closing(load_job(settings, budget=False)) as job:
+        if given.unfit_attack == "refuse":
+            refuse_unfit(job)
         if (reason := job.unplayable) is not None:
             say(f"{settings.attack} does not apply here and will be skipped: {reason}")
         unasked = not job.asks_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
@@ -50,6 +54,9 @@ def execute(given: argparse.Namespace) -> int:
         records = len(job.material.private[0])
         if settings.budget.delta * records >= 1:
             say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
+        if given.memory_check != "off" and not all(run.is_published(job, seed) for seed in seeds):
+            job.check()
+            check_memory(job, given.memory_check)
         made = []
         for seed in seeds:
             outcome = run.run(job, seed)
@@ -112,9 +119,11 @@ class PREPARE:
         """Train what the runs of every seed share, unless it is there."""
         settings, seeds = settle(given)
         from bench.pipeline.job import load_job
+        from bench.pipeline.memory import check_memory
         from bench.pipeline.walk import prepare_shared
 
         with closing(load_job(settings)) as job:
+            check_memory(job, given.memory_check)
             for seed in seeds:
                 prepare_shared(job, seed, given.only)
         return 0

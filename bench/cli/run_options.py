@@ -38,6 +38,13 @@ def _add_what(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--attack", metavar="NAME", help="attack to run; without it the release is only measured")
     group.add_argument("--attack-variant", choices=("printed", "working", "own"), help="the same of the attack")
     group.add_argument(
+        "--unfit-attack",
+        choices=("refuse", "record"),
+        default="refuse",
+        help="an attack that cannot say anything about this data is refused before anything is trained, or the run is "
+        "made all the same and recorded as skipped or inconclusive (default refuse)",
+    )
+    group.add_argument(
         "--dataset", metavar="NAME", default=DATASET, help=f"data set, `bench list datasets` (default {DATASET})"
     )
     group.add_argument(
@@ -86,13 +93,14 @@ def _add_networks(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--teacher",
         metavar="NET",
-        help="any timm model, tv:NAME for torchvision, or one of `bench list networks` (default resnet18)",
+        help="any timm model, tv:NAME for torchvision, one of `bench list networks`, or your own as "
+        "PACKAGE.MODULE:FUNCTION (default resnet18)",
     )
     group.add_argument(
         "--teacher-weights",
         type=paths.named,
         metavar="FILE",
-        help="your own trained teacher: .safetensors, a torch state dict, or a folder of a model hub's cache",
+        help="your own trained teacher: .safetensors, a torch state dict or checkpoint, or a folder of a hub's cache",
     )
     group.add_argument(
         "--teacher-normalise",
@@ -169,6 +177,13 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         choices=("fp32", "bf16", "auto"),
         default="fp32",
         help="bf16: autocast in training loops; auto: where a probe of a second finds it a fifth faster (default fp32)",
+    )
+    group.add_argument(
+        "--memory-check",
+        choices=("refuse", "warn", "off"),
+        default="refuse",
+        help="what to do with a run whose estimated memory is more than what is free: refuse it before anything is "
+        "trained, or warn and run it; off: do not estimate (default refuse)",
     )
     group.add_argument(
         "--compile", action="store_true", help="compile the networks that a conversion calls most (torch.compile)"

@@ -10,6 +10,7 @@ from bench.data.dataset import Dataset, DatasetFacts, FileDataset
 from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
 from bench.data.request import Keep, Request
 from bench.data.splits import (
+    FROM_ANOTHER_SET,
     Split,
     aux_labels,
     aux_part,
@@ -22,6 +23,7 @@ from bench.data.splits import (
 )
 
 __all__ = [
+    "FROM_ANOTHER_SET",
     "Dataset",
     "DatasetFacts",
     "FileDataset",

@@ -32,6 +32,8 @@ _SPLITS = {
     "identity": "a sixth of the people, chosen by hash, is the attacker's; or all who are in no class (faces)",
     "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
+FROM_ANOTHER_SET = ("full", "cross")
+"""Splits in which the attacker's images are another data set's."""
 HALVES = ("disjoint-low", "disjoint-high")
 """Splits of which half of the classes is private."""
 _AUX_SHARE = 6
@@ -73,7 +75,7 @@ def split_names() -> dict[str, str]:
     return dict(_SPLITS)
 
 
-def split(data: ImageData, name: str, public: bool = False) -> Split:
+def split(data: ImageData, name: str, public: bool = False, attacked: bool = True) -> Split:
     """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
@@ -89,6 +91,7 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
             the aux records of iid, canaries, few and identity, in the order of the same hash of their indices, the
             first half is then the attacker's, the other one public; private records are the same as without. No other
             split has such images.
+        attacked: whether there is an attacker, who needs images: without one, full and cross need no second data set.
 
     Raises:
         BenchError: unknown split, one that this data set cannot have, or one without public images.
@@ -106,8 +109,8 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
         is_aux = _hashed(data.name, total)
     elif name == "few":
         is_aux = _all_but_few(data.name, total)
-    elif name in ("full", "cross"):
-        other = _other(data.name, name)
+    elif name in FROM_ANOTHER_SET:
+        other = _other(data.name, name) if attacked else None
         is_aux = torch.zeros(total, dtype=torch.bool)
     elif name == "identity":
         is_aux = _people(data)
@@ -115,12 +118,12 @@ def split(data: ImageData, name: str, public: bool = False) -> Split:
         is_low = data.train_labels * 2 < data.classes
         is_aux = is_low if name == "disjoint-high" else ~is_low
         _require_two_classes(data, is_aux, name)
-    private = torch.arange(total) if other else (~is_aux).nonzero().flatten()
+    private = (~is_aux).nonzero().flatten()
     apart = _public(data.name, name, is_aux) if public else None
     if apart is not None:
         is_aux[apart] = False
     result = Split(name, private, is_aux.nonzero().flatten(), other, apart)  # type: ignore[arg-type]
-    _verify(result, total)
+    _verify(result, total, attacked)
     return result
 
 
@@ -328,7 +331,8 @@ def _other(name: str, split: str) -> str:
     if other is None:
         which = "mnist or fmnist" if split == "full" else "mnist, usps, celeba-id or lfw, say"
         raise BenchError(
-            f"split '{split}' needs a second data set and '{name}' has none; use it with {which}, or use iid"
+            f"split '{split}' gives an attack a second data set and '{name}' has none; use it with {which}, use iid, "
+            "or leave --attack out"
         )
     return other
 
@@ -342,7 +346,7 @@ def _require_two_classes(data: ImageData, is_aux: Tensor, name: str) -> None:
         )
 
 
-def _verify(result: Split, total: int) -> None:
+def _verify(result: Split, total: int, attacked: bool = True) -> None:
     import torch
 
     parts = {"private": result.private, "aux": result.aux}
@@ -354,5 +358,6 @@ def _verify(result: Split, total: int) -> None:
             raise RuntimeError(f"split '{result.name}': {part} indices are not ascending")
     if len(torch.cat(list(parts.values())).unique()) < sum(map(len, parts.values())):
         raise RuntimeError(f"split '{result.name}': {', '.join(parts)} overlap")
-    if not len(result.private) or (result.aux_dataset is None) != bool(len(result.aux)):
+    has_aux = bool(len(result.aux)) or (result.name in FROM_ANOTHER_SET and not attacked)
+    if not len(result.private) or (result.aux_dataset is None) != has_aux:
         raise RuntimeError(f"split '{result.name}': {len(result.private)} private, {len(result.aux)} aux images")

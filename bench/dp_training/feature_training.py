@@ -40,6 +40,7 @@ class FeatureTraining:
     """Options of the private head, and how it is trained and released; the defaults are for two CPU cores."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     seen_test_sets: ClassVar[dict[str, str]] = {
@@ -121,6 +122,10 @@ class FeatureTraining:
             quiet /= 2
         rate = self.rate or min(quiet, FASTEST)
         return HeadSettings(steps, self.clip, rate / self.clip, self.momentum, self.average)
+
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The networks that are built besides the teacher's."""
+        return (f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}",)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 4; `teacher.model` is used for nothing."""

@@ -61,6 +61,7 @@ class LabelPrivate:
     """Training on noisy labels, and what all of these methods promise; the defaults are Ghazi et al.'s (2021)."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
+    releases_images: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.LABEL)
     responds: ClassVar[bool] = True
     """Whether labels are answered by a randomised response, whose epsilon has a limit."""

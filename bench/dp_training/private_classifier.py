@@ -49,6 +49,7 @@ class PrivateTraining:
     departures: ClassVar[tuple[Departure, ...]] = (FALLING_RATE,)
     activation: ClassVar[str] = "relu"
     clipping: ClassVar[Clipping] = "flat"
+    releases_images: ClassVar[bool] = False
     source: ClassVar[str]
     """Whose algorithm the claim is for."""
 
@@ -94,6 +95,15 @@ class PrivateTraining:
         require_unit_example(budget)
         if self.network not in ("auto", "student"):
             nets.check(self.network)
+
+    def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
+        """The network that is trained and released."""
+        return (self._name(shape, student),)
+
+    def gradients_at_once(self, dataset: str) -> int:
+        """Records whose gradients are held at once."""
+        settings = self.settings(dataset)
+        return min(settings.batch, settings.chunk)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""

@@ -21,7 +21,8 @@ from torch import Tensor
 
 DRAWS = 20_000
 _EXACT_UP_TO = 7
-_FEWEST = 4
+FEWEST = 4
+"""Classes below which no attack on classes can show power."""
 _SEED = 2020
 _TIE = 1e-12
 
@@ -58,7 +59,7 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Pow
         raise ValueError(f"counts of {teacher.shape} and {random.shape}: expected the same classes")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha}: expected a number between 0 and 1")
-    return _by_classes(teacher, random, alpha) if len(teacher) >= _FEWEST else _unknown(teacher, random)
+    return _by_classes(teacher, random, alpha) if len(teacher) >= FEWEST else _unknown(teacher, random)
 
 
 def permutation_p(counts: np.ndarray) -> float:

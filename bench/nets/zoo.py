@@ -1,7 +1,7 @@
 """Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
 `small:NAME` is a library's network with a stem for small images, as is usual on CIFAR-10: the stock stem of a network
-made for 224 pixels leaves 7x7 of 28x28.
+made for 224 pixels leaves 7x7 of 28x28. `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
 
 A plug-in is one class that extends `SmallNet`, in a file of its own: `classifiers/NAME.py`, or an entry point of the
 group `bench.networks`. Every network comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them
@@ -22,8 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from bench import plugins
-from bench.errors import BenchError
+from bench.errors import BenchError, asking
+from bench.nets import users_network
 from bench.nets.small_net import SmallNet
+from bench.nets.users_network import is_users_network
 
 KIND = "network"
 SMALL_IMAGE = 64
@@ -54,6 +56,19 @@ class Classifier(nn.Module):
         self.body = body
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(1, -1, 1, 1))
         self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(1, -1, 1, 1))
+
+    @staticmethod
+    def is_scale(value: Tensor) -> bool:
+        """Whether a tensor has the form of a mean or a std: one number, or one a channel."""
+        return value.ndim == 4 and value.shape[0] == value.shape[2] == value.shape[3] == 1
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Load mean and std of one number as well as of one a channel, whichever this network was built with."""
+        for name in ("mean", "std"):
+            given, own = state_dict.get(f"{prefix}{name}"), getattr(self, name)
+            if isinstance(given, Tensor) and self.is_scale(given) and given.shape != own.shape:
+                setattr(self, name, own.new_empty(given.shape))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, c, h, w) in [0, 1] to (n, classes) logits."""
@@ -86,15 +101,37 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
         BenchError: an unknown name, a name that would have to be downloaded or opened, or a network that cannot take
             images of this size (found by putting two black images through it).
     """
-    make = _maker(arch)
+    if is_users_network(arch):
+        return _build_users(arch, shape, classes)
     try:
-        model = Classifier(make(shape, classes))
+        model = Classifier(make_body(arch, shape, classes))
         logits = _try_out(model, shape)
     except _MISFITS as error:
         raise _misfit(arch, shape, f"{type(error).__name__}: {error}") from error
     if logits.shape != (2, classes) or not logits.isfinite().all():
         raise _misfit(arch, shape, f"it answers {tuple(logits.shape)} or values that are not finite")
     return model
+
+
+def make_body(arch: str, shape: Shape, classes: int) -> nn.Module:
+    """The bare network of a classifier, not tried out. Raises BenchError for an unknown name."""
+    return _maker(arch)(shape, classes)
+
+
+def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
+    """As `build`, of a user's own network, which may raise or answer anything. Raises BenchError."""
+    model = Classifier(users_network.make(arch, shape, classes))
+    with asking(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
+        logits: object = _try_out(model, shape)
+    if not isinstance(logits, Tensor) or logits.shape != (2, classes) or not logits.isfinite().all():
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise BenchError(
+            f"--teacher {arch}: its network answers two images by {found}; expected finite logits of shape "
+            f"{(2, classes)}; {users_network.MEND}"
+        )
+    with asking(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
+        model.eval().features(torch.zeros(2, *shape))
+    return model.train()
 
 
 def own_names() -> list[str]:
@@ -107,6 +144,8 @@ def check(arch: str) -> None:
     own = own_names()
     if arch in own:
         return
+    if is_users_network(arch):
+        return users_network.check_named(arch)
     if not _NAME.fullmatch(arch):
         raise BenchError(
             f"'{arch}' is not a network name: give {', '.join(own)}, a timm name without the '.tag' of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -18,6 +18,7 @@ from bench.api import (
     PublicDataMethod,
     ReleaseAttack,
     Shards,
+    releases_images,
     trains_student,
 )
 from bench.config import EVALUATOR, Variant, options
@@ -87,6 +88,8 @@ class Job:
                 "could be reconstructed of them; use a split with more records, such as iid"
             )
         outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
+        if isinstance(self.attack, ReleaseAttack) and not releases_images(self.method):
+            return f"{self.settings.method} releases neither a generator nor images"
         with asking(f"attack '{self.settings.attack}'"):
             why = self.attack.applicable(m.data.shape, m.data.classes, outside)
             if why is not None and (not isinstance(why, str) or not why):
@@ -122,6 +125,9 @@ class Job:
     def _checked(self) -> bool:
         found = self.material.data
         self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
+        if hasattr(self.method, "check_data"):
+            with asking(f"method '{self.settings.method}'"):
+                self.method.check_data(found.shape, len(self.material.private[0]), found.name)
         for arch in self._archs():
             self.lookup.check_images(arch, found.shape, found.classes)
         self.lookup.check_generator(self.method, found.shape, found.classes, found.name)
@@ -133,6 +139,8 @@ class Job:
         found = [s.teacher] if self.asks_teacher else []
         found += [s.evaluator] if self.judged else []
         found += [] if shards is None else shards.archs
+        if hasattr(self.method, "networks"):
+            found += self.method.networks(self.material.data.shape, s.student)
         return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
     @cached_property
@@ -169,7 +177,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
     """
-    s, look = settings, lookup or Lookup()
+    look = lookup or Lookup()
+    s = replace(settings, teacher=look.teacher(settings.teacher))
     look.check_data(s.dataset)
     for arch in (s.teacher, s.student, s.evaluator):
         look.check_net(arch)
@@ -187,7 +196,8 @@ def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = Tr
     store = look.store(s.out, s.fresh)
     evaluator_recipe = look.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
     public = "public_data" in method.needs
-    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading)
+    attacked = attack is not None or s.split not in data.FROM_ANOTHER_SET
+    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading, attacked)
     material = look.material(wanted)
     if attack is not None and attack.goal == "inversion":
         look.check_judge(material.data.name)

@@ -123,6 +123,7 @@ class Lookup:
     """
 
     check_data: Callable[[str], None] = data.check
+    teacher: Callable[[str], str] = nets.identified
     check_net: Callable[[str], None] = nets.check
     plugin: Callable[[str, str, str | None, str, Given], tuple[Any, Variant]] = find_plugin
     recipe: Callable[[str, Given], teachers.Recipe] = find_recipe

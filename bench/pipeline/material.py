@@ -31,7 +31,8 @@ _NAMED = 10
 class Wanted:
     """Which images a run is about; the fields are those of `Settings`.
 
-    `public` says whether the method asks for public images; `out` is where decoded images are kept, None = nowhere.
+    `public` says whether the method asks for public images; `attacked` whether there is an attack, which needs images;
+    `out` is where decoded images are kept, None = nowhere.
     """
 
     dataset: str
@@ -42,6 +43,7 @@ class Wanted:
     skip_broken: bool = False
     out: Path | None = None
     reading: Reading = AS_DECLARED
+    attacked: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     images = load(wanted.dataset, reading=wanted.reading)
     for line in class_lines(images):
         say(line)
-    shared = data.split(images, wanted.split, wanted.public)
+    shared = data.split(images, wanted.split, wanted.public, wanted.attacked)
     other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
     parted = without_copies(images, shared, keep, other)
     images, shared = parted.data, parted.split

@@ -10,6 +10,7 @@ from bench.pipeline.failures import one_line
 from bench.pipeline.job import Job
 from bench.pipeline.run_spec import run_spec
 from bench.storage.records import RECORD, Record
+from bench.storage.specs import RunSpec
 
 END_OF_PNG = b"IEND\xaeB`\x82"
 
@@ -31,7 +32,7 @@ def run(job: Job, seed: int) -> Outcome:
         RunFailed: a step failed; the record with status `failed` has been published.
     """
     spec = run_spec(job, seed)
-    final = job.store.root / "records" / spec.hash
+    final = _final(job, spec)
     if not job.settings.fresh and (known := published(final)) is not None:
         return Outcome(known, final, cached=True)
     job.check()
@@ -56,6 +57,15 @@ def run(job: Job, seed: int) -> Outcome:
             told = "not recorded: a run that ended well stays" if kept else "recorded"
             raise RunFailed(f"{reason} ({told} in {final / RECORD})") from error
     return Outcome(finished.record, final, cached=False)
+
+
+def is_published(job: Job, seed: int) -> bool:
+    """Whether the run of this seed has a finished record, which `run` would return."""
+    return not job.settings.fresh and published(_final(job, run_spec(job, seed))) is not None
+
+
+def _final(job: Job, spec: RunSpec) -> Path:
+    return job.store.root / "records" / spec.hash
 
 
 def published(final: Path) -> Record | None:

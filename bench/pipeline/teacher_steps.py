@@ -46,7 +46,7 @@ def teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
         model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
         if spec.weights is not None:
             given = present(job.settings.teacher_weights, "file of the teacher's weights")
-            teachers.load_user(given, model, spec.arch, spec.normalise)
+            teachers.load_user(given, model, spec.arch, spec.normalise, job.material.data.shape)
             if weights_sha256(given) != spec.weights:
                 raise BenchError(f"--teacher-weights {given}: changed meanwhile; run it again")
         else:

@@ -25,6 +25,8 @@ from bench.storage.records import Audit, Record
 from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
+UNFIT = ("--unfit-attack", "record")
+"""Given to every run of a sweep: a table of all pairs has cells in which an attack says nothing, and shows that."""
 State = Literal["cached", "published", "ready", "planned", "refused"]
 
 
@@ -100,7 +102,8 @@ class _Plan:
         name, arguments = written.name, (*written.arguments, *common)
 
         def cell(seed: int, state: State, reason: str = "", **found: Any) -> Cell:
-            typed = (*arguments, "--seeds", str(seed))
+            unfit = UNFIT if written.command == "run" and written.get("attack") else ()
+            typed = (*arguments, *unfit, "--seeds", str(seed))
             note, command = written.note, written.command
             return Cell(f"{name} seed={seed}", typed, seed, state, reason, note=note, command=command, **found)
 

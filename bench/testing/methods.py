@@ -13,6 +13,7 @@ from bench.api import (
     Method,
     Release,
     Teacher,
+    releases_images,
     trains_student,
 )
 from bench.privacy import Budget, Unit, accountant
@@ -79,6 +80,10 @@ class MethodContract(PluginContract):
         if trains_student(self.smoke()):
             arch = _first(self).release.arch
             expect(arch == "datalens", f"the release's network is '{arch}'; expected 'datalens', as requested")
+
+    def test_images_are_released_only_where_it_does_not_deny_it(self) -> None:
+        release = _first(self).release
+        assert releases_images(self.smoke()) or (release.generator is None and release.synthetic is None)
 
     def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
         """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""

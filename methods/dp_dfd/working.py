@@ -100,6 +100,10 @@ class DpDfdWorking(TranscriptionOptions):
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; expected 0 (for 1/(2c)) or a probability below 1")
 
+    def held_bytes(self, shape: tuple[int, int, int], classes: int, dataset: str, budget: Budget) -> int:
+        """Bytes of the images that the loop holds at its peak."""
+        return Transcription.of(self, self.plan(budget, dataset, classes).answers).image_bytes(shape)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Rounds of questions and answers. Only `answers` asks the teacher."""
         plan = self.plan(budget, teacher.dataset, teacher.classes)

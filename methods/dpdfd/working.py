@@ -182,6 +182,12 @@ class WorkingDpdfd(TranscriptionOptions):
             Transcription.of(self, parameters.iterations * self.shared)
         check_source(self.prior, dataset)
 
+    def held_bytes(self, shape: tuple[int, int, int], classes: int, dataset: str, budget: Budget) -> int:
+        """Bytes of the images that the loop holds at its peak."""
+        if self.data == "private":
+            return 0
+        return Transcription.of(self, self.parameters(budget, classes).iterations * self.shared).image_bytes(shape)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Rounds of questions and answers. Only `_answers` asks the teacher, or the teachers."""
         if self.data == "private":

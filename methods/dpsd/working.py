@@ -153,6 +153,10 @@ class WorkingDpsd(TranscriptionOptions):
         Transcription.of(self, self.parameters(budget, dataset, classes).iterations)
         check_source(self.prior, dataset)
 
+    def held_bytes(self, shape: tuple[int, int, int], classes: int, dataset: str, budget: Budget) -> int:
+        """Bytes of the images that the loop holds at its peak."""
+        return Transcription.of(self, self.parameters(budget, dataset, classes).iterations).image_bytes(shape)
+
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Rounds of questions and answers. Only `_answers` asks the teacher."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)

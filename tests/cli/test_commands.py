@@ -371,7 +371,9 @@ def test_an_attack_that_does_not_apply_is_named_before_anything_is_trained(bench
         "--out",
         str(tmp_path / "runs"),
     ]
-    done = bench(*given, "--attack", "ami", "--attack.truncate", "11")
+    refused = bench(*given, "--attack", "ami", "--attack.truncate", "11")
+    assert refused.returncode == 2 and "truncate is 11, and the target has 10 classes" in refused.stderr
+    done = bench(*given, "--attack", "ami", "--attack.truncate", "11", "--unfit-attack", "record")
     told = "ami does not apply here and will be skipped: truncate is 11, and the target has 10 classes"
     assert done.returncode == 0 and done.stderr.index(told) < done.stderr.index("teacher datalens"), done.stderr
 

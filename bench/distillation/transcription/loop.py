@@ -54,6 +54,8 @@ MEMBERS = 3
 PER_ROUND, FEWEST_ROUNDS = 5000, 4
 FIRST_STEPS, QUESTIONS_PER_STEP = 300, 40
 UNSURE = 0.5
+AS_FLOATS = 12
+"""Bytes that a pixel's value takes while float32 images become bytes: three copies."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,17 @@ class Transcription:
     def images(self) -> int:
         """That the student chooses, in all."""
         return max(self.questions // self.copies, 1)
+
+    def image_bytes(self, shape: tuple[int, int, int]) -> int:
+        """Bytes of the images that are held at the peak.
+
+        A round's fresh images are float32, three times while they become bytes; of the answered ones there are two
+        copies while a round's are added. From the second round on, a share `evolve` of the candidates are children.
+        """
+        size = math.ceil(self.images / min(self.rounds, self.images))
+        candidates = self.choose * size
+        fresh = max(size, candidates * (1 - self.evolve)) * AS_FLOATS
+        return int(math.prod(shape) * (max(fresh, candidates) + 2 * self.images))
 
     @property
     def schedule(self) -> Schedule:

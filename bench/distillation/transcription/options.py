@@ -13,6 +13,8 @@ from typing import ClassVar, Literal
 
 from bench import validate
 from bench.config import Departure, Size
+from bench.distillation.image_source import GENERATOR
+from bench.nets.generators import UpsampleGenerator
 
 CHILDREN_LABELS = "label mode, 10,240 questions: 94.1 % on digits and 95.7 % on MNIST, without 92.7 % and 95.2 %"
 CHOICE_LABELS = "label mode, 10,240 questions: 94.1 % on digits and 95.7 % on MNIST, without 94.5 % and 94.8 %"
@@ -154,3 +156,8 @@ class TranscriptionOptions:
             )
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
+
+    def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
+        """Refuse images that the generator, where there is one, cannot make."""
+        if self.prior == GENERATOR:
+            UpsampleGenerator(shape, 1, 1)

@@ -1,0 +1,209 @@
+"""A user's own network, named `PACKAGE.MODULE:FUNCTION`: found, identified by its source, and called.
+
+The contract (docs/own-teachers.md): the function returns a new `nn.Module` at each call, whose weights are drawn from
+torch's global generator. It is given, by name, what it has parameters for of `PARAMETERS`. Its network maps
+(n, c, h, w) images to (n, classes) logits.
+
+A name is completed by a hash of the source, as `PACKAGE.MODULE:FUNCTION#0123456789abcdef`, which specs and records
+hold. Only a network that the user of this process has named is ever imported: a name in a record or a bundle of someone
+else runs no code.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.errors import BenchError, asking, did_you_mean
+
+Shape = tuple[int, int, int]
+
+PARAMETERS = {
+    "classes": ("classes", "num_classes"),
+    "channels": ("channels", "in_channels", "in_chans"),
+    "height": ("height",),
+    "width": ("width",),
+}
+"""What a function may be given, to the names that its parameter may have."""
+MEND = "correct the function (docs/own-teachers.md)"
+_NAME = re.compile(
+    r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?"
+)
+_RESERVED = ("small:", "tv:")
+_INSTALLED = ("site-packages", "dist-packages")
+_OWN_PACKAGE = "bench"
+
+_named: dict[str, Callable[..., Any]] = {}
+"""Complete name to function, of the networks that the user has named in this process."""
+_tried: set[tuple[str, Shape, int]] = set()
+
+
+def is_users_network(name: str) -> bool:
+    """Whether a name has the form PACKAGE.MODULE:FUNCTION."""
+    return _NAME.fullmatch(name) is not None and not name.startswith(_RESERVED)
+
+
+def identified(name: str) -> str:
+    """The complete name of the network that the user has named: its module is imported and its source is hashed.
+
+    Any other name is returned as it is.
+
+    Raises:
+        BenchError: no such module or function, a module that cannot be imported or has no source, or another source
+            than the hash in the name says.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or not is_users_network(name):
+        return name
+    module, function = match["module"], match["function"]
+    found = _function(name, _imported(name, module), function)
+    complete = f"{module}:{function}#{_source_hash(name, module)}"
+    if match["hash"] and complete != name:
+        raise BenchError(
+            f"--teacher {name}: the source of the network has changed and has now the hash "
+            f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a run of its own"
+        )
+    _named[complete] = found
+    return complete
+
+
+def check_named(name: str) -> None:
+    """Raise BenchError for a network that the user of this process has not named by --teacher."""
+    if name not in _named:
+        raise BenchError(
+            f"'{name}' is a network in someone's own code, which runs only where --teacher names it; "
+            "give one of `bench list networks`, of timm, or tv:NAME"
+        )
+
+
+def make(name: str, shape: Shape, classes: int) -> nn.Module:
+    """A new network of the user's function.
+
+    Raises:
+        BenchError: not named by the user; the function fails, returns no network, or the same one or the same weights
+            at each call.
+    """
+    check_named(name)
+    if (name, shape, classes) not in _tried:
+        with torch.random.fork_rng(devices=()):
+            _require_new_weights(name, *(_made(name, shape, classes) for _ in range(2)))
+        _tried.add((name, shape, classes))
+    return _made(name, shape, classes)
+
+
+def _made(name: str, shape: Shape, classes: int) -> nn.Module:
+    function, given = _named[name], dict(zip(PARAMETERS, (classes, *shape), strict=True))
+    with asking(f"--teacher {name}", MEND):
+        parameters = inspect.signature(function).parameters
+        arguments = {
+            parameter: given[what]
+            for what, names in PARAMETERS.items()
+            for parameter in names
+            if parameter in parameters
+        }
+        network = function(**arguments)
+    if not isinstance(network, nn.Module):
+        raise BenchError(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
+    return network
+
+
+def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None:
+    """Refuse a function of which no second network with other weights can be had, as the control of attacks needs."""
+    pairs = list(zip(first.parameters(), second.parameters(), strict=False))
+    if first is second or any(one is other for one, other in pairs):
+        raise BenchError(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
+    if all(torch.equal(one, other) for one, other in pairs):
+        raise BenchError(
+            f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
+            "since attacks are also played on an untrained one; give trained weights by --teacher-weights"
+        )
+
+
+def _imported(name: str, module: str) -> Any:
+    """The module; the current folder is searched after the installed packages. Raises BenchError."""
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise BenchError(f"--teacher {name}: importing {module} failed, as there is no {error.name}") from None
+        raise BenchError(
+            f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
+            "the current folder, on PYTHONPATH or installed"
+        ) from None
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # a user's module may raise anything; by SystemExit it would end the command
+        said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+        raise BenchError(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
+
+
+def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
+    found = getattr(module, function, None)
+    if not callable(found):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        what = f"'{function}' is no function" if found is not None else f"no function called '{function}'"
+        where = getattr(module, "__file__", None) or "a built-in module"
+        raise BenchError(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
+    checked: Callable[..., Any] = found
+    return checked
+
+
+def _source_hash(name: str, module: str) -> str:
+    """16 hex digits of the SHA-256 of the module's source and of all modules beside it that it imports."""
+    top = sys.modules[module.partition(".")[0]]
+    where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
+    sources = dict(_sources(module, Path(where).parent)) if where else {}
+    if module not in sources:
+        raise BenchError(f"--teacher {name}: {module} has no source file, by which its network is identified")
+    total = hashlib.sha256()
+    for part, source in sorted(sources.items()):
+        total.update(f"{part} {len(source)}\n".encode() + source)
+    return total.hexdigest()[:16]
+
+
+def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and source of a module, its packages, and what they import below `root`; of an installed package, of this
+    package alone. This project's code is left out, as it is of all hashes."""
+    package = module.partition(".")[0]
+    is_installed = any(part in _INSTALLED for part in root.parts)
+    waiting, known = [module], set[str]()
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if not name or name in known or top == _OWN_PACKAGE or (is_installed and top != package):
+            continue
+        known.add(name)
+        waiting.append(name.rpartition(".")[0])
+        base = root.joinpath(*name.split("."))
+        for file in (base / "__init__.py", base.with_suffix(".py")):
+            if file.is_file():
+                yield name, (source := file.read_bytes())
+                waiting += _imports(source, name if file.name == "__init__.py" else name.rpartition(".")[0])
+                break
+
+
+def _imports(source: bytes, package: str) -> Iterator[str]:
+    """All names that a source may import as modules; relative ones are of `package`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            parents = parts[: len(parts) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,0 +1,303 @@
+"""How much memory a run may take, estimated before anything is trained and compared with what is free.
+
+Every stage is estimated from shapes: networks are built and measured on two images (`bench.nets.footprint`), and their
+numbers multiplied by the batches of the stage; to that come the images that a method or an attack holds at once. The
+peak is what is in use now, libraries that are imported later, and the largest stage. docs/memory.md has the estimates
+beside measured peaks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from bench import nets
+from bench.api import SamplingMethod, trains_student
+from bench.data import at_once
+from bench.errors import BenchError
+from bench.nets.critics import Critic
+from bench.nets.footprint import FLOAT, Footprint, footprint
+from bench.nets.generators import DeconvGenerator, UpsampleGenerator
+from bench.pipeline.job import Job
+from bench.pipeline.membership_challenge import LARGEST, MOST
+from bench.progress import say
+
+Check = Literal["refuse", "warn", "off"]
+LIBRARIES = 350 * 2**20
+"""What a run imports after its settings were checked: timm, scipy, accountants, plots."""
+SCORING = 600 * 2**20
+"""What the metrics of reconstructed images take besides the evaluator: networks of features, distances."""
+QUERIED = 512
+"""Images of 32x32 that a network sees at once where no gradient is taken."""
+USUAL_BATCH = 256
+"""Images in a step of a student whose method has no option for it."""
+LEFT_BEHIND = 0.5
+"""Share of a stage's memory that stays in use after it, as freed memory is kept and split up (docs/memory.md)."""
+LARGE = 0.5
+"""Share of the free memory above which a run is said to be large."""
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage of a run takes besides what is in use before it.
+
+    Attributes:
+        name: for people.
+        bytes: in all.
+        lower: what makes it smaller, for people.
+    """
+
+    name: str
+    bytes: int
+    lower: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory of a run on its device.
+
+    Attributes:
+        base: bytes in use before the first stage.
+        stages: all that are known.
+    """
+
+    base: int
+    stages: list[Stage]
+
+    @property
+    def largest(self) -> Stage:
+        """The stage that takes most."""
+        return max(self.stages, key=lambda stage: stage.bytes)
+
+    @property
+    def added(self) -> int:
+        """Bytes at the peak besides the base: the largest stage, and what the other ones leave behind."""
+        others = sum(stage.bytes for stage in self.stages) - self.largest.bytes
+        return self.largest.bytes + int(LEFT_BEHIND * others)
+
+    @property
+    def peak(self) -> int:
+        """Bytes at the peak."""
+        return self.base + self.added
+
+
+def check_memory(job: Job, check: Check) -> None:
+    """Compare the estimate with what is free: a line where it is large, a refusal where it is more.
+
+    Raises:
+        BenchError: the estimate is above what is free, and `check` is "refuse".
+    """
+    if check == "off" or (free := free_memory(job.device)) is None:
+        return
+    found = estimate(job)
+    wanted, stage = found.added + _not_yet(job.device), found.largest
+    text = f"{gib(found.peak)} at its peak, in the stage '{stage.name}'; {gib(free)} are free"
+    if wanted > free and check == "refuse":
+        raise BenchError(
+            f"this run would need about {text}; lower {stage.lower}, or give --memory-check warn to run all the same"
+        )
+    if wanted > LARGE * free:
+        say(f"memory: this run needs about {text}; to need less, lower {stage.lower}")
+
+
+def gib(size: int) -> str:
+    """A number of bytes for people.
+
+    >>> gib(13_743_895_347)
+    '12.8 GiB'
+    """
+    return f"{size / 2**30:.1f} GiB"
+
+
+def _not_yet(device: torch.device) -> int:
+    """The part of the base that is not in use yet."""
+    return LIBRARIES if device.type == "cpu" else 0
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that this process may still take, of the accelerator, the machine or its container; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [size for size in (_available(), _left_in_container()) if size is not None]
+    return min(found) if found else None
+
+
+def _available() -> int | None:
+    lines = _lines("/proc/meminfo")
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _left_in_container() -> int | None:
+    for most, used in _CGROUPS:
+        limit, now = (next(iter(_lines(path)), "") for path in (most, used))
+        if limit.isdigit() and now.isdigit() and int(limit) < 2**60:
+            return max(0, int(limit) - int(now))
+    return None
+
+
+def used_memory() -> int:
+    """Bytes of this process in memory now; 0 where the system does not say."""
+    pages = next(iter(_lines("/proc/self/statm")), "0 0").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:  # another system, or no container
+        return []
+
+
+def estimate(job: Job) -> Estimate:
+    """What a run takes. Networks are built for it, for a second at most each."""
+    base = used_memory() + LIBRARIES if job.device.type == "cpu" else 0
+    return Estimate(base, [*_networks(job), *_conversion(job), *_attack(job)])
+
+
+def _networks(job: Job) -> Iterator[Stage]:
+    """Training of teacher, evaluator and ensemble, and what they say of all images."""
+    s, m = job.settings, job.material
+    lower = "--size, or take a smaller network"
+    asked = at_once(m.private[0], QUERIED)
+    if job.asks_teacher:
+        size, at = _of(job, s.teacher).querying(asked), lower
+        if job.weights_sha256 is None:
+            size = max(size, _of(job, s.teacher).training(job.recipe.batch))
+            at = f"--teacher.batch ({job.recipe.batch}), {lower}"
+        yield Stage("the teacher", size, at)
+    if job.judged:
+        batch = job.evaluator_recipe.batch
+        size = _of(job, s.evaluator).training(batch)
+        yield Stage("training of the evaluator", size, f"--evaluator.batch ({batch}), {lower}")
+    if (shards := job.shards()) is not None:
+        each = max(_of(job, arch).training(shards.batch) for arch in shards.archs)
+        yield Stage("training of the ensemble", shards.count * each, f"--method.teachers ({shards.count}), {lower}")
+
+
+def _conversion(job: Job) -> Iterator[Stage]:
+    """The method: its student's training, its queries, its generator, and images that it holds."""
+    s, m, method = job.settings, job.material, job.method
+    shape, classes, name = m.data.shape, m.data.classes, m.data.name
+    own = _own_bytes(method, "held_bytes", shape, classes, name, s.budget)
+    batch, option = _largest_batch(method, "batch")
+    lower = f"--method.{option} ({batch}), --size, or take a smaller --student" if option else "--size"
+    if trains_student(method) and not option:
+        batch = USUAL_BATCH
+    size = 0
+    if hasattr(method, "gradients_at_once"):
+        trained, records = _of(job, method.networks(shape, s.student)[0]), method.gradients_at_once(name)
+        size = trained.training(records) + 2 * records * trained.weights
+        lower = "--method.batch, --size, or take a smaller --method.network"
+    elif trains_student(method):
+        size = max(_of(job, s.student).training(batch), _of(job, s.student).querying(QUERIED))
+    if "teacher" in method.needs:
+        size = max(size, _of(job, s.teacher).querying(max(batch, 1)))
+    if isinstance(method, SamplingMethod):
+        size += _generator(job).training(_largest_batch(method, "gan_batch")[0] or batch)
+    if own > size:
+        lower = _lower_held(method)
+    yield Stage(f"conversion by {s.method}", size + own + _images_held(job, method), lower)
+
+
+def _attack(job: Job) -> Iterator[Stage]:
+    """The attack on the teacher: its GAN, its search, or its suspects and reference models."""
+    attack, s, m = job.attack, job.settings, job.material
+    if attack is None or job.unplayable is not None:
+        return
+    pixels = math.prod(m.data.shape)
+    batch, option = _largest_batch(attack, "batch")
+    lower = f"--attack.{option} ({batch}) or --size" if option else "--size"
+    target, aux = _of(job, s.teacher), FLOAT * pixels * len(m.aux)
+    if job.goal == "membership":
+        suspects = min(LARGEST, 2 * MOST * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
+        yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
+        return
+    made = _made_at_once(attack, m.data.classes)
+    at_once_searched = min(batch, made) if batch else made
+    yield Stage(f"attack {s.attack}", aux + target.descending(at_once_searched) + _gan(job, at_once_searched), lower)
+    scored = _of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
+    yield Stage("scores of reconstructions", SCORING + scored, "--size")
+
+
+def _made_at_once(attack: Any, classes: int) -> int:
+    """Images that an attack without parts searches at once: all of them."""
+    return classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
+
+
+def _gan(job: Job, searched: int) -> int:
+    """The attacker's GAN, in training or searched, where the attack has one."""
+    attack, shape = job.attack, job.material.data.shape
+    batch, width = getattr(attack, "gan_batch", 0), getattr(attack, "width", 0)
+    if not batch or not width:
+        return 0
+    try:
+        generator, critic = DeconvGenerator(shape, width=width), Critic(shape, width)
+    except (BenchError, TypeError):  # an attack with another GAN, or images of another size
+        return 0
+    made, judged = footprint(generator, torch.zeros(2, generator.latent)), footprint(critic, torch.zeros(2, *shape))
+    return max(
+        made.training(batch) + 3 * judged.training(batch), made.descending(searched) + judged.descending(searched)
+    )
+
+
+def _generator(job: Job) -> Footprint:
+    """The generator that a method releases, or one as usual where it cannot be measured."""
+    m, method = job.material.data, job.method
+    assert isinstance(method, SamplingMethod)
+    sampler = method.sampler(m.shape, m.classes, m.name)
+    weights = sum(value.numel() * value.element_size() for value in sampler.generator.state_dict().values())
+    try:
+        usual = footprint(UpsampleGenerator(m.shape), torch.zeros(2, 100))
+    except BenchError:
+        usual = Footprint(0, 0, 0)
+    return Footprint(weights, usual.kept, usual.live)
+
+
+HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
+"""Options that are numbers of images which a method holds at once, to bytes of a pixel's value."""
+
+
+def _images_held(job: Job, plugin: Any) -> int:
+    """Bytes of the images that a plug-in holds at once, by its options."""
+    pixels = math.prod(job.material.data.shape)
+    counts = {name: getattr(plugin, name, 0) for name in HELD}
+    return sum(HELD[name] * pixels * count for name, count in counts.items() if isinstance(count, int))
+
+
+def _lower_held(method: Any) -> str:
+    named = [name for name in ("questions", "amount", "batch", "samples") if getattr(method, name, 0)]
+    return f"--method.{named[0]} ({getattr(method, named[0])}) or --size" if named else "--size"
+
+
+def _largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
+    """The largest option of a plug-in that is a number of images at once, and its name; 0 and "" without one."""
+    options = [(getattr(plugin, field.name), field.name) for field in fields(plugin) if field.name.endswith(ending)]
+    trained = [(value, name) for value, name in options if isinstance(value, int) and not name.startswith("teacher")]
+    return max(trained, default=(0, ""))
+
+
+def _own_bytes(plugin: Any, hook: str, *given: Any) -> int:
+    """What a plug-in says itself that it holds."""
+    asked = getattr(plugin, hook, None)
+    return 0 if asked is None else int(asked(*given))
+
+
+def _of(job: Job, arch: str) -> Footprint:
+    return _measured(arch, job.material.data.shape, job.material.data.classes)
+
+
+@cache
+def _measured(arch: str, shape: tuple[int, int, int], classes: int) -> Footprint:
+    with torch.random.fork_rng(devices=()):
+        return footprint(nets.build(arch, shape, classes), torch.zeros(2, *shape))

@@ -1,0 +1,153 @@
+"""A user's own network, named PACKAGE.MODULE:FUNCTION: found, identified by its source, called and checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.errors import BenchError
+from bench.nets import build, check, identified
+from bench.nets.users_network import is_users_network
+
+SHAPE, CLASSES = (3, 8, 8), 4
+Write = Callable[[str, str], str]
+
+NETWORK = """
+from torch import nn
+
+def network(classes, channels):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * 64, 16), nn.ReLU(), nn.Linear(16, classes))
+
+def plain():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+
+def library_names(num_classes=1000, in_chans=1, depth=2):
+    return network(num_classes, in_chans)
+
+class Network(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layer = nn.Linear(192, classes)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+
+one = plain()
+number = 3
+
+def same(): return one
+def fixed():
+    import torch
+    torch.manual_seed(0)
+    return plain()
+def text(): return "resnet"
+def broken(): return 1 / 0
+def wrong_classes(classes): return network(classes + 1, 3)
+def pairs(classes):
+    class Pair(Network):
+        def forward(self, x):
+            return super().forward(x), x
+    return Pair(classes)
+def grey(classes): return network(classes, 1)
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Write]:
+    """Writes a module below the current folder and gives the name it is imported by, which no other test has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    package = f"mine_{abs(hash(request.node.nodeid))}"
+
+    def written(name: str, source: str) -> str:
+        path = tmp_path / package / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        return f"{package}.{name}"
+
+    yield written
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def test_names_of_libraries_are_no_users_networks() -> None:
+    assert is_users_network("package.module:function") and is_users_network("module:function#0123456789abcdef")
+    assert not any(map(is_users_network, ("resnet18", "tv:resnet18", "small:resnet18", "small:tv:alexnet", "a:b:c")))
+    assert identified("resnet18") == "resnet18"
+
+
+@pytest.mark.parametrize("function", ["network", "plain", "library_names", "Network"])
+def test_build_calls_the_users_function(write: Write, function: str) -> None:
+    name = identified(f"{write('nets', NETWORK)}:{function}")
+    torch.manual_seed(3)
+    model = build(name, SHAPE, CLASSES)
+    torch.manual_seed(3)
+    again, other = build(name, SHAPE, CLASSES), build(name, SHAPE, CLASSES)
+    first, second, third = (next(made.parameters()) for made in (model, again, other))
+    assert torch.equal(first, second) and not torch.equal(first, third)
+    assert model(torch.rand(5, *SHAPE)).shape == (5, CLASSES)
+
+
+WRONG = {
+    "same": "the same network twice",
+    "fixed": "same weights twice",
+    "text": "returned a str",
+    "broken": "ZeroDivisionError",
+    "wrong_classes": r"\(2, 5\); expected finite logits of shape \(2, 4\)",
+    "pairs": "by a tuple",
+    "grey": "RuntimeError",
+}
+
+
+@pytest.mark.parametrize("function", WRONG)
+def test_build_refuses_a_function_that_breaks_the_contract(write: Write, function: str) -> None:
+    name = identified(f"{write('nets', NETWORK)}:{function}")
+    with pytest.raises(BenchError, match=WRONG[function]) as caught:
+        build(name, SHAPE, CLASSES)
+    assert "\n" not in str(caught.value) and function in str(caught.value)
+
+
+def test_identified_refuses_what_cannot_be_imported(write: Write) -> None:
+    good, raising, lacking = write("nets", NETWORK), write("raising", "1 / 0"), write("lacking", "import no_such_thing")
+    for name, said in (
+        (f"{good}:netwrok", "Did you mean 'network'"),
+        (f"{good}:number", "'number' is no function"),
+        ("no_such_package.nets:network", "no module called 'no_such_package'"),
+        (f"{good}_too:network", "no module called"),
+        (f"{raising}:network", "ZeroDivisionError"),
+        (f"{lacking}:network", "there is no no_such_thing"),
+        ("math:sqrt", "no source file"),
+    ):
+        with pytest.raises(BenchError, match=said) as caught:
+            identified(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_identity_covers_the_modules_that_are_imported(write: Write) -> None:
+    write("parts", "WIDTH = 16")
+    name = write("nets", f"from .parts import WIDTH\n{NETWORK}")
+    before = identified(f"{name}:network")
+    assert identified(f"{name}:network") == before == identified(before)
+    write("unused", "WIDTH = 16")
+    assert identified(f"{name}:network") == before
+    write("parts", "WIDTH = 17")
+    after = identified(f"{name}:network")
+    assert after != before
+    with pytest.raises(BenchError, match="has changed"):
+        identified(before)
+
+
+def test_a_name_of_someone_elses_record_runs_no_code(write: Write, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    module = write("trap", f"open({str(trace)!r}, 'w')\n{NETWORK}")
+    for ask in (check, lambda name: build(name, SHAPE, CLASSES)):
+        with pytest.raises(BenchError, match="only where --teacher names it"):
+            ask(f"{module}:network#0123456789abcdef")
+    assert not trace.exists() and module not in sys.modules
+    identified(f"{module}:network")
+    assert trace.exists(), "the trap works"

@@ -1,0 +1,144 @@
+"""What is refused before anything is trained: attacks that can say nothing, networks and generators that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import write_toy
+
+from bench import data
+from bench.cli import main
+from bench.data import ImageData
+from bench.errors import BenchError
+from bench.pipeline.attack_fit import instead, refuse_unfit, unfit
+from bench.pipeline.job import Job, load_job
+from bench.pipeline.run_spec import run_spec
+from bench.pipeline.settings import Settings
+
+OF_KIND: dict[str, dict[str, Any]] = {
+    "two classes": {"train": 160, "classes": 2},
+    "four classes": {"train": 160},
+    "100 pixels": {"train": 40, "shape": (1, 100, 100), "test": 8},
+    "22 pixels": {"train": 40, "shape": (1, 22, 22), "test": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: write_toy(tmp_path_factory.mktemp("toy"), **given) for kind, given in OF_KIND.items()}
+
+
+def job(folder: Path, method: str = "no-defence", attack: str | None = None, **others: Any) -> Job:
+    usual: dict[str, Any] = {"teacher": "datalens", "tier": "smoke", "out": folder / "runs"}
+    return load_job(Settings(method, attack, f"npz:{folder}/toy.npz", **usual | others), budget=False)
+
+
+@pytest.mark.parametrize("attack", ["gmi", "mi-face", "ami", "pca-mi"])
+def test_an_inversion_of_two_classes_is_refused_with_another_attack(folders: dict[str, Path], attack: str) -> None:
+    given = job(folders["two classes"], attack=attack)
+    other = instead(given)
+    assert given.unplayable is None and other is not None
+    with pytest.raises(BenchError, match=f"--attack {other}") as caught:
+        refuse_unfit(given)
+    assert "2 classes" in str(caught.value) and "4 or more" in str(caught.value)
+    assert unfit(job(folders["two classes"], attack=other)) is None
+
+
+@pytest.mark.parametrize("attack", ["gmi", "rmia", "random-guess"])
+def test_an_attack_that_fits_is_not_refused(folders: dict[str, Path], attack: str) -> None:
+    refuse_unfit(job(folders["four classes"], attack=attack))
+
+
+def test_a_baseline_attack_and_membership_fit_two_classes(folders: dict[str, Path]) -> None:
+    for attack in ("random-guess", "rmia", "loss-threshold"):
+        assert unfit(job(folders["two classes"], attack=attack)) is None
+
+
+def test_an_attack_of_another_size_is_refused_with_one_that_fits(folders: dict[str, Path]) -> None:
+    given = job(folders["100 pixels"], attack="gmi")
+    assert given.unplayable is not None
+    with pytest.raises(BenchError, match="--attack mi-face"):
+        refuse_unfit(given)
+
+
+def test_an_attack_on_images_that_a_method_does_not_release_is_unplayable(folders: dict[str, Path]) -> None:
+    assert "releases neither" in str(job(folders["four classes"], attack="domias").unplayable)
+    assert job(folders["four classes"], "dp-merf", "domias").unplayable is None
+
+
+def test_run_with_an_unfit_attack_exits_with_2_and_trains_nothing(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
+    status = main(["run", "--method", "no-defence", "--tier", "smoke", "--attack", "gmi", *where])
+    said = capsys.readouterr().err.strip().splitlines()
+    assert status == 2 and len(said) == 1 and "--unfit-attack record" in said[0]
+    assert not list(tmp_path.rglob("steps/teacher"))
+
+
+@pytest.mark.thorough
+def test_run_records_an_unfit_attack_where_it_is_asked_to(folders: dict[str, Path], tmp_path: Path) -> None:
+    where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
+    given = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--attack", "gmi", *where]
+    assert main([*given, "--unfit-attack", "record"]) == 0
+    assert len(list(tmp_path.rglob("record.json"))) == 1
+
+
+@pytest.mark.parametrize("split", data.FROM_ANOTHER_SET)
+def test_split_of_own_data_needs_no_second_set_without_an_attack(folders: dict[str, Path], split: str) -> None:
+    given = job(folders["four classes"], split=split)
+    assert len(given.material.private[0]) == 160 and len(given.material.aux) == 0
+    assert run_spec(given, 0).release.teacher.data.split == split
+    with pytest.raises(BenchError, match="leave --attack out"):
+        job(folders["four classes"], split=split, attack="gmi")
+
+
+def test_split_full_gives_an_attacker_the_other_set() -> None:
+    import torch
+
+    images = torch.arange(12 * 4, dtype=torch.uint8).view(12, 1, 2, 2)
+    labels = torch.arange(12) % 10
+    names = tuple(map(str, range(10)))
+    mnist = ImageData("mnist", images, labels, images, labels, names)
+    assert data.split(mnist, "full").aux_dataset == "fmnist"
+    assert data.split(mnist, "full", attacked=False).aux_dataset is None
+    assert len(data.split(mnist, "full", attacked=False).private) == 12
+
+
+TOO_LARGE = ["dp-sgd", "dp-teacher", "scatter-cnn", "cluster-rr", "private-features"]
+
+
+@pytest.mark.parametrize("method", TOO_LARGE)
+def test_a_network_of_the_methods_own_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
+    colour = folders["100 pixels"] / "colour"
+    if not colour.exists():
+        colour.mkdir()
+        given = dict(np.load(folders["100 pixels"] / "toy.npz"))
+        large = {
+            name: np.repeat(value[..., None], 3, -1) if "images" in name else value for name, value in given.items()
+        }
+        np.savez(colour / "toy.npz", **large)
+    options = (("network", "relu-vgg"),) if method == "dp-teacher" else ()
+    with pytest.raises(BenchError, match=r"100x100|100 pixels"):
+        job(colour, method, method_options=options).check()
+
+
+@pytest.mark.parametrize("method", ["dense", "feddafl", "feddf", "non-private-kd"])
+def test_a_generator_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
+    with pytest.raises(BenchError, match="22x22"):
+        job(folders["22 pixels"], method).check()
+    job(folders["four classes"], method).check()
+
+
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [("pate-gan", "teachers"), ("datalens", "teachers"), ("g-pate", "teachers"), ("gs-wgan", "critics")],
+)
+def test_more_teachers_than_records_are_refused_before_training(
+    folders: dict[str, Path], method: str, option: str
+) -> None:
+    with pytest.raises(BenchError, match=r"500 .* for 134 private records"):
+        job(folders["four classes"], method, method_options=((option, "500"),)).check()
