@@ -215,7 +215,7 @@ class DataLens(PrivateGenerator):
             claimed=one.claim(budget.delta).epsilon,
             accounted=account(one.ledger(), Unit.EXAMPLE, budget.delta).epsilon,
             delta=budget.delta,
-            describe=f"the noisy votes of two teachers for {k} pixels of an image, where one of them turns all its votes",
+            describe=f"the noisy votes of two teachers for {k} pixels of an image; one of them turns all its votes",
             curve=accounted_curve(one.ledger(), Unit.EXAMPLE),
             plays=PLAYS,
         )

@@ -36,8 +36,8 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
         of_columns: (d,) places t_j in [0, 1), float64; or (m, d), those of each image.
 
     Returns:
-        As the rows, of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the rows'
-        wider dtype, so that sums of fewer than 2^24 rows are exact.
+        As the rows, of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the
+        rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
     """
     finite = rows.isfinite().all(-1, keepdim=True)
     clean = torch.where(finite, rows, 0.0)
