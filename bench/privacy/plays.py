@@ -16,19 +16,27 @@ from bench.privacy.audit import Play
 
 Answers = Callable[[Tensor, torch.Generator], Tensor]
 """(m,) booleans, the world of each row's private value, and a generator to (m, d): what the step releases, by row."""
+PER_CALL = 64
 SHARED = 1
 """Numbers that a play shows of an answer which the worlds share: noise that is used again shows in one."""
 
 
 def play_of_rows(answers: Answers) -> Play:
-    """Plays of a step whose rows are answers of their own: three rows of two calls are a play, and n plays one pair."""
+    """Plays of a step whose rows are answers of their own: three rows of two calls are a play.
 
-    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+    A pair of calls makes `PER_CALL` plays, so that what a whole call shares differs from some plays to others.
+    """
+
+    def some(world: bool, n: int, generator: torch.Generator) -> Tensor:
         worlds = torch.zeros(n, 2, dtype=torch.bool)
         later = answers(worlds.flatten(), generator)
         worlds[:, 0] = world
         first = answers(worlds.flatten(), generator)
         return torch.cat([first[::2], first[1::2, :SHARED], later[::2, :SHARED]], 1)
+
+    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+        sizes = [min(PER_CALL, n - start) for start in range(0, n, PER_CALL)]
+        return torch.cat([some(world, size, generator) for size in sizes])
 
     return play
 
