@@ -74,6 +74,8 @@ WAVELETS = "scatter-linear"
 """The network whose fixed features stand for an image; no data went into them."""
 TAU = 0.01
 """The floor under a share, up to ten classes."""
+LEAST_SHARE = 1e-3
+"""In the game of an audit, against a division by 0."""
 MOST_EXACT = 4096
 """Numbers of an image of which all principal components are computed; of more, the leading ones alone."""
 SEEN_ON_USPS = "tried on 1,200 images of USPS at epsilon 1, tier quick, one seed, and tested on 1,500 others"
@@ -157,8 +159,7 @@ class ClusterRr(LabelPrivate):
         epsilon, k, noise = self.epsilon_of(budget), teacher.classes, ctx.privacy_noise("cluster-rr")
         resampling = resampled_share((1 - self.share) * epsilon, self._tau(k))
         cluster = self.cluster(images, ctx)  # 1
-        q = self._histograms(counts(cluster, labels, k), epsilon, noise)[1]  # 2
-        noisy = draw_again(labels, q[cluster], resampling, (1 - self.share) * epsilon, noise)  # 3
+        _, q, noisy = self.randomise(labels, cluster, k, epsilon, noise)  # 2 and 3
         model, records = self.network(teacher, student, ctx), torch.arange(len(labels), device=ctx.device)
         make_loss = debiased_loss if self.loss == "debiased" else posterior_loss
         loss = make_loss(noisy, q[cluster].float(), resampling)
@@ -169,13 +170,11 @@ class ClusterRr(LabelPrivate):
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Counts and answer of a label that is alone in its cluster and is of one of two classes."""
         epsilon = self.epsilon_of(budget)
-        second = (1 - self.share) * epsilon
-        resampling = resampled_share(second, self._tau(classes))
 
         def answer(labels: Tensor, rng: torch.Generator) -> Tensor:
-            noisy, q = self._histograms(F.one_hot(labels, classes), epsilon, rng)
-            again = F.one_hot(draw_again(labels, q, resampling, second, rng), classes)
-            return torch.cat([noisy, again.double()], 1)
+            noisy, q, again = self.randomise(labels, torch.arange(len(labels)), classes, epsilon, rng)
+            # The answer counts for more where its share was small: then it is seldom drawn, and more often kept
+            return torch.cat([noisy, F.one_hot(again, classes) / (q + LEAST_SHARE)], 1)
 
         return label_game(answer, [(0, 1)], self._ledger(epsilon), label_claim(epsilon, SOURCE), budget.delta)
 
@@ -200,6 +199,15 @@ class ClusterRr(LabelPrivate):
         """Of the noise on the histograms, in records; an epsilon too small for floating point has infinite noise."""
         first = self.share * epsilon
         return 2 / first if first else math.inf
+
+    def randomise(
+        self, labels: Tensor, cluster: Tensor, classes: int, epsilon: float, source: Source
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Steps 2 and 3, all that is ever learnt from the labels: noisy counts, the q_c made of them, noisy labels."""
+        second = (1 - self.share) * epsilon
+        noisy, q = self._histograms(counts(cluster, labels, classes), epsilon, source)
+        again = draw_again(labels, q[cluster], resampled_share(second, self._tau(classes)), second, source)
+        return noisy, q, again
 
     def _histograms(self, exact: Tensor, epsilon: float, source: Source) -> tuple[Tensor, Tensor]:
         """Step 2: noisy counts, and the (clusters, K) float64 q_c."""

@@ -141,7 +141,7 @@ class ClassMoments:
         """The votes on one image or, without teachers, the moments: what an audit plays."""
         spending = self.spending(budget)
         if self.teachers:
-            return vote_game(spending, classes, budget.delta)
+            return vote_game(spending, budget.delta, self.answers)
         return moments_game(spending, first_share(self.second_moments == "pooled"), budget.delta)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:

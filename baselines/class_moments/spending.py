@@ -11,6 +11,7 @@ m the moments' noise multiplier, q the queried images, sigma the noise of a vote
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,15 +19,23 @@ from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
 from bench.distillation.class_moments.noisy_moments import SENSITIVITY, coordinates
+from bench.distillation.stand_ins import numbered_images, voter
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
-from bench.privacy.accountant import account
+from bench.privacy.accountant import account, accounted_curve
 from bench.privacy.audit import DistinguishingGame, Play
-from bench.privacy.counts import noisy_counts, require_count_scale
-from bench.privacy.noise import Noise
+from bench.privacy.counts import require_count_scale
+from bench.privacy.noise import Noise, Source
+from bench.privacy.plays import play_of_rows
 
 MOST_QUERIES = 10_000_000
 VOTE_SENSITIVITY = math.sqrt(2)
+CLASSES, PLAYS = 3, 100_000
+"""Of the game of an audit."""
+
+Answers = Callable[[Tensor, Ensemble, "Spending", Source], Tensor]
+"""(m, c, h, w) images, the ensemble, what is spent, noise to (m, classes) noisy counts."""
 
 
 @dataclass(frozen=True)
@@ -133,19 +142,21 @@ def _calibrated(fields: Spending, budget: Budget) -> Spending:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
 
 
-def vote_game(spending: Spending, classes: int, delta: float) -> DistinguishingGame:
-    """One image's noisy counts: the teachers agree but for one, who votes for another class in either hypothesis."""
-    votes = torch.zeros(2, classes)
-    votes[0, 0] = votes[1, 1] = 1.0
-    votes[:, -1] += spending.teachers - 1
+def vote_game(spending: Spending, delta: float, answers: Answers) -> DistinguishingGame:
+    """One image's noisy counts: one of two teachers votes for another class in either hypothesis.
 
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy_counts(votes[int(hypothesis)].expand(n, -1), "gaussian", spending.sigma, generator)
+    Args:
+        answers: the method's noisy counts of images by an ensemble.
+    """
+    members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
+
+    def step(worlds: Tensor, generator: torch.Generator) -> Tensor:
+        return answers(numbered_images(worlds), members, spending, generator)
 
     ledger = Ledger()
     ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
-    describe = f"one image's noisy counts of {spending.teachers} teachers, one of which differs; per private record"
-    return _game(play, ledger, delta, describe)
+    describe = "one image's noisy counts of two teachers, one of which differs; per private record"
+    return _game(play_of_rows(step), ledger, delta, describe)
 
 
 def moments_game(spending: Spending, weight: float, delta: float) -> DistinguishingGame:
@@ -164,4 +175,12 @@ def moments_game(spending: Spending, weight: float, delta: float) -> Distinguish
 
 def _game(play: Play, ledger: Ledger, delta: float, describe: str) -> DistinguishingGame:
     proved = account(ledger, Unit.EXAMPLE, delta)
-    return DistinguishingGame(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+    return DistinguishingGame(
+        play=play,
+        claimed=proved.epsilon,
+        accounted=proved.epsilon,
+        delta=proved.delta if proved.finite else 0.0,
+        describe=describe,
+        curve=accounted_curve(ledger, Unit.EXAMPLE),
+        plays=PLAYS,
+    )

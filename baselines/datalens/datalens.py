@@ -80,13 +80,18 @@ from bench.gan.teacher_batches import TeacherBatches, panel_size
 from bench.nets.conditional_gan import DcganGenerator, MlpGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
+from bench.privacy.accountant import account, accounted_curve
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import noisy_counts
-from bench.privacy.noise import Source
+from bench.privacy.noise import Noise, Source
+from bench.privacy.plays import play_of_rows
 from bench.seeds import derive
 
 BETAS = (0.5, 0.999)
+MOST_NUMBERS = 1 << 22
+"""Of the gradients whose votes are taken at once."""
+PLAYS = 10_000
+"""Of an audit."""
 
 
 @dataclass(frozen=True)
@@ -192,21 +197,28 @@ class DataLens(PrivateGenerator):
         return calibrate(DataLensParameters(self.sigma, self.steps, self.batch, k, teachers, pixels), budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, where one teacher votes and then turns all its votes: what an audit plays."""
+        """The noisy votes on one image, where one of two teachers votes and then turns all its votes: for an audit."""
         made = self.calibrate(budget, _pixels(dataset), self.panel(dataset))
-        n, k = made.teachers, made.k
-        one = DataLensParameters(made.sigma, 1, 1, k, n, k)
+        k = made.k
+        one = DataLensParameters(made.sigma, 1, 1, k, 2, k + 1)
 
-        def play(hypothesis: bool, count: int, generator: torch.Generator) -> Tensor:
-            gradients = torch.ones(n, k)
-            gradients[n // 2 :] = -1.0
-            gradients[0] = -1.0 if hypothesis else 1.0
-            votes = top_k_votes(gradients, k, self.clip, torch.zeros(n), torch.full((k,), 0.5)).sum(0)
-            return noisy_counts(votes.expand(count, -1), "gaussian", one.sigma, generator).float()
+        def answers(worlds: Tensor, rng: torch.Generator) -> Tensor:
+            gradients = torch.ones(2, len(worlds), k + 1)
+            gradients[0, ~worlds] = -1.0
+            gradients[:, :, -1] = 0.0
+            votes = noisy_votes(gradients, one, self.clip, Noise.of(rng), rng)
+            # The sum says all that k equal votes do; a pixel that has one and a pixel that has none are shown beside it
+            return torch.stack([votes[:, :k].sum(1), votes[:, 0], votes[:, -1]], 1)
 
-        proved = account(one.ledger(), Unit.EXAMPLE, budget.delta).epsilon
-        describe = f"the noisy votes of {n} teachers for {k} pixels of one image; one of them turns all its votes"
-        return DistinguishingGame(play, one.claim(budget.delta).epsilon, proved, budget.delta, describe)
+        return DistinguishingGame(
+            play=play_of_rows(answers),
+            claimed=one.claim(budget.delta).epsilon,
+            accounted=account(one.ledger(), Unit.EXAMPLE, budget.delta).epsilon,
+            delta=budget.delta,
+            describe=f"the noisy votes of two teachers for {k} pixels of an image; one of them turns all its votes",
+            curve=accounted_curve(one.ledger(), Unit.EXAMPLE),
+            plays=PLAYS,
+        )
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
         """Refuse more teachers than there are private records."""
@@ -244,14 +256,29 @@ def _pixels(dataset: str) -> int:
     return math.prod(data.facts(dataset).shape or (1, 28, 28))
 
 
+def noisy_votes(gradients: Tensor, parameters: DataLensParameters, cap: float, signs: Noise, source: Source) -> Tensor:
+    """Step 4, V: (n, B, d) gradients of n teachers to (B, d) noisy sums. All that is ever learnt from the teachers.
+
+    Args:
+        cap: c.
+        signs: what stochastic signs are drawn from.
+        source: what the noise is drawn from.
+    """
+    n, batch, pixels = gradients.shape
+    votes = sum_of_votes(gradients, parameters.k, cap, signs.uniform(n), signs.uniform(batch, pixels))
+    return noisy_counts(votes, "gaussian", parameters.sigma, source)
+
+
 def sum_of_votes(gradients: Tensor, k: int, cap: float, of_teachers: Tensor, of_pixels: Tensor) -> Tensor:
     """Step 4 before its noise: (n, B, d) gradients of n teachers to the (B, d) sums of their votes.
 
     Args:
         of_teachers, of_pixels: (n,) and (B, d), the places of the stochastic signs.
     """
-    each = (top_k_votes(gradients[:, j], k, cap, of_teachers, of_pixels[j]) for j in range(gradients.shape[1]))
-    return torch.stack([votes.sum(0) for votes in each])
+    n, _, d = gradients.shape
+    images = max(1, MOST_NUMBERS // (n * d))
+    parts = zip(gradients.split(images, 1), of_pixels.split(images), strict=True)
+    return torch.cat([top_k_votes(g, k, cap, of_teachers[:, None], t).sum(0) for g, t in parts])
 
 
 class Training:
@@ -319,10 +346,8 @@ class Training:
 
     def directions(self, gradients: Tensor) -> Tensor:
         """Step 4: (n, B, d) to the (B, d) directions u."""
-        n, batch, pixels = gradients.shape
-        places = self.signs.uniform(n), self.signs.uniform(batch, pixels)
-        votes = sum_of_votes(gradients, self.parameters.k, self.by.clip, *places)
-        mean = noisy_counts(votes, "gaussian", self.parameters.sigma, self.noise) / n
+        n, batch, _ = gradients.shape
+        mean = noisy_votes(gradients, self.parameters, self.by.clip, self.signs, self.noise) / n
         self.images += batch
         return (agreed(mean, self.by.beta) if self.by.aggregate == "sign" else mean).float()
 

@@ -93,14 +93,19 @@ class Aggregator:
     def __call__(self, directions: Iterable[Tensor], projection: Tensor) -> Tensor:
         """(n, pixels) the private direction of each image: answers times P^T; a coordinate without an answer is 0."""
         n, _, k = projection.shape
+        rows, counts = self.noisy_votes(directions, projection)
+        answers = torch.zeros(k * n, dtype=torch.float64, device=projection.device)
+        answers[rows] = read(counts, self.clip, self.how, self.plan.teachers)
+        return torch.einsum("kn,ndk->nd", answers.view(k, n).to(projection.dtype), projection)
+
+    def noisy_votes(self, directions: Iterable[Tensor], projection: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers of the coordinates that are answered, and their (m, bins) noisy counts: all that is released."""
         histograms = votes(directions, projection, self.clip, self.bins)
         rows, counts = ask(self.plan, histograms, self.noise)
         self.asked, self.answered = self.asked + len(histograms), self.answered + len(rows)
         if self.diagnostic:
             self._diagnose(histograms.cpu().numpy(), histograms[rows].cpu().numpy())
-        answers = torch.zeros(k * n, dtype=torch.float64, device=projection.device)
-        answers[rows] = read(counts, self.clip, self.how, self.plan.teachers)
-        return torch.einsum("kn,ndk->nd", answers.view(k, n).to(projection.dtype), projection)
+        return rows, counts
 
     def data_dependent_epsilon(self, delta: float) -> float:
         """Of the arg-maxes so far, by the votes themselves: private information."""

@@ -64,9 +64,10 @@ from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher, uniform_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate
 from bench.distillation.votes.pate import DIAGNOSTIC
 from bench.distillation.votes.vote_bounds import epsilon_of
+from bench.distillation.votes.vote_game import released_counts, vote_game
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,
@@ -241,9 +242,20 @@ class GPate(PrivateGenerator):
         return epsilon_of((plan.queries / at.scale**2 + threshold) * ORDERS, ORDERS, delta)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one coordinate, with and without one teacher's change of mind: what an audit plays."""
+        """The noisy votes on one coordinate, with and without one teacher's change of mind: what an audit plays.
+
+        Images of one pixel and one coordinate: the teachers' gradients fall into the last bin, or one into the first.
+        """
         plan = self.calibrate(budget, panel_size(self.teachers, dataset))
-        return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
+
+        def step(worlds: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
+            own = torch.where(worlds, self.clip, -self.clip)
+            gradients = torch.stack([own, torch.full_like(own, self.clip)])[:, :, None]
+            aggregate = Aggregator(two, self.clip, self.bins, self.target_estimator, rng)
+            return released_counts(two, *aggregate.noisy_votes([gradients], torch.ones(len(worlds), 1, 1)))
+
+        claimed = self.formula(replace(plan, queries=1, candidates=1), budget.delta)
+        return vote_game(plan, claimed, budget.delta, step)
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
         """Refuse more teachers than there are private records."""

@@ -62,8 +62,9 @@ from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
-from bench.distillation.votes.noisy_votes import Aggregation, Law, VotePlan, calibrate, vote_game
+from bench.distillation.votes.noisy_votes import Aggregation, Law, VotePlan, calibrate
 from bench.distillation.votes.vote_bounds import gaussian_claim, laplace_claim
+from bench.distillation.votes.vote_game import vote_game
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,
@@ -78,6 +79,7 @@ from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.noise import Source
 
 SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
 
@@ -206,8 +208,14 @@ class PateGan(PrivateGenerator):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
-        plan = self.calibrate(budget)
-        return vote_game(plan, self.formula(replace(plan, queries=1, candidates=1), budget.delta), budget.delta)
+        plan, teachers = self.calibrate(budget), two_teachers()
+
+        def step(worlds: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
+            images = worlds.float()[:, None]
+            return noisy_votes(torch.cat([images, torch.ones_like(images)], 1), teachers, two.aggregation, rng)
+
+        claimed = self.formula(replace(plan, queries=1, candidates=1), budget.delta)
+        return vote_game(plan, claimed, budget.delta, step)
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
         """Refuse more teachers than there are private records."""
@@ -244,6 +252,21 @@ class PateGan(PrivateGenerator):
         """The generator, of Gaussian latents and labels."""
         generator = LabelledPerceptron(shape, classes, self.latent, self.width)
         return Sampler(generator, gaussian_latents(self.latent), classes)
+
+
+def noisy_votes(u: Tensor, teachers: Perceptrons, noise: Aggregation, source: Source) -> Tensor:
+    """(m, 2) noisy counts n_0 + V_0, n_1 + V_1 of m queries: all that is ever learnt from the teachers."""
+    return noise.counts(teachers.votes(u), source)
+
+
+def two_teachers() -> Perceptrons:
+    """For an audit, of images of one pixel and one label: one takes 0 for generated and 1 for real, one takes both."""
+    teachers = Perceptrons(2, 1, 1, 1)
+    with torch.no_grad():
+        teachers.first.fill_(1.0)
+        teachers.last.copy_(torch.tensor([2.0, 0.0]).view(2, 1, 1))
+        teachers.offset.copy_(torch.tensor([-1.0, 1.0]).view(2, 1, 1))
+    return teachers
 
 
 class Training:
@@ -295,7 +318,7 @@ class Training:
 
     def study(self, u: Tensor) -> None:
         """Step 3: m queries and one update of the student."""
-        counts = self.noise.counts(self.teachers.votes(u), self.private)
+        counts = noisy_votes(u, self.teachers, self.noise, self.private)
         self.queries += len(u)
         descend(self.of_student, F.binary_cross_entropy_with_logits(self.student(u)[0], self.targets(counts)))
 

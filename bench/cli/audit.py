@@ -24,7 +24,7 @@ DESCRIPTION = (
 )
 ACTIONS = {
     "release": "train a teacher with canaries, convert it, and guess from the student which canaries were used",
-    "mechanism": "play the distinguishing game on a method's own mechanism, a million times on the worst inputs",
+    "mechanism": "play the distinguishing game on a method's own mechanism, on its worst inputs",
     "prepare": "make what audits of releases share, their teachers, and nothing else; `bench sweep` begins with it",
 }
 OF_BOTH = {
@@ -45,7 +45,6 @@ OF_RELEASE = OF_BOTH | {
 }
 OF_RUN = {"release": OF_RELEASE, "mechanism": OF_BOTH, "prepare": OF_RELEASE}
 NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null": "null run, no canary"}
-PLAYS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +97,9 @@ def _add_release(parser: argparse.ArgumentParser) -> None:
 
 def _add_mechanism(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the game")
-    group.add_argument("--plays", default=str(PLAYS), metavar="N", help=f"plays of the game (default {PLAYS:,})")
+    group.add_argument(
+        "--plays", metavar="N", help="plays of the game in each world (default: as many as the game suggests)"
+    )
     group.add_argument("--seed", default="0", metavar="S", help="of the plays (default 0)")
 
 
@@ -202,7 +203,7 @@ def _show_release(finished: AuditOutcome) -> None:
 
 def _mechanism(given: argparse.Namespace) -> int:
     plays, seed, budget = (
-        _whole("--plays", given.plays, 1),
+        None if given.plays is None else _whole("--plays", given.plays, 1),
         _whole("--seed", given.seed, 0),
         read_budget(given),
     )
@@ -252,4 +253,11 @@ def _show_mechanism(given: argparse.Namespace, game: DistinguishingGame, found: 
     table.add_row("delta", f"{found.delta:g}")
     table.add_row("plays", f"{found.plays:,} in each world")
     out.print(table)
+    if (point := found.curve_point) is not None:
+        out.print(
+            f"privacy curve: at delta {point.delta:g} the lower bound is {point.lower_bound:.3g}, accounted "
+            f"{point.accounted:.3g}",
+            markup=False,
+            soft_wrap=True,
+        )
     out.print(f"verdict: {found.verdict}", markup=False)

@@ -1,7 +1,8 @@
-"""Worst pairs of teachers for differentially private annotation (DPSD, DPDFD), as games that an audit plays.
+"""Worst pairs of teachers for differentially private annotation (DPSD, DPDFD, FedDPSD), as games that an audit plays.
 
-A hypothesis is a teacher; a play is its raw answer to one synthetic image, before the student makes a target of it. The
-student's logits are chosen by the adversary, as Theorem 1 and 2 allow. Unit `query`.
+A world is a teacher; a play is what a method's own step makes of its answer to one synthetic image: a target, or a
+reading, which tell of the teacher what the noisy answer tells. The student's logits are chosen by the adversary, as
+Theorem 1 and 2 allow. Unit `query`, and for many teachers `example`.
 """
 
 from __future__ import annotations
@@ -11,126 +12,174 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.privacy import Claim, Unit
-from bench.privacy.accountant import account
+from bench.distillation.stand_ins import TableNetwork, numbered_images
+from bench.nets import Ensemble
+from bench.privacy import Claim, Ledger, Unit
+from bench.privacy.accountant import account, accounted_curve
 from bench.privacy.audit import DistinguishingGame, Play, strongest_game
+from bench.privacy.noise import Source
+from bench.privacy.plays import play_of_batches, play_of_rows
 
 FAR = 30.0
 """Logits this far below the others have a probability that float32 still tells from 0."""
+PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
+"""Plays of rows, plays of whole batches, and plays by which the stronger one of several games is found."""
+Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
+"""(m, c, h, w) images, a student and a teacher (or an ensemble), noise to (m, d): all that is learnt of the teacher."""
 
 
 def gradient_game(
-    bound: Callable[[Tensor, Tensor], Tensor],
-    noisy: Callable[[Tensor, torch.Generator], Tensor],
-    mechanism: AnnotationMechanism,
-    parameters: AnnotationParameters,
-    delta: float,
+    step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Data mode: a student undecided between two classes, and two teachers each sure of one of them.
+    """Data mode: two teachers whose gradients are opposite, so that the bounded rows lie 2 beta apart.
 
-    Their gradients are opposite, so that the bounded rows lie 2 beta apart. With a noise draw per row every row of a
-    chunk is a play of its own. With one per batch a play is a whole batch, of which the hypotheses differ in the
-    first image, and its answer is the one noisy mean.
-
-    Args:
-        bound: (n, c) student's and (n, c) teacher's logits to (n, c) gradients of norm at most beta.
-        noisy: (n, c) bounded gradients to (n, c) raw answers.
+    The student is undecided between two classes and each teacher sure of one of them or, where the gradient is taken at
+    a flat output, one teacher leans to a class and the other one away from it. With a noise draw per row a play is a
+    row; with one per batch it is a batch, of which the worlds differ in the first image, and its noisy mean.
     """
-    student, (first, second) = _undecided(mechanism.classes), _sure(mechanism.classes, 0, 1)
+    student, teachers = _gradient_pair(mechanism.classes, flat)
+    teacher = TableNetwork(teachers)
 
-    def row(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy(bound(student.expand(n, -1), (second if hypothesis else first).expand(n, -1)), generator)
+    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
+        return step(numbered_images(worlds), student, teacher, generator).double()
 
-    def batch(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        asked = torch.stack([second if hypothesis else first] + [first] * (mechanism.batch - 1))
-        rows = bound(student.expand(mechanism.batch, -1), asked)
-        return torch.stack([noisy(rows, generator)[0] for _ in range(n)])
-
-    what = "one noisy gradient" if mechanism.per_row else f"the noisy mean gradient of {mechanism.batch} images"
-    play = row if mechanism.per_row else batch
-    return _game(play, mechanism, parameters, delta, f"{what}; two teachers sure of opposite classes")
+    if mechanism.per_row:
+        play, what = play_of_rows(answers), "one noisy gradient"
+    else:
+        play, what = play_of_batches(answers, mechanism.batch), f"the noisy mean gradient of {mechanism.batch} images"
+    plays = PLAYS if mechanism.per_row else BATCHES
+    return _game(play, mechanism, parameters, delta, f"{what}; two teachers whose gradients are opposite", plays)
 
 
 def response_game(
-    ask: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    step: Step,
     mechanism: AnnotationMechanism,
     parameters: AnnotationParameters,
     delta: float,
+    clients: tuple[int, ...] = (),
 ) -> DistinguishingGame:
     """Label mode: two teachers whose classes are both candidates, or one a candidate and the other not.
 
     The pair that looks worse in a short trial is returned.
 
     Args:
-        ask: (n, c) student's and (n, c) teacher's logits, generator, to (n,) answered classes.
+        clients: of a federation, numbers of clients to try; all but one answer the same in both worlds. () = none.
     """
-    classes = mechanism.classes
-    student = -torch.arange(classes, dtype=torch.float32)
-    outside = [(0, parameters.k, "one class is no candidate")] if parameters.k < classes else []
+    classes, k = mechanism.classes, parameters.k
+    student = TableNetwork(-torch.arange(classes, dtype=torch.float32).expand(2, -1))
+    outside = [(0, k, "one class is no candidate")] if k < classes else []
 
-    def pair(one: int, other: int, what: str) -> DistinguishingGame:
-        teachers = _sure(classes, one, other)
+    def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
+        teacher = _beside_others(_sure(classes, one, other), teachers)
 
-        def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-            answers = ask(student.expand(n, -1), teachers[int(hypothesis)].expand(n, -1), generator)
-            return F.one_hot(answers, classes).float()
+        def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
+            return step(numbered_images(worlds), student, teacher, generator).double()
 
-        describe = f"one randomised response over {parameters.k} of {classes} classes; two teachers, {what}"
-        return _game(play, mechanism, parameters, delta, describe)
+        of = f"{teachers} randomised responses" if teachers > 1 else "one randomised response"
+        describe = f"{of} over {k} of {classes} classes; two teachers, {what}"
+        return _game(play_of_rows(answers), mechanism, parameters, delta, describe, PLAYS)
 
-    return strongest_game([pair(*each) for each in [(0, 1, "both classes are candidates"), *outside]])
+    pairs = [(0, 1, "both classes are candidates"), *outside]
+    return strongest_game([pair(*each, m) for m in clients or (0,) for each in pairs], TRIALS)
 
 
 def ensemble_game(
-    mechanism: AnnotationMechanism,
-    parameters: AnnotationParameters,
-    delta: float,
-    noisy: Callable[[Tensor, torch.Generator], Tensor],
+    step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Many teachers: two ensembles that differ in one teacher, which is sure of opposite classes in the two hypotheses.
+    """Many teachers: two ensembles of two that differ in one teacher, whose gradients are opposite in the two worlds.
 
-    Unit `example`: the other teachers agree on a third class, and add the same under both. The differing rows are
-    opposite and of the full norm beta.
+    Unit `example`: the other teacher answers the same under both.
+    """
+    return _game_of_sums(step, mechanism, delta, flat, mechanism.answer_ledger(parameters), Unit.EXAMPLE)
+
+
+def client_game(
+    step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, clients: int
+) -> DistinguishingGame:
+    """A federation's gradients: one of the clients has opposite gradients in the two worlds, another one the same.
 
     Args:
-        noisy: (n, c) sums of gradients to (n, c) released ones.
+        clients: that are played, 1 or 2; the ledger is that of one client's answer to one image.
     """
-    total = torch.zeros(mechanism.classes)
-    total[0], total[1] = parameters.beta / 2**0.5, -parameters.beta / 2**0.5
+    once, alone = replace(parameters, iterations=1), replace(mechanism, clients=1)
+    claim = mechanism.claim(once, delta)
+    return _game_of_sums(step, mechanism, delta, False, alone.ledger(once), Unit.QUERY, clients, claim)
 
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy((-total if hypothesis else total).expand(n, -1), generator)
 
-    proved = account(mechanism.answer_ledger(parameters), Unit.EXAMPLE, delta)
-    what = f"one noisy sum of normalised gradients of {mechanism.teachers} teachers"
-    describe = f"{what}, one of which differs; per private record"
-    return DistinguishingGame(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+def _game_of_sums(
+    step: Step,
+    mechanism: AnnotationMechanism,
+    delta: float,
+    flat: bool,
+    ledger: Ledger,
+    unit: Unit,
+    members: int = 2,
+    claim: Claim | None = None,
+) -> DistinguishingGame:
+    student, teachers = _gradient_pair(mechanism.classes, flat)
+    ensemble = _beside_others(teachers, members)
+
+    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
+        return step(numbered_images(worlds), student, ensemble, generator).double()
+
+    proved = account(ledger, unit, delta)
+    return DistinguishingGame(
+        play=play_of_rows(answers),
+        claimed=proved.epsilon if claim is None else claim.epsilon,
+        accounted=proved.epsilon,
+        delta=proved.delta if proved.finite else 0.0,
+        describe=f"one noisy sum of normalised gradients of {members} teachers, one of which differs; per {unit}",
+        curve=accounted_curve(ledger, unit),
+        plays=PLAYS,
+    )
 
 
 def _game(
-    play: Play, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, describe: str
+    play: Play,
+    mechanism: AnnotationMechanism,
+    parameters: AnnotationParameters,
+    delta: float,
+    describe: str,
+    plays: int,
 ) -> DistinguishingGame:
     """With what the paper's theorem says of one answered batch, and what the ledger proves of one answer."""
     once = replace(parameters, iterations=1)
     claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
-    proved = account(mechanism.ledger(once), Unit.QUERY, delta)
+    ledger = mechanism.ledger(once)
+    proved = account(ledger, Unit.QUERY, delta)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
-    return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, describe)
+    curve = accounted_curve(ledger, Unit.QUERY)
+    return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, describe, curve, plays)
 
 
-def _undecided(classes: int) -> Tensor:
-    """Logits of (1/2, 1/2, 0, 0, ...)."""
-    return torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))
+def _beside_others(table: Tensor, members: int) -> nn.Module:
+    """The teacher of a table, of which row 0 is world 0; or an ensemble of it and others that answer by row 0 always.
+
+    Args:
+        members: of the ensemble; 0 = the teacher alone.
+    """
+    if not members:
+        return TableNetwork(table)
+    others = [TableNetwork(table[0].expand_as(table)) for _ in range(members - 1)]
+    return Ensemble([TableNetwork(table), *others], table.shape[1])  # type: ignore[list-item]
 
 
-def _sure(classes: int, one: int, other: int) -> tuple[Tensor, Tensor]:
-    """Logits of two teachers, each sure of its own class and next of the other's."""
-    first = torch.full((classes,), -2 * FAR)
-    second = first.clone()
-    first[one], first[other] = FAR, 0.0
-    second[other], second[one] = FAR, 0.0
-    return first, second
+def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
+    """A student, and the (2, c) logits of two teachers whose gradients at its output are opposite."""
+    if not flat:
+        undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
+        return TableNetwork(undecided.expand(2, -1)), _sure(classes, 0, 1)
+    lean = torch.zeros(classes)
+    lean[0] = 1.0
+    return TableNetwork(torch.zeros(2, classes)), torch.stack([lean, -lean])
+
+
+def _sure(classes: int, one: int, other: int) -> Tensor:
+    """(2, c) logits of two teachers, each sure of its own class and next of the other's."""
+    both = torch.full((2, classes), -2 * FAR)
+    both[0, one] = both[1, other] = FAR
+    both[0, other] = both[1, one] = 0.0
+    return both

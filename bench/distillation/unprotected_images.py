@@ -26,8 +26,8 @@ from torch import Tensor
 
 from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, votes_epsilon
-from bench.distillation.votes.voted_student import CHUNK, MOVED_ABOUT, StudentImages, VotedStudent
+from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, calibrate, votes_epsilon
+from bench.distillation.votes.voted_student import MOVED_ABOUT, StudentImages, VotedStudent
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.events import unprotected_event

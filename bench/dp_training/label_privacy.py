@@ -23,16 +23,19 @@ from bench.api import Release
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit, randomised_response_event
-from bench.privacy.accountant import account
+from bench.privacy.accountant import account, accounted_curve
 from bench.privacy.audit import DistinguishingGame, strongest_game
 from bench.privacy.mechanisms import randomised_response
 from bench.privacy.noise import Source
+from bench.privacy.plays import play_of_rows
 
 Answer = Callable[[Tensor, torch.Generator], Tensor]
 """(n,) labels and a generator to (n, d): all that is released of them."""
 
 UNITS = (Unit.LABEL, Unit.EXAMPLE)
 CHUNK = 8192
+PLAYS, TRIALS = 100_000, 5_000
+"""Of the game of an audit, and those by which the stronger one of several is found."""
 
 
 def label_epsilon(budget: Budget, own: float) -> float:
@@ -113,17 +116,16 @@ def label_game(
         answer: the mechanism, for (n,) labels.
         pairs: classes that a label may have under the two hypotheses.
     """
-    proved = account(ledger, Unit.LABEL, delta)
+    proved, curve = account(ledger, Unit.LABEL, delta), accounted_curve(ledger, Unit.LABEL)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
 
     def game(pair: tuple[int, int]) -> DistinguishingGame:
-        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
-            return answer(torch.full((n,), pair[int(world)]), generator).float()
-
+        classes = torch.tensor(pair)
+        play = play_of_rows(lambda worlds, rng: answer(classes[worlds.long()], rng).double())
         what = f"what is kept of one label, of class {pair[0]} or {pair[1]}"
-        return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, what)
+        return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, what, curve, PLAYS)
 
-    return strongest_game([game(pair) for pair in pairs])
+    return strongest_game([game(pair) for pair in pairs], TRIALS) if len(pairs) > 1 else game(pairs[0])
 
 
 def released(model: Classifier, student: str, ledger: Ledger, claim: Claim, epsilon: float, **solved: float) -> Release:

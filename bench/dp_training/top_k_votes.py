@@ -29,25 +29,25 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
     """Steps 1 to 3.
 
     Args:
-        rows: (n, d) gradients, any float dtype.
+        rows: (n, d) gradients, any float dtype; or (n, m, d), n voters on m images.
         k: in [1, d].
         cap: c > 0; far below the gradients, signs are not random, far above, b_i is the row's largest.
-        of_rows: (n,) places r_i in [0, 1), float64.
-        of_columns: (d,) places t_j in [0, 1), float64.
+        of_rows: (n,) places r_i in [0, 1), float64; for images (n, 1).
+        of_columns: (d,) places t_j in [0, 1), float64; or (m, d), those of each image.
 
     Returns:
-        (n, d) of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the rows'
-        wider dtype, so that sums of fewer than 2^24 rows are exact.
+        As the rows, of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the
+        rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
     """
-    finite = rows.isfinite().all(1, keepdim=True)
+    finite = rows.isfinite().all(-1, keepdim=True)
     clean = torch.where(finite, rows, 0.0)
-    found = clean.abs().topk(k, 1, sorted=False)
-    bound = found.values.amax(1, keepdim=True).double().clamp(max=cap)
-    share = 0.5 + clean.gather(1, found.indices).double() / (2 * bound.clamp_min(torch.finfo(torch.float64).tiny))
-    at = (of_rows[:, None] + of_columns[found.indices]) % 1.0
+    found = clean.abs().topk(k, -1, sorted=False)
+    bound = found.values.amax(-1, keepdim=True).double().clamp(max=cap)
+    share = 0.5 + clean.gather(-1, found.indices).double() / (2 * bound.clamp_min(torch.finfo(torch.float64).tiny))
+    at = (of_rows[..., None] + of_columns.expand(rows.shape).gather(-1, found.indices)) % 1.0
     dtype = torch.promote_types(rows.dtype, torch.float32)
     signs = torch.where(at < share, 1.0, -1.0).to(dtype) * finite
-    return torch.zeros_like(rows, dtype=dtype).scatter(1, found.indices, signs)
+    return torch.zeros_like(rows, dtype=dtype).scatter(-1, found.indices, signs)
 
 
 def agreed(mean: Tensor, beta: float) -> Tensor:

@@ -27,8 +27,9 @@ Renyi divergence       400 kinds of sampled Gaussians, 10^4 of all; else zCDP, w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,16 @@ def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
         return Accounted(best, delta, unit, relation, "none", note="the noise is too small")
     note = f"{objection}: too much for the exact composition; bounded from above by {name}" if objection else ""
     return Accounted(float(best), held_delta, unit, relation, name, note=note)
+
+
+def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
+    """The privacy curve of a ledger: delta in (0, 1) to the smallest epsilon that `account` proves there."""
+
+    @cache
+    def epsilon(delta: float) -> float:
+        return account(ledger, unit, delta).epsilon
+
+    return epsilon
 
 
 def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:

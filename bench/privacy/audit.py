@@ -30,6 +30,9 @@ FITTED_NUMBERS = 10_000_000
 LEAST_PLAYS = 1000
 CAUTION = 2.0
 """Standard deviations by which a candidate's counts are taken as worse than seen, as the best of many is looked for."""
+CURVE_DELTAS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)
+"""Where a privacy curve is tested besides the game's own delta: at these a few thousand plays show a wrong scale."""
+SUGGESTED_PLAYS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class DistinguishingGame:
         accounted: the epsilon that the accountant proves of a play, at `delta`; may be infinite.
         delta: in [0, 1).
         describe: what is played, in words, for whoever reads the result.
+        curve: delta in (0, 1) to the accounted epsilon of one play at that delta (`accounted_curve`). With it the audit
+            tests the mechanism at larger deltas too, where few plays suffice; None tests at `delta` only.
+        plays: how many plays in each world an audit makes unless the caller says otherwise.
     """
 
     play: Play
@@ -50,6 +56,25 @@ class DistinguishingGame:
     accounted: float
     delta: float
     describe: str
+    curve: Callable[[float], float] | None = None
+    plays: int = SUGGESTED_PLAYS
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One test of the privacy curve.
+
+    Attributes:
+        delta: chosen on the first half of the plays, among `CURVE_DELTAS`.
+        lower_bound: >= 0; the mechanism's epsilon at `delta` is at least this, at the audit's confidence.
+        accounted: the curve's epsilon at `delta`.
+        scorer: the score that the first half chose.
+    """
+
+    delta: float
+    lower_bound: float
+    accounted: float
+    scorer: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,7 @@ class MechanismAudit:
             the accountant or of the ledger), or "not refuted".
         scorer: the score that the first half chose.
         ceiling: the bound that a perfect distinguisher would have got from as many plays.
+        curve_point: the test of the privacy curve; None for a game without a curve.
     """
 
     lower_bound: float
@@ -74,6 +100,7 @@ class MechanismAudit:
     verdict: str
     scorer: str
     ceiling: float
+    curve_point: CurvePoint | None = None
 
 
 @dataclass(frozen=True)
@@ -95,36 +122,53 @@ class Choice:
         return int(inside.sum())
 
 
-def audit(game: DistinguishingGame, plays: int = 1_000_000, seed: int = 0, confidence: float = 0.95) -> MechanismAudit:
+def audit(
+    game: DistinguishingGame, plays: int | None = None, seed: int = 0, confidence: float = 0.95
+) -> MechanismAudit:
     """Play `game` and bound its epsilon from below.
 
     Args:
-        plays: in each of the two worlds; a quarter fits the scores, a quarter chooses, half tests.
+        plays: in each of the two worlds; a quarter fits the scores, a quarter chooses, half tests. None = the game's.
         seed: of everything random.
-        confidence: in (0, 1): the bound holds with at least this probability, whatever the mechanism is.
+        confidence: in (0, 1): all bounds hold together with at least this probability, whatever the mechanism is.
 
     Raises:
         BenchError: fewer than 1000 plays, a confidence outside (0, 1), or answers that are not finite numbers.
     """
+    plays = game.plays if plays is None else plays
     if plays < LEAST_PLAYS:
         raise BenchError(f"--plays {plays}: expected at least {LEAST_PLAYS}")
     if not 0 < confidence < 1:
         raise BenchError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
-    choice, scorer = choose(game, plays // 2, derive(seed, "choose"))
+    scored = _score(game, plays // 2, derive(seed, "choose"))
+    choices = [scored.best(game.delta)]
+    delta = None if game.curve is None else _promising_delta(game.curve, scored)
+    if delta is not None:
+        choices.append(scored.best(delta))
     n = plays - plays // 2
     generator = torch.Generator().manual_seed(derive(seed, "test"))
-    hits = [sum(choice.hits(scorer(x)) for x in _played(game, world, n, generator)) for world in (False, True)]
-    likely, unlikely = hits[choice.world], hits[not choice.world]
-    bound = max(0.0, float(_bound(np.array([likely]), np.array([unlikely]), n, game.delta, confidence)[0]))
+    counts = [_hits(choices, scored.scorers, _played(game, world, n, generator)) for world in (False, True)]
+    each = 1 - (1 - confidence) / len(choices)  # Bonferroni: the bounds share the plays and hold together
+
+    def tested(at: int, delta: float) -> float:
+        world = choices[at].world
+        likely, unlikely = np.array([counts[world][at]]), np.array([counts[not world][at]])
+        return max(0.0, float(_bound(likely, unlikely, n, delta, each)[0]))
+
+    point = None
+    if game.curve is not None and delta is not None:
+        point = CurvePoint(delta, tested(1, delta), game.curve(delta), choices[1].scorer)
+    bound = tested(0, game.delta)
     return MechanismAudit(
         lower_bound=bound,
         claimed=game.claimed,
         accounted=game.accounted,
         delta=game.delta,
         plays=plays,
-        verdict=_verdict(bound, game),
-        scorer=choice.scorer,
-        ceiling=float(_bound(np.array([n]), np.array([0]), n, game.delta, confidence)[0]),
+        verdict=_verdict(bound, game, point),
+        scorer=choices[0].scorer,
+        ceiling=float(_bound(np.array([n]), np.array([0]), n, game.delta, each)[0]),
+        curve_point=point,
     )
 
 
@@ -141,6 +185,27 @@ def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000, se
 
 def choose(game: DistinguishingGame, plays: int, seed: int) -> tuple[Choice, Scorer]:
     """The set R that promises the best bound in a test of as many fresh plays, and its score."""
+    scored = _score(game, plays, seed)
+    best = scored.best(game.delta)
+    return best, scored.scorers[best.scorer]
+
+
+@dataclass(frozen=True)
+class ScoredPlays:
+    """The scores that were fitted on one sample, and what they say of another one, of world 0 and of world 1."""
+
+    scorers: dict[str, Scorer]
+    scores: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+
+    def best(self, delta: float) -> Choice:
+        """The set of answers that promises the best bound at `delta`."""
+        zero, one = self.scores
+        choices = [_best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
+        return max(choices, key=lambda choice: choice.bound)
+
+
+def _score(game: DistinguishingGame, plays: int, seed: int) -> ScoredPlays:
+    """Fit the scores on half of the plays, and score the other half."""
     generator = torch.Generator().manual_seed(seed)
     n = plays // 2
     sample0, sample1 = (_sample(game, world, n, generator) for world in (False, True))
@@ -149,9 +214,22 @@ def choose(game: DistinguishingGame, plays: int, seed: int) -> tuple[Choice, Sco
     for world in (False, True):
         parts = [{name: f(x).numpy() for name, f in scorers.items()} for x in _played(game, world, n, generator)]
         scores.append({name: np.concatenate([part[name] for part in parts]) for name in scorers})
-    choices = (_best_threshold(name, scores[0][name], scores[1][name], game.delta) for name in scorers)
-    best = max(choices, key=lambda choice: choice.bound)
-    return best, scorers[best.scorer]
+    return ScoredPlays(scorers, (scores[0], scores[1]))
+
+
+def _promising_delta(curve: Callable[[float], float], scored: ScoredPlays) -> float | None:
+    """The delta at which the bound promises to exceed the curve by most; None where the curve is nowhere finite."""
+    excess = {delta: scored.best(delta).bound - curve(delta) for delta in CURVE_DELTAS if math.isfinite(curve(delta))}
+    return max(excess, key=excess.__getitem__) if excess else None
+
+
+def _hits(choices: Sequence[Choice], scorers: dict[str, Scorer], parts: Iterator[Tensor]) -> list[int]:
+    """How many plays lie in the set of each choice."""
+    counts = [0] * len(choices)
+    for part in parts:
+        for at, choice in enumerate(choices):
+            counts[at] += choice.hits(scorers[choice.scorer](part))
+    return counts
 
 
 def _sample(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Tensor:
@@ -217,7 +295,7 @@ def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confi
     return np.log(np.maximum(low - delta, 0.0), out=np.full(low.shape, -np.inf), where=low > delta) - np.log(high)
 
 
-def _verdict(bound: float, game: DistinguishingGame) -> str:
-    if bound > game.accounted:
+def _verdict(bound: float, game: DistinguishingGame, point: CurvePoint | None) -> str:
+    if bound > game.accounted or (point is not None and point.lower_bound > point.accounted):
         return "accountant refuted"
     return "refuted" if bound > game.claimed else "not refuted"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bench.distillation.votes.noisy_votes import VotePlan, calibrate, vote_game, votes_epsilon
+from bench.distillation.votes.noisy_votes import VotePlan, calibrate, votes_epsilon
+from bench.distillation.votes.vote_game import VoteStep, class_vote_game
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
@@ -80,7 +81,11 @@ def asks_for_a_proof(budget: Budget) -> bool:
     return budget.account == "accounted" and budget.unit == Unit.EXAMPLE and finite
 
 
-def one_query_game(plan: VotePlan, delta: float) -> DistinguishingGame:
-    """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
+def one_query_game(plan: VotePlan, delta: float, label: VoteStep) -> DistinguishingGame:
+    """The label of one image, with and without one teacher's change of mind: what an audit plays.
+
+    Args:
+        label: the method's labels of images.
+    """
     once = VotePlan(plan.aggregation, 1, 1, plan.teachers)
-    return vote_game(plan, votes_epsilon(once, delta), delta)
+    return class_vote_game(plan, votes_epsilon(once, delta), delta, label)

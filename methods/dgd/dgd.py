@@ -61,8 +61,9 @@ from bench.config import Size, Solved
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
 from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, ask
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, noisy_votes
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.nets.vae import VAE, sample
 from bench.privacy import Budget, Claim, Ledger, Unit
@@ -79,7 +80,7 @@ from methods.dgd.accounting import (
     votes_ledger,
     within,
 )
-from methods.dgd.steps import CHUNK, SHOWN, draw_images, draw_rows, falling_adam, put_to_vote, step
+from methods.dgd.steps import CHUNK, SHOWN, draw_images, draw_rows, falling_adam, step
 from methods.dgd.tangent_space import jacobian_gram, tangent_and_normal_step
 
 TEACHER_RATE, GENERATOR_RATE, RATE = 0.05, 0.2, 1e-3
@@ -196,7 +197,7 @@ class Dgd:
             vae = self.learn_vae(images, rng, ctx, advance)
             # III-C: noisy labels of the few images D^_s (Eq. 3); D^ has no order, so that its first images will do
             asked = images[: plan.queries]
-            labels = self.label(asked, plan, teacher, noise)
+            labels = self.label(plan, asked, teacher.members(), noise)
             # III-D: triples of all other images, D^_u (Eq. 4), and the student (Eq. 1)
             triples = self.triples(images[plan.queries :], vae, rng)
             self.learn_student(phi_s, asked, labels, triples, rng, ctx, advance)
@@ -268,10 +269,10 @@ class Dgd:
 
     # III-C: teacher ensemble learning
 
-    def label(self, images: Tensor, plan: VotePlan, teacher: Teacher, noise: Source) -> Tensor:
+    def label(self, plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
         """Eq. 3: (n, classes) one-hot noisy labels of D^_s. All that is ever learnt from the ensemble."""
-        _, counts = ask(plan, put_to_vote(images, teacher), noise)
-        return F.one_hot(counts.argmax(1), teacher.classes).float()
+        _, counts = noisy_votes(plan, images, members, noise)
+        return F.one_hot(counts.argmax(1), members.classes).float()
 
     # III-D: semi-supervised student learning
 
@@ -361,5 +362,5 @@ class Dgd:
         return votes_claim(plan, delta, UNCHARGED[self.unprotected], self.code_epsilon)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
-        return one_query_game(self.plan(budget, dataset), budget.delta)
+        """The label of one image, with and without one teacher's change of mind: what an audit plays."""
+        return one_query_game(self.plan(budget, dataset), budget.delta, self.label)

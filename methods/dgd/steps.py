@@ -1,4 +1,4 @@
-"""Small steps that both variants of DGD take: images drawn, votes counted, one update at a falling rate."""
+"""Small steps that both variants of DGD take: images drawn, one update at a falling rate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from bench.api import Teacher
+from bench.distillation.votes.noisy_votes import CHUNK
 
-CHUNK = 256
-"""Images per forward pass where nothing is trained."""
 SHOWN = 60
 """Synthetic images that a release shows."""
 
@@ -24,11 +22,6 @@ def draw_images(phi_g: nn.Module, count: int, rng: torch.Generator) -> Tensor:
         z = torch.randn(max(part, 2), phi_g.latent, generator=rng, device=rng.device)  # type: ignore[call-overload]
         made.append(phi_g(z)[:part])
     return torch.cat(made)
-
-
-def put_to_vote(images: Tensor, teacher: Teacher) -> Tensor:
-    """(n, classes) votes of the ensemble, without noise."""
-    return torch.cat([teacher.members().votes(batch) for batch in images.split(CHUNK)])
 
 
 def falling_adam(module: nn.Module, rate: float, steps: int) -> tuple[torch.optim.Optimizer, LambdaLR]:

@@ -35,8 +35,9 @@ from bench.distillation.transcription.learner import Energy
 from bench.distillation.transcription.loop import Transcription
 from bench.distillation.transcription.options import SEEN_TEST_SETS
 from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, ask, log_posterior
+from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, log_posterior, noisy_votes
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
@@ -52,7 +53,7 @@ from methods.dgd.accounting import (
     within,
 )
 from methods.dgd.dgd import Dgd
-from methods.dgd.steps import SHOWN, draw_images, draw_rows, put_to_vote
+from methods.dgd.steps import SHOWN, draw_images, draw_rows
 
 BASELINE_PRIOR = "baseline"
 ALPHA, BETA = 5.0, 0.1
@@ -232,7 +233,7 @@ class DgdWorking:
             left -= len(images)
             if left < 0:
                 raise ValueError(f"{plan.queries - left} queries, but the ledger is told of {plan.queries}")
-            return self.label(images, plan, teacher, noise)
+            return self.label(plan, images, teacher.members(), noise)
 
         # III-D: the student (Eq. 5), between whose rounds D^_s is chosen
         phi_s, asked = self.training(plan).train(
@@ -293,13 +294,13 @@ class DgdWorking:
 
         return energy
 
-    def label(self, images: Tensor, plan: VotePlan, teacher: Teacher, noise: Source) -> Tensor:
+    def label(self, plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
         """(n, classes) log-probabilities of the classes given the noisy votes. All that is learnt of the ensemble."""
         part = replace(plan, queries=len(images), candidates=len(images))
-        _, counts = ask(part, put_to_vote(images, teacher), noise)
+        _, counts = noisy_votes(part, images, members, noise)
         if self.reading == "posterior":
             return log_posterior(counts, plan.aggregation, plan.teachers)
-        return F.one_hot(counts.argmax(1), teacher.classes).float().clamp_min(LEAST_ODDS).log()
+        return F.one_hot(counts.argmax(1), members.classes).float().clamp_min(LEAST_ODDS).log()
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise and no number of queries meets, before anything is trained."""
@@ -333,8 +334,8 @@ class DgdWorking:
         return votes_claim(plan, delta, UNCHARGED[self.unprotected])
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
-        return one_query_game(self.plan(budget, dataset), budget.delta)
+        """The label of one image, with and without one teacher's change of mind: what an audit plays."""
+        return one_query_game(self.plan(budget, dataset), budget.delta, self.label)
 
 
 class BaselineGenerator:

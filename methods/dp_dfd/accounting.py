@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench import data
+from bench.distillation.stand_ins import TableNetwork, numbered_images
 from bench.errors import BenchError
 from bench.privacy import (
     Budget,
@@ -27,20 +28,19 @@ from bench.privacy import (
     largest_count,
     randomised_response_event,
 )
-from bench.privacy.accountant import account
-from bench.privacy.audit import DistinguishingGame, strongest_game
+from bench.privacy.accountant import account, accounted_curve
+from bench.privacy.audit import DistinguishingGame, Play, strongest_game
 from bench.privacy.claims import NO_EPSILON, dpsd_theorem2
 from bench.privacy.events import unprotected_event
 from bench.privacy.information import selective_capacity
 from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
+from bench.privacy.plays import play_of_rows
 
 MOST_STAGES = 1_000_000
-TRIAL_PLAYS = 40_000
-Respond = Callable[[Tensor, Tensor, float, Source], Tensor]
-"""(candidates, the teacher's logits, epsilon, noise) -> answers: lines 8-11 of Algorithm 1."""
-Candidates = Callable[[Tensor, float], Tensor]
-"""(the student's probabilities, threshold) -> candidates: lines 5-7."""
+PLAYS, TRIAL_PLAYS = 100_000, 10_000
+Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
+"""(m, c, h, w) images, the student, the teacher, noise to (m, d): all that is learnt of the teacher."""
 
 
 @dataclass(frozen=True)
@@ -177,38 +177,33 @@ def _solved(
     return replace(fields, answer_epsilon=min(1 / noise, most))
 
 
-def response_game(
-    plan: ResponsePlan, ledger: Ledger, delta: float, classes: int, candidates: Candidates, respond: Respond
-) -> DistinguishingGame:
+def response_game(plan: ResponsePlan, ledger: Ledger, delta: float, classes: int, step: Step) -> DistinguishingGame:
     """One raw answer to one synthetic image, the student's output being the adversary's choice: for an audit.
 
     Candidates are two (a sure student), all classes, or those of a student in between; the teachers' classes are both
     candidates, or one is not. The teachers are unsure enough for a soft answer to differ from a one-hot one.
+
+    Args:
+        step: the method's own answers, by row.
     """
-    proved = account(ledger, Unit.QUERY, delta)
+    proved, curve = account(ledger, Unit.QUERY, delta), accounted_curve(ledger, Unit.QUERY)
     games = []
     for steepness in (30.0, 1.0, 0.0):
-        y_s = (-steepness * torch.arange(classes, dtype=torch.float32)).softmax(0)
-        allowed = candidates(y_s[None], plan.threshold)
-        k = int(allowed.sum())
+        logits = -steepness * torch.arange(classes, dtype=torch.float32)
+        k = max(2, int((logits.softmax(0) > plan.threshold).sum()))
         for other in (1, classes - 1) if k < classes else (1,):
-            play = _play(allowed, 0, other, plan.answer_epsilon, respond)
+            play = _play(logits, other, step)
             where = "one class is no candidate" if other >= k else "both classes are candidates"
             what = f"one selective response over {k} of {classes} classes; two teachers, {where}"
             within_delta = proved.delta if proved.finite else 0.0
-            games.append(DistinguishingGame(play, response_claim(plan).epsilon, proved.epsilon, within_delta, what))
+            claimed = response_claim(plan).epsilon
+            games.append(DistinguishingGame(play, claimed, proved.epsilon, within_delta, what, curve, PLAYS))
     return strongest_game(games, TRIAL_PLAYS)
 
 
-def _play(
-    allowed: Tensor, one: int, other: int, epsilon: float, respond: Respond
-) -> Callable[[bool, int, torch.Generator], Tensor]:
-    """Answers where the teacher's most probable class is `one`, or `other`."""
-    logits = torch.zeros(2, allowed.shape[1])
-    logits[0, one] = logits[1, other] = 2.0
-
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        y_t = logits[int(hypothesis)].expand(n, -1)
-        return respond(allowed.expand(n, -1), y_t, epsilon, generator)
-
-    return play
+def _play(logits: Tensor, other: int, step: Step) -> Play:
+    """Answers where the student has these logits and the teacher's most probable class is 0, or `other`."""
+    theirs = torch.zeros(2, len(logits))
+    theirs[0, 0] = theirs[1, other] = 2.0
+    student, teacher = TableNetwork(logits.expand(2, -1)), TableNetwork(theirs)
+    return play_of_rows(lambda worlds, rng: step(numbered_images(worlds), student, teacher, rng).double())

@@ -240,8 +240,10 @@ class DpDfd:
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""
         plan = self.plan(budget, dataset, classes)
-        answer = partial(respond, soft=self.answers == "soft")
-        return response_game(plan, self.ledger(plan), budget.delta, classes, candidates, answer)
+        step = partial(self.label, plan=plan)
+        return response_game(
+            plan, self.ledger(plan), budget.delta, classes, lambda x, s, t, noise: step(x, s, t, noise=noise)
+        )
 
 
 @torch.no_grad()

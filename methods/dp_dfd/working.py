@@ -163,4 +163,9 @@ class DpDfdWorking(TranscriptionOptions):
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image: what an audit plays."""
         plan = self.plan(budget, dataset, classes)
-        return response_game(plan, self.ledger(plan), budget.delta, classes, candidates, respond)
+
+        def step(images: Tensor, phi_s: nn.Module, phi_t: nn.Module, noise: Source) -> Tensor:
+            # Likelihoods, as the logarithm of one may be minus infinity
+            return self.answers(images, phi_s(images), phi_t, plan, noise).exp()
+
+        return response_game(plan, self.ledger(plan), budget.delta, classes, step)

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
 from bench.config import Size, Solved
-from bench.distillation.distinguishing_games import gradient_game
+from bench.distillation.distinguishing_games import ensemble_game, gradient_game
 from bench.distillation.losses import (
     activation_loss,
     balance_loss,
@@ -282,8 +282,6 @@ class Dpdfd:
                 "--method.data private: what is released is the student, not the noisy gradients; audit the release"
             )
         parameters, mechanism = self.parameters(budget, classes), self._mechanism(classes)
-        if self.teachers:
-            return ensemble.game(mechanism, parameters, budget.delta)
-        bounded = partial(self._bounded_gradient, bound=parameters.beta)
-        noisy = partial(self._noisy_mean, parameters=parameters)
-        return gradient_game(bounded, lambda rows, rng: noisy(rows, noise=rng), mechanism, parameters, budget.delta)
+        step = partial(self._annotate, parameters=parameters)
+        game = ensemble_game if self.teachers else gradient_game
+        return game(lambda d, s, t, noise: step(d, s, t, noise=noise), mechanism, parameters, budget.delta)

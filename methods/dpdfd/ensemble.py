@@ -8,14 +8,11 @@ not count).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from bench.distillation.distinguishing_games import ensemble_game
-from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.privacy.audit import DistinguishingGame
+from bench.distillation.noisy_labels import AnnotationParameters
 from bench.privacy.mechanisms import gaussian_rows
 from bench.privacy.noise import Source
 
@@ -34,9 +31,3 @@ def noisy_mean(
     """
     total = torch.stack([bounded(ours, of_teacher) for of_teacher in theirs]).double().sum(0)
     return (gaussian_rows(total, parameters.sigma * parameters.beta, noise) / len(theirs)).float()
-
-
-def game(mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float) -> DistinguishingGame:
-    """One image's noisy sum by two ensembles that differ in one teacher, as far as they can."""
-    noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-    return ensemble_game(mechanism, parameters, delta, lambda total, rng: noisy(total, source=rng))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.distinguishing_games import gradient_game
+from bench.distillation.distinguishing_games import ensemble_game, gradient_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate, few_enough
@@ -293,8 +293,9 @@ class WorkingDpdfd(TranscriptionOptions):
                 "--method.data private: what is released is the student, not the noisy gradients; audit the release"
             )
         parameters, mechanism = self.parameters(budget, classes), self._mechanism(classes)
-        if self.teachers:
-            return ensemble.game(mechanism, parameters, budget.delta)
-        bounded = partial(self._bounded_gradient, bound=parameters.beta)
-        noisy = partial(self._noisy, parameters=parameters)
-        return gradient_game(bounded, lambda rows, rng: noisy(rows, noise=rng), mechanism, parameters, budget.delta)
+
+        def step(images: Tensor, phi_s: nn.Module, phi_t: nn.Module, noise: Source) -> Tensor:
+            return self._answers(images, phi_s(images), phi_t, parameters, noise)
+
+        game = ensemble_game if self.teachers else gradient_game
+        return game(step, mechanism, parameters, budget.delta, flat=self.asked_at == "flat")

@@ -259,9 +259,6 @@ class Dpsd:
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
-        if self.mode == "label":
-            ask = partial(self._responses, parameters=parameters)
-            return response_game(lambda s, t, rng: ask(s, t, noise=rng), mechanism, parameters, budget.delta)
-        bound = partial(self._bounded_gradient, parameters=parameters)
-        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-        return gradient_game(bound, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)
+        step = partial(self._annotate, parameters=parameters)
+        game = response_game if self.mode == "label" else gradient_game
+        return game(lambda x, s, t, noise: step(x, s, t, noise=noise), mechanism, parameters, budget.delta)

@@ -234,12 +234,13 @@ class WorkingDpsd(TranscriptionOptions):
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
-        if self.mode == "label":
-            ask = partial(_response, k=parameters.k, epsilon=parameters.answer_epsilon)
-            return response_game(lambda s, t, rng: ask(s, t, noise=rng), mechanism, parameters, budget.delta)
-        bound = partial(self._bounded_gradient, parameters=parameters)
-        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-        return gradient_game(bound, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)
+
+        def step(images: Tensor, phi_s: nn.Module, phi_t: nn.Module, noise: Source) -> Tensor:
+            return self._answers(images, phi_s(images), phi_t, parameters, noise)
+
+        if self.mode == "label":  # likelihoods, as the logarithm of one may be minus infinity
+            return response_game(lambda *given: step(*given).exp(), mechanism, parameters, budget.delta)
+        return gradient_game(step, mechanism, parameters, budget.delta, flat=self.asked_at == "flat")
 
 
 def _response(ours: Tensor, theirs: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor
 
 from bench.api import Shards
-from bench.distillation.noisy_labels import AnnotationParameters
+from bench.distillation.distinguishing_games import Step, client_game, response_game
+from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows
 from bench.privacy.noise import Source
 
@@ -40,3 +43,15 @@ def noisy_mean(rows: Tensor, parameters: AnnotationParameters, by: NoiseBy, nois
 def sigma_of_mean(sigma: float, clients: int, by: NoiseBy) -> float:
     """Noise of `noisy_mean` over beta."""
     return sigma * (clients**0.5 if by == "client" else 1.0) / clients
+
+
+def federated_game(
+    step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, by: NoiseBy
+) -> DistinguishingGame:
+    """One client's answers to one image, by the two teachers that are furthest apart, beside those of another client.
+
+    In label mode, and where every client adds noise, a client is played alone too, as its own noise alone is counted.
+    """
+    if mechanism.mode == "label":
+        return response_game(step, replace(mechanism, clients=1), parameters, delta, clients=(1, 2))
+    return client_game(step, mechanism, parameters, delta, clients=1 if by == "client" else 2)

@@ -30,7 +30,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -41,7 +41,6 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Context, Release, Sampler, Shards, Teacher, gaussian_latents
 from bench.config import Size, Solved
-from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss, dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import (
     AnnotationMechanism,
@@ -57,10 +56,10 @@ from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
+from bench.privacy.mechanisms import normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
-from methods.fed_dpsd.clients import NoiseBy, noisy_mean, shards
+from methods.fed_dpsd.clients import NoiseBy, federated_game, noisy_mean, shards
 
 LAMBDA, H = 8.0, 1e-4
 """DPSD's: weight of Eq. 2's non-target part, and stability constant of Eq. 3."""
@@ -214,14 +213,12 @@ class FedDpsd:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
-        parameters = self.parameters(budget, dataset, classes)
-        mechanism = replace(self._mechanism(classes), clients=1)
-        if self.mode == "label":
-            ask = partial(_responses, parameters=parameters)
-            return response_game(lambda s, t, rng: ask(s, t, noise=rng), mechanism, parameters, budget.delta)
-        bounded = partial(_bounded_gradient, bound=parameters.beta)
-        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-        return gradient_game(bounded, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)
+        parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
+
+        def step(x: Tensor, phi_s: nn.Module, clients: Any, noise: Source) -> Tensor:
+            return self._annotate(x, phi_s, clients, parameters, noise)
+
+        return federated_game(step, mechanism, parameters, budget.delta, self.noise_by)
 
 
 def _bounded_gradient(ours: Tensor, theirs: Tensor, bound: float) -> Tensor:

@@ -10,17 +10,16 @@ of 600 steps, where the printed variant's are of 3000; the paper gives neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.distinguishing_games import gradient_game, response_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import (
@@ -61,10 +60,10 @@ from bench.distillation.transcription.options import (
 from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
+from bench.privacy.mechanisms import normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
-from methods.fed_dpsd.clients import NoiseBy, noisy_mean, shards, sigma_of_mean
+from methods.fed_dpsd.clients import NoiseBy, federated_game, noisy_mean, shards, sigma_of_mean
 
 H = 1e-4
 """Stability constant of line 26."""
@@ -247,14 +246,12 @@ class WorkingFedDpsd(TranscriptionOptions):
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
-        parameters = self.parameters(budget, dataset, classes)
-        mechanism = replace(self._mechanism(classes), clients=1)
-        if self.mode == "label":
-            ask = partial(_response, k=parameters.k, epsilon=parameters.answer_epsilon)
-            return response_game(lambda s, t, rng: ask(s, t, noise=rng), mechanism, parameters, budget.delta)
-        bounded = partial(_bounded_gradient, bound=parameters.beta)
-        noisy = partial(gaussian_rows, std=parameters.sigma * parameters.beta)
-        return gradient_game(bounded, lambda rows, rng: noisy(rows, source=rng), mechanism, parameters, budget.delta)
+        parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
+
+        def step(images: Tensor, phi_s: nn.Module, clients: Any, noise: Source) -> Tensor:
+            return self._answers(images, phi_s(images), clients, parameters, noise)
+
+        return federated_game(step, mechanism, parameters, budget.delta, self.noise_by)
 
 
 def _bounded_gradient(ours: Tensor, theirs: Tensor, bound: float) -> Tensor:

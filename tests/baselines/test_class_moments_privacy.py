@@ -181,7 +181,7 @@ def test_an_audit_comes_close_to_what_is_accounted_and_not_above(plays: int, sha
 @pytest.mark.thorough
 def test_an_audit_finds_half_of_the_noise_missing() -> None:
     for fields, make in (
-        (replace(VOTES, queries=1, share=0.01), lambda s: vote_game(s, 3, DELTA)),
+        (replace(VOTES, queries=1, share=0.01), lambda s: vote_game(s, DELTA, ClassMoments(teachers=2).answers)),
         (ALONE, lambda s: moments_game(s, 0.5, DELTA)),
     ):
         sound = calibrated(fields, Budget(1.0))
@@ -192,10 +192,10 @@ def test_an_audit_finds_half_of_the_noise_missing() -> None:
 
 def test_the_hypotheses_lie_as_far_apart_as_one_record_reaches() -> None:
     free = calibrated(VOTES, FREE)
-    votes = vote_game(free, 4, DELTA)
+    votes = vote_game(free, DELTA, ClassMoments(teachers=2).answers)
     rows = [votes.play(hypothesis, 2, torch.Generator()).double() for hypothesis in (False, True)]
     assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([math.sqrt(2)] * 2, rel=1e-5)
-    assert all(row.sum(1).tolist() == [50.0] * 2 for row in rows)
+    assert all(row[:, :3].sum(1).tolist() == [2.0] * 2 for row in rows)
     for weight in (0.5, 0.7):
         moments = moments_game(calibrated(ALONE, FREE), weight, DELTA)
         rows = [moments.play(hypothesis, 2, torch.Generator()).double() for hypothesis in (False, True)]

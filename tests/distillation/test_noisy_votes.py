@@ -9,6 +9,7 @@ import pytest
 import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
+from torch import Tensor
 
 from bench.distillation.votes.noisy_votes import (
     AGREEMENTS,
@@ -17,14 +18,17 @@ from bench.distillation.votes.noisy_votes import (
     VotePlan,
     ask,
     calibrate,
+    noisy_votes,
     posterior,
-    vote_game,
 )
+from bench.distillation.votes.vote_game import class_vote_game, released_counts
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.privacy.claims import dgd_composition
+from bench.privacy.noise import Source
 
 LAPLACE, GAUSSIAN = Aggregation("laplace", 5.0), Aggregation("gaussian", 5.0)
 PLAN = VotePlan(LAPLACE, 100, 100, 50)
@@ -234,20 +238,24 @@ def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise
     assert float(posterior(far.counts(votes, rng(6)), far, 180).amax()) < 0.11
 
 
+def asked(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
+    return released_counts(plan, *noisy_votes(plan, images, members, noise))
+
+
 @pytest.mark.parametrize("hypothesis", [False, True])
 def test_of_a_refused_query_an_adversary_sees_only_that_it_was_refused(hypothesis: bool) -> None:
-    game = vote_game(VotePlan(Aggregation("gaussian", 5.0, 5.0, 3.0), 1, 1, 9), claimed=1.0, delta=1e-5)
+    game = class_vote_game(VotePlan(Aggregation("gaussian", 5.0, 6.0, 3.0), 1, 1, 9), 1.0, 1e-5, asked)
     rows = game.play(hypothesis, 1000, rng())
-    answered = rows[:, 2] == 1
-    assert rows.shape == (1000, 3) and 200 < int(answered.sum()) < 800
-    assert not rows[~answered].any(), "neither counts nor a yes"
-    assert rows[answered, :2].any(1).float().mean() > 0.9
+    answered = rows[:, 3] == 1
+    assert rows.shape == (1000, 4 + 2) and 200 < int(answered.sum()) < 800
+    assert not rows[~answered, :4].any(), "neither counts nor a yes"
+    assert rows[answered, :3].any(1).float().mean() > 0.9
 
 
 @pytest.mark.thorough
 def test_an_audit_does_not_refute_the_votes_and_refutes_a_claim_of_half() -> None:
     plan = VotePlan(Aggregation("laplace", 1.0), 1, 1, 9)
-    sound = vote_game(plan, claimed=2.0, delta=1e-5)
+    sound = class_vote_game(plan, 2.0, 1e-5, asked)
     assert sound.accounted == pytest.approx(2.0)
     assert audit(sound, 200_000).verdict == "not refuted"
     assert audit(replace(sound, claimed=1.0), 200_000).verdict == "refuted"

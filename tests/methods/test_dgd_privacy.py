@@ -61,7 +61,7 @@ def test_one_round_where_the_noise_is_large(epsilon: float, rounds: int) -> None
 @pytest.mark.parametrize("method", [printed(), learning(reading="argmax")])
 def test_answers_are_the_votes_arg_max_without_noise(method: Dgd | DgdWorking) -> None:
     of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
-    labels = method.label(images, VotePlan(Aggregation("laplace", 0.0), 6, 6, 3), of, rng())
+    labels = method.label(VotePlan(Aggregation("laplace", 0.0), 6, 6, 3), images, of.members(), rng())
     labels = labels.exp() if isinstance(method, DgdWorking) else labels
     assert torch.allclose(labels, F.one_hot(of.members().votes(images).argmax(1), CLASSES).float(), atol=1e-4)
 
@@ -69,7 +69,7 @@ def test_answers_are_the_votes_arg_max_without_noise(method: Dgd | DgdWorking) -
 def test_targets_of_the_posterior_say_how_sure_the_votes_are() -> None:
     of, images = teacher(), torch.rand(6, *SHAPE, generator=rng())
     sure, drowned = (
-        learning().label(images, VotePlan(Aggregation("laplace", scale), 6, 6, 3), of, rng()).exp()
+        learning().label(VotePlan(Aggregation("laplace", scale), 6, 6, 3), images, of.members(), rng()).exp()
         for scale in (0.0, 1e4)
     )
     assert torch.equal(sure.argmax(1), of.members().votes(images).argmax(1)) and sure.amax() > 0.9
@@ -78,7 +78,9 @@ def test_targets_of_the_posterior_say_how_sure_the_votes_are() -> None:
 
 def test_more_queries_than_the_ledger_has_are_not_answered() -> None:
     with pytest.raises(ValueError, match="which is what the ledger is told"):
-        printed().label(torch.rand(7, *SHAPE), VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), teacher(), rng())
+        printed().label(
+            VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), torch.rand(7, *SHAPE), teacher().members(), rng()
+        )
 
 
 def test_private_images_are_used_instead_of_synthetic_ones_and_charged() -> None:

@@ -29,7 +29,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, audit
 from bench.privacy.claims import dpsd_theorem1
-from bench.privacy.mechanisms import gaussian_rows
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 from methods.dpdfd import direct_training, dpdfd
 from methods.dpdfd.dpdfd import Dpdfd
@@ -183,8 +182,8 @@ def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Varian
 def test_an_audit_finds_half_of_the_noise_missing() -> None:
     method = Dpdfd(teachers=5, batch=1, iterations=1)
     parameters, mechanism = method.parameters(Budget(1.0, account="accounted"), 3), method._mechanism(3)
-    half = parameters.sigma * parameters.beta / 2
-    careless = ensemble_game(mechanism, parameters, 1e-5, lambda total, rng: gaussian_rows(total, half, rng))
+    half = replace(parameters, sigma=parameters.sigma / 2)
+    careless = ensemble_game(lambda d, s, t, noise: method._annotate(d, s, t, half, noise), mechanism, parameters, 1e-5)
     found = audit(careless, 300_000, seed=1)
     assert found.accounted == pytest.approx(1, rel=1e-3) and found.verdict == "accountant refuted"
 
@@ -192,7 +191,8 @@ def test_an_audit_finds_half_of_the_noise_missing() -> None:
 def test_the_hypotheses_lie_as_far_apart_as_one_teacher_reaches() -> None:
     game = Dpdfd(teachers=5, sigma=0.0, norm_bound=0.01).game(OWN, "x", 4)
     rows = [game.play(hypothesis, 2, torch.Generator()).double() for hypothesis in (False, True)]
-    assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([0.02] * 2, rel=1e-5)
+    target = Dpdfd.gamma / 2  # the step of line 10, along the mean of two teachers
+    assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([0.02 * target] * 2, rel=1e-3)
 
 
 # Direct training.

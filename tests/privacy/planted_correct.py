@@ -11,7 +11,7 @@ from planted_counts import candidates, labels, noisy, votes
 from scipy import optimize, stats
 from torch import Tensor
 
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, vote_game
+from bench.distillation.votes.noisy_votes import Aggregation
 from bench.privacy.audit import DistinguishingGame, Play
 from bench.privacy.mechanisms import randomised_response
 
@@ -35,8 +35,17 @@ class Correct:
 
 
 def voting(aggregation: Aggregation) -> Play:
-    """The bench's own game of noisy votes: 25 and 25 of 50, or 24 and 26."""
-    return vote_game(VotePlan(aggregation, 1, 1, TEACHERS), math.inf, DELTA).play
+    """The bench's own noisy votes: 25 and 25 of 50, or 24 and 26; with a threshold zeros where there is no answer."""
+
+    def play(world: bool, n: int, g: torch.Generator) -> Tensor:
+        asked = (votes(24, 26) if world else votes(25, 25)).expand(n, -1)
+        counts = aggregation.counts(asked, g)
+        if aggregation.threshold > 0:
+            answered = aggregation.confident(asked, g)[:, None]
+            counts = torch.cat([counts * answered, answered], 1)
+        return counts.float()
+
+    return play
 
 
 def response(world: bool, n: int, g: torch.Generator) -> Tensor:

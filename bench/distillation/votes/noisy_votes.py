@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
 from bench.privacy.accountant import account
-from bench.privacy.audit import DistinguishingGame
 from bench.privacy.claims import dgd_composition
 from bench.privacy.counts import Law, noisy_counts, require_count_scale
 from bench.privacy.events import gaussian_event, laplace_event
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 MOST_QUERIES = 10_000_000
+CHUNK = 256
+"""Images per forward pass of the teachers."""
 LARGEST = "the noisy largest count, against the threshold"
 """What the ledger says of a threshold."""
 
@@ -224,6 +226,23 @@ def votes_epsilon(plan: VotePlan, delta: float) -> float:
     return account(plan.ledger(), Unit.EXAMPLE, delta).epsilon
 
 
+def noisy_votes(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> tuple[Tensor, Tensor]:
+    """Put images to the vote: all that is released of the teachers' answers to them.
+
+    Args:
+        images: (n, c, h, w), at most `plan.candidates` of them.
+
+    Returns:
+        As `ask`.
+    """
+    return ask(plan, put_to_vote(images, members), noise)
+
+
+def put_to_vote(images: Tensor, members: Ensemble) -> Tensor:
+    """(n, classes) votes of the ensemble, without noise: private."""
+    return torch.cat([members.votes(part) for part in images.split(CHUNK)])
+
+
 def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
     """Put (candidates, classes) votes to the threshold and answer the first `plan.queries` that pass it.
 
@@ -234,26 +253,3 @@ def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")
     answered = plan.aggregation.confident(votes, noise).nonzero()[:, 0][: plan.queries]
     return answered, plan.aggregation.counts(votes[answered], noise)
-
-
-def vote_game(plan: VotePlan, claimed: float, delta: float) -> DistinguishingGame:
-    """One query's noisy counts, the teachers being split evenly between two classes, and with one vote moved.
-
-    Args:
-        claimed: the epsilon that the paper's formula gives for one query at `delta`.
-    """
-    at = plan.aggregation
-    even = torch.tensor([float(plan.teachers - plan.teachers // 2), float(plan.teachers // 2)])
-    moved = even + torch.tensor([-1.0, 1.0])
-
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        votes = (moved if hypothesis else even).expand(n, -1)
-        counts = at.counts(votes, generator)
-        if at.threshold > 0:
-            answered = at.confident(votes, generator)[:, None]
-            counts = torch.cat([counts * answered, answered], 1)
-        return counts.float()
-
-    proved = account(replace(plan, queries=1, candidates=1).ledger(), Unit.EXAMPLE, delta)
-    describe = f"the noisy votes of {plan.teachers} teachers on one image; one of them changes its mind"
-    return DistinguishingGame(play, claimed, proved.epsilon, delta, describe)

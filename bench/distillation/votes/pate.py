@@ -25,13 +25,16 @@ from torch import Tensor
 
 from bench.api import Context, Teacher
 from bench.distillation.generator_training import make_generator
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate, vote_game
+from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, calibrate, noisy_votes, put_to_vote
 from bench.distillation.votes.vote_bounds import Values
-from bench.distillation.votes.voted_student import CHUNK, StudentImages, VotedStudent, some_of
+from bench.distillation.votes.vote_game import class_vote_game, released_counts
+from bench.distillation.votes.voted_student import StudentImages, VotedStudent, some_of
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.noise import Source
 
 DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
 """Name of the data-dependent epsilon among the solved parameters; a function of the votes, itself private."""
@@ -118,12 +121,18 @@ class NoisyVotes(VotedStudent):
         plan = self.plan(budget, dataset)
         once = replace(plan, queries=1, candidates=1)
         claimed = self.formula(once, budget.delta) if self._noisy(plan) else math.inf
-        return vote_game(plan, claimed, budget.delta)
 
-    def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:
-        found = super()._solved(plan, votes, answered, delta)
+        def step(two: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
+            return released_counts(two, *noisy_votes(two, images, members, noise))
+
+        return class_vote_game(plan, claimed, budget.delta, step)
+
+    def _solved(
+        self, plan: VotePlan, asked: Tensor, members: Ensemble, answered: Tensor, delta: float
+    ) -> dict[str, float]:
+        found = super()._solved(plan, asked, members, answered, delta)
         if self.diagnostic and self._noisy(plan):
-            every = votes.double().cpu().numpy()
+            every = put_to_vote(asked, members).double().cpu().numpy()
             found[DIAGNOSTIC] = self.formula_of_votes(plan, every, every[answered.cpu().numpy()], delta)
         return found
 

@@ -23,14 +23,15 @@ from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
 from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import VotePlan, ask, posterior
+from bench.distillation.votes.noisy_votes import VotePlan, noisy_votes, posterior
 from bench.errors import BenchError, RunFailed
+from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Claim, Ledger
 from bench.validate import at_least, between, positive
 
 PAPER_TEACHERS = 250
-CHUNK, SHOWN = 256, 60
+SHOWN = 60
 MOVED_ABOUT = Departure(
     what="answered images are turned, scaled, sheared and moved a little whenever they are drawn",
     why="a student of some hundred answers, trained for hundreds of passes over them, fits the images and their noise",
@@ -140,8 +141,8 @@ class VotedStudent(ABC):
         """Ask about the first of the images, then train the student. Only here are the teachers seen."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
         images, shown, generator = self._images(teacher, plan, ctx)
-        votes = torch.cat([teacher.members().votes(part) for part in images[: plan.candidates].split(CHUNK)])
-        answered, counts = ask(plan, votes, ctx.privacy_noise("votes"))
+        asked = images[: plan.candidates]
+        answered, counts = noisy_votes(plan, asked, teacher.members(), ctx.privacy_noise("votes"))
         if len(answered) == 0:
             raise RunFailed("no query passed the threshold: lower --method.threshold, or ask more --method.query_count")
         rest = images[plan.candidates :]
@@ -153,11 +154,13 @@ class VotedStudent(ABC):
             claim=self.claim(plan, budget.delta),
             generator=generator,
             synthetic=images[:SHOWN] if shown else None,
-            solved=self._solved(plan, votes, answered, budget.delta),
+            solved=self._solved(plan, asked, teacher.members(), answered, budget.delta),
             votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
-    def _solved(self, plan: VotePlan, votes: Tensor, answered: Tensor, delta: float) -> dict[str, float]:
+    def _solved(
+        self, plan: VotePlan, asked: Tensor, members: Ensemble, answered: Tensor, delta: float
+    ) -> dict[str, float]:
         at = plan.aggregation
         found = {"queries": plan.candidates, "answers": plan.queries, "answered": len(answered), "scale": at.scale}
         if at.threshold > 0:

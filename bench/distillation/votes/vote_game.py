@@ -1,0 +1,73 @@
+"""The game of noisy votes: two teachers on one image, one of whom changes its mind, put to a method's own step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bench.distillation.stand_ins import numbered_images, voter
+from bench.distillation.votes.noisy_votes import VotePlan
+from bench.nets import Ensemble
+from bench.privacy import Unit
+from bench.privacy.accountant import account, accounted_curve
+from bench.privacy.audit import DistinguishingGame
+from bench.privacy.noise import Source
+from bench.privacy.plays import play_of_rows
+
+CLASSES = 3
+"""Of the vote: of the two teachers', and one that nobody votes for."""
+PLAYS = 100_000
+Step = Callable[[Tensor, VotePlan, torch.Generator], Tensor]
+"""(m,) worlds of as many images, the plan of the two teachers, a generator to (m, d): what is released, by image.
+
+In world 0 the two teachers vote for different answers, in world 1 for the same one.
+"""
+VoteStep = Callable[[VotePlan, Tensor, Ensemble, Source], Tensor]
+"""The plan, (m, c, h, w) images, the ensemble, noise to (m, d): what is released of its votes."""
+
+
+def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> DistinguishingGame:
+    """One image's answer, on which one of two teachers changes its mind. Unit `example`.
+
+    The noise does not depend on the number of teachers. A threshold keeps its share of them: the largest count is 1 in
+    world 0, and 2 in world 1.
+
+    Args:
+        plan: of a release.
+        claimed: the epsilon that the paper's formula gives for one query at `delta`.
+        step: the function of the method that puts images to the vote.
+    """
+    threshold = 2 * plan.aggregation.threshold / plan.teachers
+    two = replace(plan, aggregation=replace(plan.aggregation, threshold=threshold), teachers=2)
+
+    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
+        return step(worlds, replace(two, queries=len(worlds), candidates=len(worlds)), generator).double()
+
+    ledger = replace(plan, queries=1, candidates=1).ledger()
+    return DistinguishingGame(
+        play=play_of_rows(answers),
+        claimed=claimed,
+        accounted=account(ledger, Unit.EXAMPLE, delta).epsilon,
+        delta=delta,
+        describe="the noisy votes of two teachers on an image, on which one of them changes its mind",
+        curve=accounted_curve(ledger, Unit.EXAMPLE),
+        plays=PLAYS,
+    )
+
+
+def class_vote_game(plan: VotePlan, claimed: float, delta: float, step: VoteStep) -> DistinguishingGame:
+    """`vote_game` of teachers that vote for classes: votes (1, 1, 0) in world 0 and (0, 2, 0) in world 1."""
+    members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
+    return vote_game(plan, claimed, delta, lambda worlds, two, rng: step(two, numbered_images(worlds), members, rng))
+
+
+def released_counts(plan: VotePlan, answered: Tensor, counts: Tensor) -> Tensor:
+    """(n, classes) noisy counts or, with a threshold, (n, classes + 1): counts and 1, or zeros without an answer."""
+    if plan.aggregation.threshold <= 0:
+        return counts
+    shown = counts.new_zeros(plan.candidates, counts.shape[1] + 1)
+    shown[answered] = torch.cat([counts, counts.new_ones(len(counts), 1)], 1)
+    return shown
