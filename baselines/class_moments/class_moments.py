@@ -35,12 +35,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
+from baselines.class_moments.spending import Spending, calibrated, played_ledger, played_votes
 from bench import nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Size, Solved
 from bench.data.affine import random_affine
 from bench.distillation.class_moments.class_images import ClassImages, class_images, first_share
+from bench.distillation.class_moments.noisy_moments import played_moments
+from bench.dp_training.games import accounted_game
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
@@ -138,11 +140,21 @@ class ClassMoments:
         return calibrated(fields, budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The votes on one image or, without teachers, the moments: what an audit plays."""
-        spending = self.spending(budget)
+        """The noisy moments, with a private record and without, and with teachers one image's votes beside them."""
+        spending, pooled = self.spending(budget), self.second_moments == "pooled"
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            multiplier, weight = spending.moments_multiplier, first_share(pooled)
+            moments = played_moments(multiplier, weight, pooled, world, n, generator)
+            if not self.teachers:
+                return moments
+            votes = played_votes(self.teachers, classes, world, n)
+            return torch.cat([self.noisy_votes(votes, spending, generator), moments], 1)
+
+        describe = "the noisy class moments, with one private record and without"
         if self.teachers:
-            return vote_game(spending, classes, budget.delta)
-        return moments_game(spending, first_share(self.second_moments == "pooled"), budget.delta)
+            describe += f"; one image's noisy counts of {self.teachers} teachers, one of which differs"
+        return accounted_game(play, played_ledger(spending), budget.delta, describe)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 5. Here alone are private images and teachers seen."""
@@ -211,7 +223,11 @@ class ClassMoments:
 
     def answers(self, images: Tensor, ensemble: Ensemble, spending: Spending, noise: Source) -> Tensor:
         """Step 3: (m, classes) noisy vote counts, float32. All that is ever learnt from the teachers."""
-        return noisy_counts(ensemble.votes(images), "gaussian", spending.sigma, noise).float()
+        return self.noisy_votes(ensemble.votes(images), spending, noise)
+
+    def noisy_votes(self, votes: Tensor, spending: Spending, noise: Source) -> Tensor:
+        """(m, classes) vote counts with noise; training and the audit's game call this one function."""
+        return noisy_counts(votes, "gaussian", spending.sigma, noise).float()
 
     def evidence(self, counts: Tensor, spending: Spending) -> Tensor:
         """(m, classes) logarithms of how likely each class makes the noisy counts, up to a constant per row.

@@ -17,13 +17,9 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from bench.distillation.class_moments.noisy_moments import SENSITIVITY, coordinates
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
 from bench.privacy.accountant import account
-from bench.privacy.audit import DistinguishingGame, Play
-from bench.privacy.counts import noisy_counts
-from bench.privacy.noise import Noise
 
 MOST_QUERIES = 10_000_000
 VOTE_SENSITIVITY = math.sqrt(2)
@@ -126,35 +122,17 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
 
 
-def vote_game(spending: Spending, classes: int, delta: float) -> DistinguishingGame:
-    """One image's noisy counts: the teachers agree but for one, who votes for another class in either hypothesis."""
-    votes = torch.zeros(2, classes)
-    votes[0, 0] = votes[1, 1] = 1.0
-    votes[:, -1] += spending.teachers - 1
-
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        return noisy_counts(votes[int(hypothesis)].expand(n, -1), "gaussian", spending.sigma, generator)
-
-    ledger = Ledger()
-    ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
-    describe = f"one image's noisy counts of {spending.teachers} teachers, one of which differs; per private record"
-    return _game(play, ledger, delta, describe)
+def played_votes(teachers: int, classes: int, world: bool, n: int) -> Tensor:
+    """(n, classes) counts: the teachers agree but for one, who votes for another class in either world."""
+    votes = torch.zeros(classes)
+    votes[int(world)] = 1.0
+    votes[-1] += teachers - 1
+    return votes.expand(n, -1)
 
 
-def moments_game(spending: Spending, weight: float, delta: float) -> DistinguishingGame:
-    """The noisy sums without any record, and with one whose unit vector lies along the first basis direction."""
-    first, second = torch.zeros(2, 1, 2, dtype=torch.float64), torch.zeros(2, 1, 2, 2, dtype=torch.float64)
-    first[1, 0, 0] = second[1, 0, 0, 0] = 1.0
-    sums = torch.stack([coordinates(*pair, weight) for pair in zip(first, second, strict=True)])
-
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        std = spending.moments_multiplier * SENSITIVITY
-        return Noise.of(generator).gaussian(sums[int(hypothesis)].expand(n, -1), std).float()
-
-    describe = "the noisy class moments, with one private record and without"
-    return _game(play, spending.ledger(), delta, describe)
-
-
-def _game(play: Play, ledger: Ledger, delta: float, describe: str) -> DistinguishingGame:
-    proved = account(ledger, Unit.EXAMPLE, delta)
-    return DistinguishingGame(play, proved.epsilon, proved.epsilon, proved.delta if proved.finite else 0.0, describe)
+def played_ledger(spending: Spending) -> Ledger:
+    """Of one play, for a private record: the moments and, where teachers vote, the counts of one image."""
+    ledger = replace(spending, teachers=0, multiplier=spending.moments_multiplier).ledger()
+    if spending.teachers:
+        ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
+    return ledger
