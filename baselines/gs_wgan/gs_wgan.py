@@ -74,7 +74,7 @@ from bench.privacy.noise import Noise, Source
 from bench.seeds import derive
 
 SCORE_PENALTY = 0.001
-PLAYED_IMAGES = 2
+PLAYED_IMAGES = 4
 
 
 @dataclass(frozen=True)
