@@ -49,6 +49,7 @@ from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
 from bench.dp_training.exact_products import exact_products
+from bench.dp_training.games import accounted_game
 from bench.dp_training.synthetic_data import (
     CHUNK,
     QUICK,
@@ -61,11 +62,15 @@ from bench.dp_training.synthetic_data import (
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows
+from bench.privacy.noise import Source
 
 Neighbours = Literal["add-or-remove", "replace"]
 REACH = {"add-or-remove": 1.0, "replace": 2.0}
 """Delta, how far one record moves the sum of embeddings of norm 1."""
+PLAYED = 64
+"""Records that are played with at once."""
 LEAST_LENGTH = 1 / 600
 """l over the numbers of an image at the least, where it is given. Angles grow with 1 / sqrt(l), and float32's rounding
 turns them: a record would move the features of others, by 2e-5 in all at this length on 64x64 colour images."""
@@ -172,9 +177,8 @@ class DpMerf(PrivateGenerator):
         length = self.length_for(teacher.dataset, teacher.shape)
         phi = RandomFeatures.draw(self.features, math.prod(teacher.shape), length, ctx.generator("features"))
         release = self.calibrate(budget)
-        mean = mean_embedding(phi, images, labels, teacher.classes)
         noise = ctx.privacy_noise("mean embedding")
-        mean = gaussian_rows(mean, release.multiplier / len(images), noise).float()
+        mean = noisy_embedding(phi, images, labels, teacher.classes, release.multiplier, noise)
         source = self.sampler(teacher.shape, teacher.classes, teacher.dataset)
         generator = ctx.prepared(source.generator)
         self._fit(generator, phi, mean, ctx)
@@ -186,6 +190,30 @@ class DpMerf(PrivateGenerator):
         """The generator, of Gaussian latents and labels; refuses what `length_for` does before anything is trained."""
         self.length_for(dataset, shape)
         return Sampler(MerfGenerator(shape, classes, self.latent, self.hidden), gaussian_latents(self.latent), classes)
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """The noisy mean embedding with a private record and without: what an audit plays.
+
+        Records are of different classes, so that one release is PLAYED plays; an absent record is of one more class,
+        which no one looks at.
+        """
+        release, pixels = self.calibrate(budget), 4
+        phi = RandomFeatures.draw(4, pixels, pixels / 6, torch.Generator().manual_seed(0))
+        images = (torch.arange(PLAYED * pixels) * 37 % 256).view(PLAYED, 1, 2, 2).to(torch.uint8)
+        with torch.no_grad():
+            added = phi(to_float(images)).double()
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            labels = torch.arange(PLAYED) if world else torch.full((PLAYED,), PLAYED)
+            rounds = range(-(-n // PLAYED))
+            rows = [
+                noisy_embedding(phi, images, labels, PLAYED + 1, release.multiplier, generator)[:PLAYED] for _ in rounds
+            ]
+            return torch.cat([torch.stack([(row * added).sum(1), row[:, 0]], 1) for row in rows])[:n]
+
+        describe = "the noisy mean embedding, along what one private record adds to it, with the record and without"
+        claimed = release.claim(budget.delta).epsilon
+        return accounted_game(play, release.ledger(), budget.delta, describe, claimed=claimed)
 
     def length_for(self, dataset: str, shape: tuple[int, int, int]) -> float:
         """l. Raises BenchError where it is so small that rounding would be more than the noise hides."""
@@ -260,6 +288,18 @@ def mean_embedding(phi: RandomFeatures, images: Tensor, labels: Tensor, classes:
         for part, answers in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
             total += joint_sum(phi(to_float(part)).double(), answers, classes)
     return total / len(images)
+
+
+def noisy_embedding(
+    phi: RandomFeatures, images: Tensor, labels: Tensor, classes: int, multiplier: float, source: Source
+) -> Tensor:
+    """mu~, (classes, D) float32: step 4. Training and the audit's game call this one function.
+
+    Args:
+        multiplier: noise over what a record added or removed moves mu by, 1 / n; 0 = none.
+    """
+    mean = mean_embedding(phi, images, labels, classes)
+    return gaussian_rows(mean, multiplier / len(images), source).float()
 
 
 class MerfGenerator(nn.Module):

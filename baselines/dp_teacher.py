@@ -45,10 +45,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
+import torch
+from torch import Tensor
+
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size, Solved
-from bench.distillation.class_moments.class_images import ClassImageSource, class_images
+from bench.distillation.class_moments.class_images import ClassImageSource, class_images, first_share
+from bench.distillation.class_moments.noisy_moments import played_moments
 from bench.distillation.class_moments.typical_images import TypicalImages
 from bench.distillation.data_free_kd import DataFreeKDSettings, distil
 from bench.distillation.image_source import check_source
@@ -58,6 +62,8 @@ from bench.dp_training.clipping import Clipping
 from bench.dp_training.dp_sgd import refuse_mixing, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
+from bench.dp_training.games import RECORDS, accounted_game
+from bench.dp_training.gradient_game import gradient_game
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.records import private_records
 from bench.dp_training.typicality import Typicality
@@ -66,6 +72,7 @@ from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.dp_sgd_nets import TEMPERED
 from bench.privacy import Budget, Unit
+from bench.privacy.audit import DistinguishingGame
 
 DP_SGD = (
     "network", "batch", "multiplier", "clip", "clipping", "rate", "momentum", "decay", "views", "average", "gradients",
@@ -257,6 +264,25 @@ class DpTeacher:
             release.student, release.generator, release.synthetic = made
         release.arch = student
         return release
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """What an audit plays: one noisy gradient, or what private features release."""
+        if self.teacher != "private-features":
+            settings = self._training()
+            parameters = calibrate(settings.parameters(RECORDS), budget)
+            return gradient_game(settings, parameters, None, budget.delta)
+        features, shape = self._features(), data.facts(dataset).shape
+        spending = self._spending(budget, shape or (1, 28, 28))
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            found = features.play(spending, classes, world, n, generator)
+            if not spending.images:
+                return found
+            moments = played_moments(spending.images_noise, first_share(False), False, world, n, generator)
+            return torch.cat([found, moments], 1)
+
+        describe = "one step of private features, their moments and those of the images, with a record and without"
+        return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def _features(self) -> FeatureTraining:
         steps = min(FeatureTraining.steps, self.steps)

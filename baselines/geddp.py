@@ -55,6 +55,7 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ROOM, ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.gradient_game import Lanes
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.privacy.mechanisms import clip_rows
@@ -109,6 +110,10 @@ class Geddp(PrivateTraining):
     def settings(self, dataset: str) -> DpSgdSettings:
         """As of `dp-sgd`, one record's gradient at a time."""
         return replace(super().settings(dataset), chunk=1)
+
+    def _played_lanes(self) -> Lanes:
+        """A block each."""
+        return Lanes.rows(width=self.block, last=False)
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         noise = parameters.multiplier * self.clip / (parameters.sampling * len(private_records(teacher)[0]))

@@ -38,6 +38,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -54,14 +55,17 @@ from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.gradient_game import FIRST, LAST, Lanes
 from bench.dp_training.per_sample_gradients import PerSampleGradients
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
+from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
 
 FALLS = ((0.5, 0.1), (0.75, 0.1))
 """The rate falls to a tenth halfway, and to a hundredth at three quarters."""
 HIGHEST_ORDER = 256
+PLAYED_LANES = 32
 DISPUTED = "two-samples-for-one"
 
 
@@ -150,6 +154,26 @@ class Gep(PrivateTraining):
 
     def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
         return {**parameters.solved(), "sigma": parameters.multiplier * self._together()}
+
+    def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float]:
+        return lambda once: self._claim(once, delta).epsilon
+
+    def _played_lanes(self) -> Lanes:
+        return Lanes.rows(PLAYED_LANES)
+
+    def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
+        """Of the records, then of an anchor for each of them, which has half of its coordinates."""
+        own = lanes.gradients(max(self.clip, self.residual_clip))
+        first, last = own[FIRST].clone(), own[LAST].clone()
+        first[:, :, 1:], last[:, 1:] = 0.0, 0.0
+        return {FIRST: torch.cat([own[FIRST], first]), LAST: torch.cat([own[LAST], last])}
+
+    def _played_coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
+        """One group of parameters and as many bases as anchors, so that no two records share a direction."""
+        images, labels = private_records(teacher)
+        anchors = torch.zeros_like(images), labels + len(labels)
+        by = replace(self, parts=1, anchors=len(labels), bases=len(labels))
+        return lambda model, gradients: Embedding(by, model, gradients, anchors, ctx.generator("anchors"))
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         rng = ctx.generator("anchors")

@@ -46,11 +46,13 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.gradient_game import FIRST, LAST, Lanes
 from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 
 FALLS = ((0.3, 0.2), (0.6, 0.2), (0.8, 0.2))
 """The rate falls to a fifth after 30, 60 and 80 % of the steps."""
 LEFT, RIGHT = "/left", "/right"
+PLAYED_LANES = 32
 CHOSEN = (
     "chosen on the attacker's part of MNIST, which is neither private (split iid) nor the test set, at epsilon 1 with "
     "200 steps of 256, one seed (300 of 1,024, with both: 92.9 %)"
@@ -117,6 +119,17 @@ class Rgp(PrivateTraining):
         """As of `dp-sgd`, with the rate's falls and the weight decay of the code."""
         falls = () if self.decay else FALLS
         return replace(super().settings(dataset), falls=falls, weight_decay=self.weight_decay)
+
+    def _played_lanes(self) -> Lanes:
+        """An entry of the first weight's diagonal: its row of dL and its column of dR are no other one's."""
+        places = torch.arange(PLAYED_LANES)
+        first, last = torch.zeros(2, PLAYED_LANES, PLAYED_LANES, PLAYED_LANES)
+        first[places, places, places] = last[places, places, places] = 1.0
+        return Lanes(first, last)
+
+    def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
+        """Of the first weight much longer, as little of an entry goes through its carriers."""
+        return {FIRST: lanes.gradients(100 * self.clip)[FIRST], LAST: lanes.gradients(10 * self.clip)[LAST]}
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         return lambda model, gradients: Carriers(self, model, ctx.generator("carriers"))

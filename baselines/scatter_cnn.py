@@ -35,10 +35,13 @@ from bench.config import Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.dp_sgd import train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.games import RECORDS
+from bench.dp_training.gradient_game import gradient_game
 from bench.dp_training.fixed_features import kept_features
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
+from bench.privacy.audit import DistinguishingGame
 
 NAME, FEATURES = "wavelet-cnn", "wavelet-linear"
 """The network that is released; the one whose features, in another form, are the same, and are kept by its name."""
@@ -106,6 +109,10 @@ class ScatterCnn:
         train(trained, NAME, (maps, labels), self.settings(), parameters, ctx, "private training")  # 2
         claim = parameters.claim(budget.delta, "ScatterNet CNN (Tramer and Boneh 2021), by the bench's accountant")
         return Release(network.to(ctx.device).eval(), NAME, parameters.ledger(), claim, solved=parameters.solved())  # 3
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """One noisy gradient of training: what an audit plays."""
+        return gradient_game(self.settings(), self._calibrate(RECORDS, budget), None, budget.delta)
 
     def _calibrate(self, records: int, budget: Budget) -> DpSgdParameters:
         """q, T and sigma within the budget; claim and account are one number."""

@@ -54,7 +54,11 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup, clipping_groups
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.gradient_game import Lanes
 from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
+
+
+PLAYED_LANES = 32
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,18 @@ class SpectralDp(PrivateTraining):
     def settings(self, dataset: str) -> DpSgdSettings:
         """As of `dp-sgd`, with Nesterov momentum where there is any."""
         return replace(super().settings(dataset), nesterov=self.momentum > 0)
+
+    def _played_lanes(self) -> Lanes:
+        """A block of each layer."""
+        b, places = self.block, torch.arange(PLAYED_LANES)
+        block = torch.linspace(1, 2, b * b).view(b, b)
+        first, last = (torch.zeros(PLAYED_LANES, PLAYED_LANES, b, b) for _ in range(2))
+        first[places, places] = last[places, places] = block
+        return Lanes(first.transpose(1, 2).flatten(2), last.flatten(1, 2))
+
+    def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
+        """Long, as not all of a block is of low frequency."""
+        return lanes.gradients(10 * self.clip)
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         return lambda model, gradients: Spectrum(self, model, teacher.shape)

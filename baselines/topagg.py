@@ -52,6 +52,7 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.gradient_game import LANES, Lanes
 from bench.dp_training.private_classifier import SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.dp_training.top_k_votes import agreed, top_k_votes
@@ -112,6 +113,10 @@ class TopAgg(PrivateTraining):
     def settings(self, dataset: str) -> DpSgdSettings:
         """As of `dp-sgd`, one record's gradient at a time."""
         return replace(super().settings(dataset), chunk=1)
+
+    def _played_lanes(self) -> Lanes:
+        """So few lanes that the k largest coordinates of a gradient are all in its own."""
+        return Lanes.rows(max(1, min(LANES, math.floor(1 / self.kept))))
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
         records, noise = len(private_records(teacher)[0]), ctx.privacy_noise("private training/signs")

@@ -36,7 +36,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -156,6 +156,9 @@ class Zcdp(PrivateTraining):
                 f"the {self.schedule} schedule lets the noise fall to {last:.2g} of its start over {steps} steps; "
                 "give --method.epochs, such as 60, or a smaller --method.k or --method.steps"
             )
+
+    def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float]:
+        return lambda once: self._claim(once, delta).epsilon
 
     def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
         epsilon, source = claimed_epsilon(parameters, delta), "Yu et al. 2019, zCDP of random sampling"

@@ -35,12 +35,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from baselines.class_moments.spending import Spending, calibrated, moments_game, vote_game
+from baselines.class_moments.spending import Spending, calibrated, played_ledger, votes_play
 from bench import nets
 from bench.api import Context, Release, Shards, Teacher
 from bench.config import Size, Solved
 from bench.data.affine import random_affine
 from bench.distillation.class_moments.class_images import ClassImages, class_images, first_share
+from bench.distillation.class_moments.noisy_moments import played_moments
+from bench.dp_training.games import accounted_game
 from bench.nets import Ensemble
 from bench.nets.initialise import xavier
 from bench.privacy import Budget, Unit
@@ -138,11 +140,23 @@ class ClassMoments:
         return calibrated(fields, budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The votes on one image or, without teachers, the moments: what an audit plays."""
-        spending = self.spending(budget)
+        """The noisy moments, with a private record and without, and with teachers one image's votes beside them."""
+        spending, pooled = self.spending(budget), self.second_moments == "pooled"
+
+        def moments(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            multiplier, weight = spending.moments_multiplier, first_share(pooled)
+            return played_moments(multiplier, weight, pooled, world, n, generator)
+
+        votes = votes_play(spending, self.answers)
+
+        def both(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            return torch.cat([votes(world, n, generator), moments(world, n, generator)], 1)
+
+        describe = "the noisy class moments, with one private record and without"
         if self.teachers:
-            return vote_game(spending, budget.delta, self.answers)
-        return moments_game(spending, first_share(self.second_moments == "pooled"), budget.delta)
+            describe += "; one image's noisy counts of two teachers, one of which differs"
+        play = both if self.teachers else moments
+        return accounted_game(play, played_ledger(spending), budget.delta, describe)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Steps 1 to 5. Here alone are private images and teachers seen."""

@@ -18,20 +18,19 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from bench.distillation.class_moments.noisy_moments import SENSITIVITY, coordinates
 from bench.distillation.stand_ins import numbered_images, voter
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
-from bench.privacy.accountant import account, accounted_curve
-from bench.privacy.audit import DistinguishingGame, Play
+from bench.privacy.accountant import account
+from bench.privacy.audit import Play
 from bench.privacy.counts import require_count_scale
-from bench.privacy.noise import Noise, Source
+from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 MOST_QUERIES = 10_000_000
 VOTE_SENSITIVITY = math.sqrt(2)
-CLASSES, PLAYS = 3, 100_000
+CLASSES = 3
 """Of the game of an audit."""
 
 Answers = Callable[[Tensor, Ensemble, "Spending", Source], Tensor]
@@ -142,8 +141,8 @@ def _calibrated(fields: Spending, budget: Budget) -> Spending:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
 
 
-def vote_game(spending: Spending, delta: float, answers: Answers) -> DistinguishingGame:
-    """One image's noisy counts: one of two teachers votes for another class in either hypothesis.
+def votes_play(spending: Spending, answers: Answers) -> Play:
+    """Play one image's noisy counts: one of two teachers votes for another class in either world.
 
     Args:
         answers: the method's noisy counts of images by an ensemble.
@@ -153,34 +152,12 @@ def vote_game(spending: Spending, delta: float, answers: Answers) -> Distinguish
     def step(worlds: Tensor, generator: torch.Generator) -> Tensor:
         return answers(numbered_images(worlds), members, spending, generator)
 
-    ledger = Ledger()
-    ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
-    describe = "one image's noisy counts of two teachers, one of which differs; per private record"
-    return _game(play_of_rows(step), ledger, delta, describe)
+    return play_of_rows(step)
 
 
-def moments_game(spending: Spending, weight: float, delta: float) -> DistinguishingGame:
-    """The noisy sums without any record, and with one whose unit vector lies along the first basis direction."""
-    first, second = torch.zeros(2, 1, 2, dtype=torch.float64), torch.zeros(2, 1, 2, 2, dtype=torch.float64)
-    first[1, 0, 0] = second[1, 0, 0, 0] = 1.0
-    sums = torch.stack([coordinates(*pair, weight) for pair in zip(first, second, strict=True)])
-
-    def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-        std = spending.moments_multiplier * SENSITIVITY
-        return Noise.of(generator).gaussian(sums[int(hypothesis)].expand(n, -1), std).float()
-
-    describe = "the noisy class moments, with one private record and without"
-    return _game(play, spending.ledger(), delta, describe)
-
-
-def _game(play: Play, ledger: Ledger, delta: float, describe: str) -> DistinguishingGame:
-    proved = account(ledger, Unit.EXAMPLE, delta)
-    return DistinguishingGame(
-        play=play,
-        claimed=proved.epsilon,
-        accounted=proved.epsilon,
-        delta=proved.delta if proved.finite else 0.0,
-        describe=describe,
-        curve=accounted_curve(ledger, Unit.EXAMPLE),
-        plays=PLAYS,
-    )
+def played_ledger(spending: Spending) -> Ledger:
+    """Of one play, for a private record: the moments and, where teachers vote, the counts of one image."""
+    ledger = replace(spending, teachers=0, multiplier=spending.moments_multiplier).ledger()
+    if spending.teachers:
+        ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
+    return ledger

@@ -33,7 +33,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -48,6 +48,7 @@ from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.dp_sgd import refuse_mixing
+from bench.dp_training.games import RECORDS, SAMPLING, accounted_game, played_context
 from bench.dp_training.private_gradient import Parameters, PrivateGradient, assign
 from bench.dp_training.synthetic_data import (
     QUICK,
@@ -60,6 +61,7 @@ from bench.dp_training.synthetic_data import (
 from bench.dp_training.weight_average import WeightAverage
 from bench.nets.conditional_gan import MlpCritic, build
 from bench.privacy import Budget
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
 
 Loss = Callable[[Tensor], Tensor]
@@ -71,6 +73,8 @@ CHOSEN = (
 )
 CHUNK = 128
 """Records whose gradients are held in memory at once."""
+PLAYED = 64
+"""Records that are played with at once."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,29 @@ class DpGan(PrivateGenerator):
             draw, parameters.ledger(), parameters.claim(budget.delta, SOURCE), parameters.solved(), generator
         )
 
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """One noisy gradient of the critic with a private record in half of the samples, and without.
+
+        The critic is the adversary's: the records' gradients are in rows of their own of its last layer, so that one
+        step is PLAYED plays. The label of a record that is absent is NaN.
+        """
+        fields = DpSgdParameters.of(self.batch, RECORDS, self.steps, self.multiplier)
+        once = replace(calibrate(fields, budget), sampling=SAMPLING, steps=1)
+        images = torch.zeros(PLAYED, 1, 1, 2, dtype=torch.uint8)
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            ctx = played_context(generator, PLAYED if world else 0)
+            critic = played_mlp() if self.network == "mlp" else PlayedCritic(10 * self.clip)
+            training = Training(self, nn.Linear(1, 1), critic, PLAYED, once, ctx)
+            source = ctx.privacy_noise("play")
+            labels = torch.eye(PLAYED) if world else torch.full((PLAYED, PLAYED), torch.nan)
+            weight = [name for name, _ in critic.named_parameters() if name.endswith("weight")][-1]
+            rounds = range(-(-n // PLAYED))
+            return torch.cat([training.noisy_gradient(images, labels, source, source)[weight] for _ in rounds])[:n]
+
+        describe = "one noisy gradient of the critic, with one private record in half of the samples and without"
+        return accounted_game(play, once.ledger(), budget.delta, describe)
+
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
         """G, of Gaussian latents and labels."""
         generator, _ = build(self.network, shape, classes, self.latent, self.width, self.critic_width)
@@ -196,11 +223,8 @@ class Training:
         average = WeightAverage(dict(self.generator.named_parameters()), self.by.average)
         with self.ctx.track("private GAN", self.parameters.steps) as advance:
             for step in range(1, self.parameters.steps + 1):
-                # 1: a Poisson sample of the records
-                chosen = self.mechanism.sample(len(images), sampling)
-                # 2: its clipped, noisy gradient
-                rows = (to_float(images[chosen]), labels[chosen])
-                real = self.gradient(self.mechanism, _real_loss, rows, len(images), noise)
+                # 1, 2: the clipped, noisy gradient of a Poisson sample of the records
+                real = self.noisy_gradient(images, labels, sampling, noise)
                 # 3: the clipped gradient of generated images
                 fake = self.fake_gradient(batch)
                 # 4: the critic
@@ -215,6 +239,12 @@ class Training:
             average.apply()
         self.of_generator.zero_grad(set_to_none=True)
         self.generator.eval()
+
+    def noisy_gradient(self, images: Tensor, labels: Tensor, sampling: Source, noise: Source) -> Parameters:
+        """Steps 1 and 2: all that is taken of the records; training and the audit's game call this one function."""
+        chosen = self.mechanism.sample(len(images), sampling)
+        rows = (to_float(images[chosen]), labels[chosen])
+        return self.gradient(self.mechanism, _real_loss, rows, len(images), noise)
 
     def fake_gradient(self, batch: int) -> Parameters:
         """Step 3: the mean gradient of generated images; no record is in it."""
@@ -249,6 +279,29 @@ class Training:
         z = torch.randn(count, self.by.latent, generator=self.public, device=device)
         y = torch.randint(self.classes, (count,), generator=self.public, device=device)
         return self.generator(z, y), F.one_hot(y, self.classes).float()
+
+
+class PlayedCritic(nn.Module):
+    """A critic that a game plays with: a logit of 0, whose gradient is in the row of the label, of norm `slope`."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.weight, self.slope = nn.Parameter(torch.zeros(PLAYED, 2)), slope
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n, c, h, w), (n, PLAYED) to (n,)."""
+        return 2 * self.slope * (y @ self.weight) @ torch.tensor([0.6, 0.8])
+
+
+@torch.no_grad()
+def played_mlp() -> MlpCritic:
+    """A fully connected critic of logit 0 whose last layer alone has gradients, in the row of the label, and long."""
+    critic = MlpCritic((1, 1, 2), PLAYED, 4)
+    first, second, last = (critic.layers[at] for at in (0, 2, 4))
+    for layer, bias in ((first, 1.0), (second, 1e4), (last, 0.0)):
+        nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+        nn.init.constant_(layer.bias, bias)  # type: ignore[arg-type]
+    return critic
 
 
 def _real_loss(logits: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -53,6 +53,7 @@ from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.games import accounted_game, played_context
 from bench.dp_training.synthetic_data import (
     QUICK,
     SMOKE,
@@ -68,10 +69,12 @@ from bench.gan.wasserstein import gradient_penalty
 from bench.nets.conditional_gan import DcganGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise, Source
 from bench.seeds import derive
 
 SCORE_PENALTY = 0.001
+PLAYED_IMAGES = 4
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,22 @@ class GsWgan(PrivateGenerator):
         return Sampler(
             kind(shape, classes, self.latent, self.width), lambda count, rng: bits(count, self.latent, rng), classes
         )
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """The sanitised gradients of one critic that a record turns round: what an audit plays."""
+        parameters = calibrate(self.parameters(played_context(torch.Generator())), budget)
+        first = torch.zeros(1, dtype=torch.int64)
+        once = replace(parameters, schedule=first, steps=1, batch=PLAYED_IMAGES, critics=1)
+        gradients = torch.full((PLAYED_IMAGES, 1, 1, 2), 10 * self.clip)
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            found = gradients if world else -gradients
+            return torch.stack(
+                [sanitise(found, self.clip, once.sigma, once.clipping, generator).flatten() for _ in range(n)]
+            )
+
+        describe = f"sanitised gradients of a critic in {PLAYED_IMAGES} images, all of which one record turns round"
+        return accounted_game(play, once.ledger(), budget.delta, describe, claimed=once.claim(budget.delta).epsilon)
 
     def parameters(self, ctx: Context) -> GsWganParameters:
         """The releases at the fields' own sigma and T."""

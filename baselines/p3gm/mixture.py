@@ -102,6 +102,15 @@ def private_components(
 
     r r^T has Frobenius norm at most 1, so its upper triangle, which all noise is drawn for, has at most 1.
     """
+    gram = noisy_gram(records, mean, scale, multiplier, source)
+    values, vectors = torch.linalg.eigh(gram)
+    top = values.argsort(descending=True)[:count]
+    moments = (values[top] / len(records)).float()
+    return Projection(mean, scale, vectors[:, top].float(), moments.clamp_min(1e-6))
+
+
+def noisy_gram(records: Tensor, mean: Tensor, scale: float, multiplier: float, source: Source) -> Tensor:
+    """(d, d) float64, symmetric: sum_i r_i r_i^T + noise, as of `private_components`."""
     d = records.shape[1]
     gram = torch.zeros(d, d, dtype=torch.float64, device=records.device)
     for part in records.split(CHUNK):
@@ -110,10 +119,7 @@ def private_components(
     row, column = torch.triu_indices(d, d, device=records.device)
     gram[row, column] = Noise.of(source).gaussian(gram[row, column], multiplier)
     gram[column, row] = gram[row, column]
-    values, vectors = torch.linalg.eigh(gram)
-    top = values.argsort(descending=True)[:count]
-    moments = (values[top] / len(records)).float()
-    return Projection(mean, scale, vectors[:, top].float(), moments.clamp_min(1e-6))
+    return gram
 
 
 def private_mixture(
@@ -132,20 +138,30 @@ def private_mixture(
     What noise makes of small components is held in: variances to those of `start` and at least 1/20 of their mean,
     means to three of their deviations.
     """
-    mixture, n, noise = start, len(codes), Noise.of(source)
+    mixture, n = start, len(codes)
     least = LEAST * start.variances.mean().double()
     most = start.variances.double().clamp_min(least)
     for _ in range(iterations):
-        counts, firsts, seconds = _sums(codes, mixture)
-        if len(counts) > 1:
-            counts = noise.gaussian(counts, multiplier)
-        firsts = noise.gaussian(firsts, multiplier)
-        seconds = noise.gaussian(seconds, multiplier)
+        counts, firsts, seconds = noisy_sums(codes, mixture, multiplier, source)
         counts = counts.clamp_min(n / len(counts) / 100)
         means = (firsts / counts[:, None]).clamp(-3 * most.sqrt(), 3 * most.sqrt())
         variances = (seconds / counts[:, None] - means.square()).clamp(least, most)
         mixture = Mixture((counts / counts.sum()).float(), means.float(), variances.float())
     return mixture
+
+
+def noisy_sums(codes: Tensor, mixture: Mixture, multiplier: float, source: Source) -> tuple[Tensor, Tensor, Tensor]:
+    """The releases of one iteration of `private_mixture`, float64: (K,), (K, k) and (K, k).
+
+    Of a single component the first is the number of records, which is public, without noise.
+    """
+    counts, firsts, seconds = _sums(codes, mixture)
+    noise = Noise.of(source)
+    if len(counts) > 1:
+        counts = noise.gaussian(counts, multiplier)
+    firsts = noise.gaussian(firsts, multiplier)
+    seconds = noise.gaussian(seconds, multiplier)
+    return counts, firsts, seconds
 
 
 def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from baselines.p3gm.mixture import Mixture
-from bench.dp_training.clipping import ROOM
+from bench.dp_training.clipping import ROOM, poisson_sample
 from bench.dp_training.exact_products import exact_products
+from bench.dp_training.private_gradient import Parameters, PrivateGradient
+from bench.privacy.noise import Noise, Source
 
 START = 0.1
 """The variance network starts at this share of the mixture's mean variance."""
@@ -110,6 +112,28 @@ class PhasedVae(nn.Module):
             total[f"{names[id(layer)]}.weight"] = rows.T @ clean
             total[f"{names[id(layer)]}.bias"] = rows.sum(0)
         return total
+
+
+def noisy_gradient(
+    vae: PhasedVae,
+    records: Tensor,
+    codes: Tensor,
+    mechanism: PrivateGradient,
+    sampling: Source,
+    secret: Noise,
+    noise: Source,
+) -> Parameters:
+    """Step 4's noisy gradient; training and the audit's game call this one function.
+
+    Args:
+        secret: source of the draws around the (n, k) `codes`.
+    """
+    chosen = poisson_sample(len(records), mechanism.sampling, sampling)
+    # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out
+    # moves the places of the others, and by a seed that is known their codes with them.
+    draws = secret.normal(len(records), codes.shape[1]).to(records)
+    total = vae.clipped_sum(records[chosen], codes[chosen], draws[chosen], mechanism.clip)
+    return mechanism.released(total, dict(vae.named_parameters()), len(records), noise)
 
 
 def _factors(layers: Sequence[tuple[nn.Linear, Tensor, Tensor]], deltas: Sequence[Tensor], clip: float) -> Tensor:

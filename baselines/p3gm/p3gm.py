@@ -46,7 +46,8 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -62,16 +63,19 @@ from baselines.p3gm.mixture import (
     private_mean,
     private_mixture,
 )
-from baselines.p3gm.network import Decoder, PhasedVae
+from baselines.p3gm.network import Decoder, PhasedVae, noisy_gradient
+from baselines.p3gm.played import play_releases
 from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
-from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, poisson_sample
+from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.games import RECORDS, SAMPLING, accounted_game
 from bench.dp_training.private_gradient import PrivateGradient, assign
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
 from bench.errors import BenchError
 from bench.privacy import Budget
+from bench.privacy.audit import DistinguishingGame
 
 NOISES = ("noise_mean", "noise_components", "noise_mixture", "noise_steps")
 
@@ -178,6 +182,16 @@ class P3gm(PrivateGenerator):
         draw = _drawing(decoder, mixture)
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), parameters.solved(), decoder)
 
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """Every release once, with a private record and without: what an audit plays."""
+        parameters = self.calibrate(RECORDS, budget)
+        once = replace(parameters, iterations=1, steps=1, sampling=SAMPLING)
+        described = "each release once (components, mixture, decoder"
+        described += ", mean)" if once.mean is not None else ")"
+        play = partial(play_releases, once, self.clip)
+        describe = f"{described}, with one private record and without; the decoder's in half of the samples"
+        return accounted_game(play, once.ledger(), budget.delta, describe)
+
     def calibrate(self, records: int, budget: Budget) -> P3gmParameters:
         """Calibration to `budget` for n records. Raises BenchError where nothing meets it."""
         fields = P3gmParameters(
@@ -217,17 +231,12 @@ class P3gm(PrivateGenerator):
     def _train(self, vae: PhasedVae, records: Tensor, codes: Tensor, parameters: P3gmParameters, ctx: Context) -> None:
         """Step 4."""
         sampling, noise = ctx.privacy_noise("gradients/sampling"), ctx.privacy_noise("gradients/noise")
-        secret, weights = ctx.privacy_noise("codes"), dict(vae.named_parameters())
+        secret = ctx.privacy_noise("codes")
         mechanism = PrivateGradient(parameters.sampling, parameters.gradients, self.clip)
-        optimizer = torch.optim.Adam(weights.values(), lr=self.rate)
+        optimizer = torch.optim.Adam(vae.parameters(), lr=self.rate)
         with ctx.track("training decoder and variances privately", parameters.steps) as advance:
             for _ in range(parameters.steps):
-                chosen = poisson_sample(len(records), parameters.sampling, sampling)
-                # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out
-                # moves the places of the others, and by a seed that is known their codes with them.
-                draws = secret.normal(len(records), self.latent).to(records)
-                total = vae.clipped_sum(records[chosen], codes[chosen], draws[chosen], self.clip)
-                assign(vae, mechanism.released(total, weights, len(records), noise))
+                assign(vae, noisy_gradient(vae, records, codes, mechanism, sampling, secret, noise))
                 optimizer.step()
                 advance(1)
         optimizer.zero_grad(set_to_none=True)

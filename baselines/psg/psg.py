@@ -35,12 +35,12 @@ Differs from the paper:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from baselines.psg.gradient_matching import Released, gradient_distance, reinitialise, train_on_set
 from baselines.psg.synthetic_set import fit_set
@@ -50,12 +50,15 @@ from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.games import RECORDS, SAMPLING, PlayedNoise, accounted_game
 from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.dp_training.records import private_records
 from bench.dp_training.synthetic_data import SHOWN, by_class, seeing_pixels
 from bench.errors import BenchError
 from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget, Unit
+from bench.privacy.audit import DistinguishingGame
+from bench.privacy.noise import Source
 
 SOURCE = "PSG (Chen et al. 2022), Algorithm 1, by the bench's accountant"
 CHOSEN = "chosen by accuracy on the attacker's part of MNIST, which is neither private (split iid) nor the test set"
@@ -64,6 +67,10 @@ LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 50: (50, 10)}
 PASSES = {True: 1000, False: 300}
 """With moved images or plain ones, to the paper's passes of the student over the set."""
 MOST_KEPT = 500_000_000
+PLAYED = 64
+"""Records that are played with at once."""
+NO_CLASS = -100
+"""A label that cross-entropy leaves out: of it alone the mean is NaN."""
 
 
 @dataclass(frozen=True)
@@ -254,13 +261,9 @@ class Psg:
     ) -> Iterator[Released]:
         """The T private gradients, each at weights that depend on S as it then is and on nothing private besides."""
         outer, inner = self._loops()
-        rng, records = ctx.generator("psg/networks"), len(private[0])
+        rng = ctx.generator("psg/networks")
         sampling, noise = ctx.privacy_noise("psg/sampling"), ctx.privacy_noise("psg/noise")
         mechanism = PrivateGradient(parameters.sampling, parameters.multiplier, self.clip)
-
-        def loss(weights: Parameters, image: Tensor, label: Tensor) -> Tensor:
-            return F.cross_entropy(torch.func.functional_call(network, weights, (image[None],)), label[None])
-
         for step in range(parameters.steps):
             # 2: a new network, or (2b) the same one trained on S
             if step % (outer * self.batches) == 0:
@@ -269,9 +272,47 @@ class Psg:
                 train_on_set(network, synthetic.detach(), targets, inner, self.rate_network, rng)
             weights = {name: p.detach().clone() for name, p in network.named_parameters()}
             # 2a: its private gradient
-            batch = mechanism.sample(records, sampling)
-            rows = ((to_float(private[0][batch]) - self.mean) / self.std, private[1][batch])
-            yield Released(weights, mechanism(weights, loss, rows, records, noise))
+            yield Released(weights, self.noisy_gradient(network, weights, private, mechanism, sampling, noise))
+
+    def noisy_gradient(
+        self,
+        network: nn.Module,
+        weights: Parameters,
+        private: tuple[Tensor, Tensor],
+        mechanism: PrivateGradient,
+        sampling: Source,
+        noise: Source,
+    ) -> Parameters:
+        """2a, of (N, c, h, w) uint8 images and (N,) labels; training and the audit's game call this one function."""
+
+        def loss(weights: Parameters, image: Tensor, label: Tensor) -> Tensor:
+            return F.cross_entropy(torch.func.functional_call(network, weights, (image[None],)), label[None])
+
+        batch = mechanism.sample(len(private[0]), sampling)
+        rows = ((to_float(private[0][batch]) - self.mean) / self.std, private[1][batch])
+        return mechanism(weights, loss, rows, len(private[0]), noise)
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """One private gradient with a private record in half of the samples, and without: what an audit plays.
+
+        The network is the adversary's: records are bright in pixels of their own and have gradients in rows of their
+        own, so that one step is PLAYED plays. A record that is absent has no class, and its loss is NaN.
+        """
+        once = replace(self.calibrate(RECORDS, budget), sampling=SAMPLING, steps=1)
+        by, network = replace(self, mean=0.0, std=1.0), PlayedNetwork(10 * self.clip)
+        weights = {name: each.detach() for name, each in network.named_parameters()}
+        images = (255 * torch.eye(PLAYED, dtype=torch.uint8)).view(PLAYED, 1, 1, PLAYED)
+        mechanism = PrivateGradient(SAMPLING, once.multiplier, self.clip)
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            source = PlayedNoise.drawing(generator, PLAYED if world else 0)
+            private = images, torch.full((PLAYED,), 1 if world else NO_CLASS)
+            rounds = range(-(-n // PLAYED))
+            rows = [by.noisy_gradient(network, weights, private, mechanism, source, source) for _ in rounds]
+            return torch.cat([row["weight"] for row in rows])[:n]
+
+        describe = "one private gradient, with one private record in half of the samples and without"
+        return accounted_game(play, once.ledger(), budget.delta, describe)
 
     def _step(
         self,
@@ -318,3 +359,16 @@ class Psg:
                 f"--method.replays {self.replays} would keep {kept:.1e} numbers of {parameters.steps} private "
                 f"gradients, at most {MOST_KEPT:.0e} are kept: use --method.replays 0, fewer iterations or less width"
             )
+
+
+class PlayedNetwork(nn.Module):
+    """A network that a game plays with: two even classes, whose gradient is in the row of the brightest pixel."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.weight, self.slope = nn.Parameter(torch.zeros(PLAYED, 2)), slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1, 1, PLAYED) to (n, 2)."""
+        logit = 2 * self.slope * (x.flatten(1) @ self.weight) @ torch.tensor([0.6, 0.8])
+        return torch.stack([logit, torch.zeros_like(logit)], 1)

@@ -31,7 +31,7 @@ from bench.dp_training.clipped_sums import ClippedSums, SharedClippedSums, Sums
 from bench.dp_training.clipping import noisy_mean, poisson_sample
 from bench.dp_training.coding import MakeCoding, Uncoded
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
+from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, refuse_shared_rows
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -93,7 +93,8 @@ class NoisyGradients:
     """Steps 1 to 4: noisy gradients at the weights that a network has when it is asked for one.
 
     Args:
-        as of `train`.
+        as of `train`, and
+        gradients: of single records; None = the network's, as the settings say. An audit chooses its own.
 
     Raises:
         BenchError: the network mixes the images of a batch.
@@ -108,6 +109,7 @@ class NoisyGradients:
         ctx: Context,
         stage: str,
         coding: MakeCoding | None = None,
+        gradients: PerSampleGradients | None = None,
     ) -> None:
         refuse_mixing(model, arch)
         shape = private[0].shape[1:]
@@ -121,7 +123,7 @@ class NoisyGradients:
         # A coding may draw, or look at public images: what is made of it on another device need not be the same
         ranks = ctx.ranks if coding is None else None
         plain = copy.deepcopy(model) if ranks else None
-        self.gradients = GRADIENTS[settings.gradients](model, settings.views)
+        self.gradients = gradients or GRADIENTS[settings.gradients](model, settings.views)
         refuse_shared_rows(self.gradients, model, arch, shape, settings.views)
         self.coding = (
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
@@ -130,7 +132,15 @@ class NoisyGradients:
         self.sums: Sums = SharedClippedSums(ranks, alone, model, plain, settings) if ranks and plain else alone
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
-        """Parameter name to its noisy mean gradient: one sampled Gaussian of multiplier z at rate q."""
+        """Parameter name to its noisy mean gradient; post-processing of `noisy_mean`."""
+        mean = self.noisy_mean(step, z, q)
+        return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
+
+    def noisy_mean(self, step: int, z: float, q: float) -> dict[str, Tensor]:
+        """Part of the coding to its noisy mean, float64: one sampled Gaussian of multiplier z at rate q.
+
+        Training and `gradient_game` call this one function, the only one that private records go through.
+        """
         self.coding.begin(step)
         # 1: a Poisson sample
         chosen = poisson_sample(len(self.images), q, self.sampling)
@@ -141,8 +151,7 @@ class NoisyGradients:
         # 2, 3: each record's gradient, clipped
         total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
         # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
-        mean = noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
-        return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
+        return noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
 
     def close(self, stage: str) -> None:
         """Leave the network in eval mode. Raises RuntimeError if its weights became NaN or infinite."""

@@ -17,15 +17,14 @@ from bench.api import Context, Release, Teacher
 from bench.config import Size, Solved
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
+from bench.dp_training.games import accounted_game
 from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
-from bench.dp_training.linear_head import HeadSettings, clipped_sum, noisy_descent
+from bench.dp_training.linear_head import HeadSettings, noisy_descent, played_gradients
 from bench.dp_training.records import private_records
-from bench.dp_training.whitening import Whitening, private_whitening, public_whitening
+from bench.dp_training.whitening import Whitening, played_moments, private_whitening, public_whitening
 from bench.nets import Classifier
-from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.accountant import account
+from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.noise import Noise
 from bench.validate import at_least, below, between, inside, positive
 
 SMOKE: dict[str, Any] = {"steps": 3, "drawings": 64}
@@ -182,22 +181,23 @@ class FeatureTraining:
         return None
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One step's noisy sum of gradients, with a record and with its place empty: what an audit plays."""
+        """One step's noisy gradient, and the noisy second moment where there is one: what an audit plays."""
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
-        std, rows = spending.gradient_noise(self.clip), torch.ones(1, 1)
-        weight = torch.zeros(classes, 1)
-        sums = [clipped_sum(rows, torch.tensor([label]), weight, self.clip).flatten() for label in (-1, 0)]
+        describe = "one step's noisy gradient, and a noisy second moment if there is one, with a record and without"
 
-        def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
-            return Noise.of(generator).gaussian(sums[hypothesis].expand(n, -1), std).float()
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            return self.play(spending, classes, world, n, generator)
 
-        ledger = Ledger()
-        ledger.spend(spending.ledger().entries()[-1].event, why="one step's clipped gradients")
-        proved = account(ledger, Unit.EXAMPLE, budget.delta)
-        delta = proved.delta if proved.finite else 0.0
-        describe = "one step's noisy sum of clipped gradients, with one private record and without"
-        return DistinguishingGame(play, proved.epsilon, proved.epsilon, delta, describe)
+        return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
+
+    def play(self, spending: Spending, classes: int, world: bool, n: int, generator: torch.Generator) -> Tensor:
+        """n plays of the releases that `spending` has, class moments apart."""
+        std = spending.gradient_noise(self.clip)
+        found = [played_gradients(classes, self.clip, std, world, n, generator)]
+        if spending.share:
+            found.append(played_moments(spending.moment_noise, world, n, generator))
+        return torch.cat(found, 1)
 
 
 @torch.no_grad()

@@ -78,11 +78,11 @@ class Spending:
         """Standard deviation on the class moments; a replaced record moves them by sqrt(2)."""
         return self.images_multiplier * (REPLACED if self.neighbours == "replace" else 1)
 
-    def ledger(self) -> Ledger:
-        """For a record that comes or goes, whatever the noise was made for."""
-        return self._written(self.gradient_noise(1.0), self.moment_noise, self.images_noise)
+    def ledger(self, steps: int = 0) -> Ledger:
+        """For a record that comes or goes, whatever the noise was made for; of so many of the steps, 0 = all."""
+        return self._written(self.gradient_noise(1.0), self.moment_noise, self.images_noise, steps or self.steps)
 
-    def _written(self, gradient: float, moment: float, images: float) -> Ledger:
+    def _written(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
         ledger = Ledger()
         if self.images:
             why = "class moments of the private images, from which synthetic ones are drawn"
@@ -90,7 +90,7 @@ class Spending:
         if self.share:
             why = "second moments of the private records' features, by which they are whitened"
             ledger.spend(gaussian_event(moment), why=why)
-        count = self.steps if gradient > 0 else 1
+        count = steps if gradient > 0 else 1
         ledger.spend(gaussian_event(gradient), count=count, why="clipped gradients of all private records' features")
         return ledger
 
@@ -99,7 +99,7 @@ class Spending:
         return account(self._as_for_neighbours(), Unit.EXAMPLE, delta).epsilon
 
     def _as_for_neighbours(self) -> Ledger:
-        return self._written(self.multiplier, self.moment_multiplier, self.images_multiplier)
+        return self._written(self.multiplier, self.moment_multiplier, self.images_multiplier, self.steps)
 
     def claim(self, delta: float) -> Claim:
         """The same number as the account; where a record is replaced, which no ledger speaks of, all there is of it."""

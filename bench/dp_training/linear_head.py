@@ -28,6 +28,10 @@ from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 
+PLAYED = 64
+"""Records that are played with at once."""
+
+
 @dataclass(frozen=True)
 class HeadSettings:
     """How to train; public, and the same whatever the data.
@@ -80,6 +84,32 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
     return total
 
 
+def noisy_gradient(rows: Tensor, labels: Tensor, weight: Tensor, clip: float, std: float, source: Source) -> Tensor:
+    """(classes, d) float64: the sum of the records' clipped gradients with noise; training and audits call this.
+
+    Args:
+        std: of the noise, z C; 0 = none.
+    """
+    return Noise.of(source).gaussian(clipped_sum(rows, labels, weight, clip), std)
+
+
+def played_gradients(
+    classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator
+) -> Tensor:
+    """(n, classes): n plays of a first step's `noisy_gradient` with a record or, as its label is -1, without.
+
+    Records have features of their own, so that one sum is PLAYED plays.
+    """
+    rows = torch.eye(PLAYED)
+    labels = torch.arange(PLAYED) % classes if world else torch.full((PLAYED,), -1)
+    weight, found = torch.zeros(classes, PLAYED), []
+    for _ in range(-(-n // PLAYED)):
+        sums = noisy_gradient(rows, labels, weight, clip, std, generator).T
+        # Each record's own class comes first, as if all were of class 0
+        found.append(torch.stack([row.roll(-(i % classes)) for i, row in enumerate(sums)]))
+    return torch.cat(found)[:n]
+
+
 @torch.no_grad()
 def noisy_descent(
     rows: Tensor,
@@ -106,7 +136,7 @@ def noisy_descent(
     averaged = max(round(settings.average * settings.steps), 1)
     with ctx.track(stage, settings.steps) as advance:
         for step in range(settings.steps):
-            released = noise.gaussian(clipped_sum(rows, labels, weight, settings.clip), std)
+            released = noisy_gradient(rows, labels, weight, settings.clip, std, noise)
             velocity = settings.momentum * velocity + (released / len(rows)).float()
             weight = weight - settings.rate * velocity
             if step >= settings.steps - averaged:

@@ -6,8 +6,11 @@ schedule of the noise, the theorem it claims by, or what is clipped and noised i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
+
+from torch import Tensor
 
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
@@ -17,9 +20,12 @@ from bench.dp_training.clipping import Clipping
 from bench.dp_training.coding import MakeCoding
 from bench.dp_training.dp_sgd import refuse_mixing, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.games import RECORDS
+from bench.dp_training.gradient_game import Lanes, gradient_game
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
+from bench.privacy.audit import DistinguishingGame
 
 SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
 QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
@@ -116,6 +122,36 @@ class PrivateTraining:
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """One noisy gradient of training: what an audit plays."""
+        settings = self.settings(dataset)
+        parameters = self._calibrate(settings, RECORDS, budget)
+        return gradient_game(
+            settings,
+            parameters,
+            self._played_claim(budget.delta),
+            budget.delta,
+            lanes := self._played_lanes(),
+            lambda teacher, ctx: self._played_coding(teacher, parameters, ctx),
+            self._played_gradients(lanes),
+        )
+
+    def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float] | None:
+        """The epsilon that the paper says one step costs; None = claim and account are one number."""
+        return None
+
+    def _played_lanes(self) -> Lanes:
+        """Gradients that the coding does not mix."""
+        return Lanes.rows()
+
+    def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
+        """Of the records, long enough to be clipped."""
+        return lanes.gradients(self.clip)
+
+    def _played_coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding | None:
+        """As `_coding`, for the toy network of a game."""
+        return self._coding(teacher, parameters, ctx)
 
     def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters, records: int) -> DpSgdSettings:
         """With a rate at which the first and fastest steps are not lost in their noise."""

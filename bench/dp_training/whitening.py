@@ -40,6 +40,8 @@ REPLACED = math.sqrt(2)
 """How far a replaced record moves the second moment; one that comes or goes moves it by 1."""
 BLOCKS = 4
 """Of columns: the second moment is symmetric, and blocks below the diagonal are not computed."""
+PLAYED = 32
+"""Records that are played with at once."""
 PART = 2048
 """Rows that are whitened at once."""
 
@@ -120,6 +122,21 @@ def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -
     made = torch.zeros_like(moment)
     made[upper] = vector[len(moment) :] / math.sqrt(2)
     return made + made.T + vector[: len(moment)].diag()
+
+
+def played_moments(std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
+    """(n, 3): n plays of `noisy_second_moment` with a record, or with zeros in its place, which add nothing.
+
+    Records have two features of their own each, so that one moment is PLAYED plays.
+    """
+    lanes, found = torch.arange(PLAYED), []
+    rows = torch.zeros(PLAYED, PLAYED, 2)
+    if world:
+        rows[lanes, lanes] = torch.tensor([0.6, 0.8])
+    for _ in range(-(-n // PLAYED)):
+        moment = noisy_second_moment(rows.flatten(1), 1, std, generator).view(PLAYED, 2, PLAYED, 2)
+        found.append(moment[lanes, :, lanes].flatten(1)[:, [0, 1, 3]])
+    return torch.cat(found)[:n]
 
 
 def private_whitening(rows: Tensor, places: int, std: float, kappa: float, source: Source) -> Whitening:

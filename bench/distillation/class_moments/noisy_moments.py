@@ -22,6 +22,8 @@ from torch import Tensor
 
 from bench.privacy.noise import Noise, Source
 
+PLAYED, PATCH = 8, 16
+"""Records that are played with at once, and pixels of a patch."""
 SENSITIVITY = 1.0
 """How far one record left out moves the release, as `coordinates` has it."""
 
@@ -78,6 +80,28 @@ def noisy_moments(
     second[:, row, column] = noisy[classes * d :].view(len(second), -1) / scale
     second[:, column, row] = second[:, row, column]
     return Moments(first.float(), second.float(), std, weight, len(images), basis)
+
+
+def played_moments(
+    multiplier: float, weight: float, pooled: bool, world: bool, n: int, generator: torch.Generator
+) -> Tensor:
+    """(n, 5): n plays of `noisy_moments` with a record, or with a black image in its place, which adds nothing.
+
+    Records are of different classes, and bright in different patches, which are the basis, so that one release of
+    PLAYED records is as many plays. A row is what its record adds to: two first and three second moments.
+    """
+    d, lanes = 2 * PLAYED, torch.arange(PLAYED)
+    patches = torch.zeros(PLAYED, d, PATCH, dtype=torch.uint8)
+    if world:
+        patches[lanes, 2 * lanes], patches[lanes, 2 * lanes + 1] = 180, 255
+    images, basis = patches.view(PLAYED, 1, d, PATCH), torch.eye(d).repeat_interleave(PATCH, 0) / math.sqrt(PATCH)
+    found = []
+    for _ in range(-(-n // PLAYED)):
+        made = noisy_moments(images, lanes, PLAYED, basis, multiplier, generator, weight, pooled)
+        first, second = made.first.view(PLAYED, PLAYED, 2), made.second.view(-1, PLAYED, 2, PLAYED, 2)
+        second = second[0 if pooled else lanes, lanes, :, lanes].flatten(1)
+        found.append(torch.cat([first[lanes, lanes], second[:, [0, 1, 3]]], 1))
+    return torch.cat(found)[:n]
 
 
 def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:

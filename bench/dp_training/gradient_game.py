@@ -1,0 +1,150 @@
+"""The distinguishing game of a step of DP-SGD, or of a relative that clips and noises something else.
+
+The adversary chooses the network, and so each record's gradient. Here gradients of different records lie in parts of
+the weights, *lanes*, that do not overlap: clipping, coding and noise treat every lane as if it were alone, so that one
+step with or without all records is an independent play for each of them. All records' gradients are longer than the
+clipping norm, by different factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from bench.api import Context, Teacher
+from bench.dp_training.accounting import DpSgdParameters, constant
+from bench.dp_training.clipping import MOST_CHUNK
+from bench.dp_training.coding import Coding, DrawsByRecord, MakeCoding
+from bench.dp_training.dp_sgd import NoisyGradients
+from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.games import SAMPLING, accounted_game, played_context
+from bench.nets import Classifier
+from bench.privacy.audit import DistinguishingGame
+
+FIRST, LAST = "body.1.weight", "body.2.weight"
+"""The weights of the network that is played with."""
+SHORT, LONG = 3.0, 100.0
+"""Norms of the records' gradients over the clipping norm: a quarter of them is long, so that a bound on their mean is
+none."""
+LANES = 256
+
+PlayedCoding = Callable[[Teacher, Context], MakeCoding | None]
+"""The coding of a step for toy records; None = gradients as they are."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """One gradient for each record; those of different records do not overlap.
+
+    Attributes:
+        first: (lanes, outputs, inputs), of the first layer's weight.
+        last: (lanes, classes, outputs), of the last layer's.
+    """
+
+    first: Tensor
+    last: Tensor
+
+    @classmethod
+    def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
+        """A row of the first layer, of `width` numbers, and (with `last`) a column of the last one each."""
+        places = torch.arange(lanes)
+        of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
+        of_first[places, places] = 1 - 1.5 * torch.linspace(0, 1, width)
+        if last:
+            of_last[places, :, places] = torch.tensor([0.6, -0.8])
+        return cls(of_first, of_last)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def gradients(self, clip: float) -> dict[str, Tensor]:
+        """{weight: (lanes, *shape)}, longer than any norm that a record is clipped to."""
+        lengths = clip * torch.tensor([LONG if i % 4 == 0 else SHORT for i in range(len(self))])[:, None, None]
+        norms = [each.flatten(1).norm(dim=1)[:, None, None].clamp_min(1e-30) for each in (self.first, self.last)]
+        return {FIRST: lengths * self.first / norms[0], LAST: lengths * self.last / norms[1]}
+
+    def network(self) -> Classifier:
+        """Two linear layers of the lanes' shapes."""
+        layers = [
+            nn.Linear(each.shape[2], each.shape[1], bias=False, dtype=torch.float32) for each in (self.first, self.last)
+        ]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for layer in layers:
+                nn.init.orthogonal_(layer.weight)
+        return Classifier(nn.Sequential(nn.Flatten(), *layers), 0.0, 1.0)
+
+
+class ChosenGradients:
+    """Per-sample gradients that the adversary chose: record i's is number `labels[i]`; NaN where its image is NaN."""
+
+    def __init__(self, chosen: dict[str, Tensor]) -> None:
+        self.chosen = chosen
+
+    def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """As `PerSampleGradients`."""
+        present = 1 + 0 * images.flatten(1).sum(1)
+        return {name: rows[labels] * present[:, None, None] for name, rows in self.chosen.items()}
+
+    def close(self) -> None:
+        """Nothing was changed."""
+
+
+def gradient_game(
+    settings: DpSgdSettings,
+    parameters: DpSgdParameters,
+    claim: Callable[[DpSgdParameters], float] | None,
+    delta: float,
+    lanes: Lanes | None = None,
+    coding: PlayedCoding | None = None,
+    gradients: dict[str, Tensor] | None = None,
+) -> DistinguishingGame:
+    """One noisy gradient, `NoisyGradients`, with a private record in half of the samples, and without it.
+
+    Args:
+        settings: how the network is trained; its clipping and coding are played.
+        parameters: the mechanism's; the step with the least noise is played.
+        claim: the epsilon that the paper says such a step costs; None = claim and account are one number.
+        gradients: {weight: (lanes, *shape)} of the records; more may follow, which belong to no record.
+    """
+    lanes = lanes or Lanes.rows()
+    z = min(parameters.multipliers())
+    once = replace(parameters, sampling=SAMPLING, steps=1, multiplier=z, schedule=constant)
+    played = replace(settings, views=1, chunk=MOST_CHUNK, gradients="func")
+    chosen = ChosenGradients(gradients or lanes.gradients(settings.clip))
+
+    def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+        ctx = played_context(generator, len(lanes) if world else 0)
+        images = torch.full((len(lanes), 1, 1, lanes.first.shape[2]), 0.0 if world else torch.nan)
+        private = images, torch.arange(len(lanes))
+        network = lanes.network()
+        toy = Teacher(network, "two linear layers", (1, 1, lanes.first.shape[2]), 2, "toy", private)
+        make = coding(toy, ctx) if coding else None
+        noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen)
+        own = {name: rows[: len(lanes)] for name, rows in chosen.chosen.items()}
+        steps = range(-(-n // len(lanes)))
+        return torch.cat([_along_lanes(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
+
+    describe = "one step's noisy sum of clipped gradients, with one private record in half of the samples and without"
+    return accounted_game(play, once.ledger(), delta, describe, claimed=claim(once) if claim else None)
+
+
+def _along_lanes(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
+    """(lanes, parts): of each part of the release, its length along what each record's gradient adds to it.
+
+    Args:
+        gradients: {weight: (lanes, *shape)}.
+    """
+    if isinstance(coding, DrawsByRecord):
+        coding.of(torch.arange(len(gradients[FIRST])))
+    added = {name: rows.flatten(1).double() for name, rows in coding.encode(gradients).items()}
+    norms = {name: rows.norm(dim=1) for name, rows in added.items()}
+    along = [
+        added[name] @ released.flatten().double() / norms[name]
+        for name, released in mean.items()
+        if bool((norms[name] > 0).all())
+    ]
+    return torch.stack(along, 1)
