@@ -86,7 +86,7 @@ def _publish(boards: Path, runs: list[Path]) -> int:
     except (ValueError, OSError) as error:
         if disk_is_full(error):
             raise
-        raise BenchError(f"--boards {boards}: {error}; mend or remove it, or name another directory") from None
+        raise BenchError(f"--boards {boards}: {error}; repair or remove it, or name another directory") from None
     for path in written:
         out.print(f"wrote {path}", markup=False)
     return 0

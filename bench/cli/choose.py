@@ -18,7 +18,7 @@ DESCRIPTION = (
     "Says for each data set, tier and split which release of the boards to take: the most accurate whose accounted "
     "epsilon of one UNIT is at most --max-epsilon and whose accuracy is at least --min-accuracy; where an accuracy "
     "is asked for, also the one of the least epsilon. With it: what it costs, how attacks fared, its risks, and what "
-    "nobody measured of it. With --all also the others that qualify, and every release that does not, with the reason. "
+    "no one measured of it. With --all also the others that qualify, and every release that does not, with the reason. "
     "Claims of the papers play no part. Rows of your own boards are read too, and are marked as yours."
 )
 UNITS = ("example", "label", "query", "client")
@@ -97,7 +97,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _show(choice: Choice, limits: Constraints) -> None:
-    """Everything: what is excluded, then of each place the table and the answer."""
+    """Print everything: excluded rows, then of each place the table and the answer."""
     _excluded(choice)
     _none(choice, limits)
     for place, found in choice.taken.items():
@@ -174,11 +174,11 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     if limits.accuracy and least is not best:
         promise = f"{least.epsilon:.4g} at a delta of {least.row['delta']}"
         _print(f"or {least.name}: the least epsilon, {promise}, with an accuracy of {least.accuracy:.4f}")
-    for label, all_told in lines.items():
-        told = list(all_told[:most_lines])
-        if more := len(all_told) - len(told):
-            told[-1] += f"; and {more} more"
-        for first, line in enumerate(told):
+    for label, every_line in lines.items():
+        shown = list(every_line[:most_lines])
+        if more := len(every_line) - len(shown):
+            shown[-1] += f"; and {more} more"
+        for first, line in enumerate(shown):
             _print(f"  {'' if first else label:<13} {line}")
     out.print()
 

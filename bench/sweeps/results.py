@@ -1,4 +1,4 @@
-"""What the cells of a sweep measured: accuracy, epsilon and the attack's result, a line for each."""
+"""Results of the cells of a sweep: accuracy, epsilon and the attack's success, a line for each."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _attack(record: Record) -> str:
     for key, label, form in (("attack_accuracy", "accuracy", ".1%"), ("auc", "AUC", ".3f")):
         if (student := metrics.get(key)) is not None:
             control = next((v for p in ("teacher", "memorising") if (v := metrics.get(f"{p}_{key}")) is not None), None)
-            beside = "" if control is None else f" (teacher {control:{form}})"
-            return f"{name} {label} {student:{form}}{beside}"
+            compared = "" if control is None else f" (teacher {control:{form}})"
+            return f"{name} {label} {student:{form}}{compared}"
     return f"{name} {record.status}"
 
 

@@ -462,7 +462,7 @@ def test_choose_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.Capture
 def test_own_rows_are_marked_and_make_no_published_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same setting, published and run by the user, is two rows; without a board of one's own there is one."""
+    """The same setting, published and run by the user, is two rows; without own boards there is one."""
     published = write(tmp_path / "published", [proved("gep", 7.0, 0.9)])
     monkeypatch.chdir(tmp_path)
     typed = ["--max-epsilon", "8", "--boards", str(published)]

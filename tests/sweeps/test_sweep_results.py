@@ -1,4 +1,4 @@
-"""What a sweep prints of its cells: accuracy, epsilon, the attack's result."""
+"""The results that a sweep prints of its cells: accuracy, epsilon and the attack's success."""
 
 from __future__ import annotations
 
