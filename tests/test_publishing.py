@@ -17,6 +17,7 @@ from dp_accounting import GaussianDpEvent
 from bench import leaderboard
 from bench.cli import main
 from bench.errors import BenchError
+from bench.leaderboard import reported
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
 from bench.storage.records import Record
@@ -278,3 +279,32 @@ def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pyte
     monkeypatch.setattr(publishing, "PART", 7)
     with pytest.raises(ValueError, match=broken.name):
         leaderboard.expected(many)
+
+
+def test_publish_writes_own_boards_apart_from_the_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaderboards").mkdir()
+    run = save(record(0, 0.5), tmp_path / "runs" / "records")
+    assert main(["leaderboard", "--publish", str(run)]) == 0
+    assert capsys.readouterr().out == "wrote boards/digits.csv\n"
+    assert [path.name for path in tmp_path.rglob("*.csv")] == ["digits.csv"]
+    assert main(["leaderboard", "--check", "--boards", "boards"]) == 0
+    (tmp_path / "boards" / "digits.csv").unlink()
+    assert main(["leaderboard", "--check", "--boards", "boards"]) == 1
+    assert "--publish --boards boards" in capsys.readouterr().out
+
+
+def test_a_folder_without_the_papers_numbers_is_not_taken_for_the_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaderboards").mkdir()
+    assert reported.boards_folder(None) == reported.FILE.parent and reported.own_folder(None) is None
+    (tmp_path / "leaderboards" / "reported.csv").write_text("")
+    assert reported.boards_folder(None) == Path("leaderboards")
+    (tmp_path / "boards").mkdir()
+    assert reported.own_folder(None) is None and reported.own_folder(Path("mine")) == Path("mine")
+    (tmp_path / "boards" / "digits.csv").write_text("")
+    assert reported.own_folder(None) == Path("boards")

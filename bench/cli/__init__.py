@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _status(arguments: list[str], debug: bool) -> int:
-    """The exit status of a command; what the user can mend is one line on standard error."""
+    """Run a command and return its exit status; report bad input in one line on standard error."""
     try:
         return _execute(arguments)
     except BenchError as error:

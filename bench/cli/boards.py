@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
 from bench.errors import BenchError, disk_is_full
-from bench.progress import Screen, complain, out, plain_text
+from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
     from bench.leaderboard.columns import Column
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (
-    "Without options: print the boards of your runs. "
+    "Without options: print the boards of the runs in --out. With --publish: copy runs to boards of your own, apart "
+    "from the published boards of this project. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
 WIDTH = 300
@@ -33,9 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--boards",
         type=paths.named,
-        default=Path("leaderboards"),
         metavar="DIR",
-        help="the committed boards (default leaderboards)",
+        help="folder of boards to publish to (default boards), or to check (default leaderboards)",
     )
     parser.add_argument(
         "--publish",
@@ -51,28 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
-    from bench import leaderboard
+    from bench.leaderboard import reported
 
     if given.check and given.publish is not None:
         raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
         raise BenchError(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
-    if given.check or given.publish == []:
-        expect_boards(given.boards)
     if given.publish is not None:
-        try:
-            paths = leaderboard.publish(given.boards, given.publish)
-        except (ValueError, OSError) as error:
-            if disk_is_full(error):
-                raise
-            raise BenchError(
-                f"--boards {given.boards}: {error}; mend or remove it, or name another directory"
-            ) from None
-        for path in paths:
-            out.print(f"wrote {path}", markup=False)
-        return 0
+        return _publish(given.boards or reported.OWN, given.publish)
     if given.check:
-        return _check(given.boards)
+        return _check(given.boards or reported.PUBLISHED)
     folder = given.out / "leaderboards"
     found = sorted(folder.glob("*.csv"))
     if given.dataset is not None:
@@ -87,6 +75,22 @@ def execute(given: argparse.Namespace) -> int:
     return 0
 
 
+def _publish(boards: Path, runs: list[Path]) -> int:
+    from bench import leaderboard
+
+    if not runs:
+        expect_boards(boards)
+    try:
+        written = leaderboard.publish(boards, runs)
+    except (ValueError, OSError) as error:
+        if disk_is_full(error):
+            raise
+        raise BenchError(f"--boards {boards}: {error}; repair or remove it, or name another directory") from None
+    for path in written:
+        out.print(f"wrote {path}", markup=False)
+    return 0
+
+
 def expect_boards(boards: Path) -> None:
     """Raises BenchError unless a directory of boards is there."""
     if not boards.is_dir():
@@ -98,6 +102,7 @@ def expect_boards(boards: Path) -> None:
 def _check(boards: Path) -> int:
     from bench import leaderboard
 
+    expect_boards(boards)
     if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
         raise BenchError(f"--boards {boards}: neither boards nor records there to check")
     try:
@@ -106,8 +111,10 @@ def _check(boards: Path) -> int:
         raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
     for line in lines:
         complain(line)
-    out.print(
-        "the boards are what their records give" if not lines else "run `bench leaderboard --publish` to rebuild them"
+    tell(
+        f"the boards in {boards} are what their records give"
+        if not lines
+        else f"run `bench leaderboard --publish --boards {boards}` to rebuild them"
     )
     return 1 if lines else 0
 

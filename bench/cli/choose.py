@@ -18,11 +18,15 @@ DESCRIPTION = (
     "Says for each data set, tier and split which release of the boards to take: the most accurate whose accounted "
     "epsilon of one UNIT is at most --max-epsilon and whose accuracy is at least --min-accuracy; where an accuracy "
     "is asked for, also the one of the least epsilon. With it: what it costs, how attacks fared, its risks, and what "
-    "nobody measured of it. Above stand the others that qualify, and every release that does not, with the reason. "
-    "Claims of the papers play no part."
+    "no one measured of it. With --all also the others that qualify, and every release that does not, with the reason. "
+    "Claims of the papers play no part. Rows of your own boards are read too, and are marked as yours."
 )
 UNITS = ("example", "label", "query", "client")
 WIDTH = 200
+MOST_LINES = 25
+"""Lines that are printed without --all."""
+FEW_ROWS, FEW_LINES = 5, 2
+"""Without --all: rows of a table of one place, and lines of each answer about a row."""
 ATTACKS = "attacks on the student"
 WHOLE = ("over seeds", "eps accounted", ATTACKS)
 """Columns whose lines are not broken."""
@@ -42,7 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument(
-        "--boards", type=paths.named, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
+        "--boards",
+        type=paths.named,
+        metavar="DIR",
+        help="published boards (default leaderboards, else the installed ones)",
+    )
+    parser.add_argument(
+        "--own",
+        type=paths.named,
+        metavar="DIR",
+        help="your own boards, read too, such as runs/leaderboards (default boards, where there is one)",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help=f"print every row and every reason (default: at most {MOST_LINES} lines)"
     )
 
 
@@ -57,27 +73,66 @@ def execute(given: argparse.Namespace) -> int:
     from bench.leaderboard import reported
     from bench.leaderboard.selection import Constraints, choose
 
-    folder = reported.boards_folder(given.boards)
-    rows = reported.boards(folder)
+    folder, own = reported.boards_folder(given.boards), reported.own_folder(given.own)
+    rows: list[dict[str, str]] = []
+    read = []
+    for whose, place in (("published", folder), ("yours", own)):
+        if place is not None:
+            found = [row | {"whose": whose} for row in reported.boards(place)]
+            rows += found
+            read.append(f"{whose} {place} ({len(found)} rows)")
     known = sorted({row["dataset"] for row in rows})
     if given.dataset is not None and given.dataset not in known:
-        raise BenchError(f"--dataset {given.dataset}: no such board in {folder}; it has {', '.join(known)}")
+        raise BenchError(
+            f"--dataset {given.dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}"
+        )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
-    _show(choose([row for row in rows if given.dataset in (None, row["dataset"])], limits), limits)
+    choice = choose([row for row in rows if given.dataset in (None, row["dataset"])], limits)
+    _print(f"boards: {', '.join(read)}")
+    if given.all:
+        _show(choice, limits)
+    else:
+        _show_briefly(choice, limits, given.dataset is not None)
     return 0
 
 
 def _show(choice: Choice, limits: Constraints) -> None:
+    """Print everything: excluded rows, then of each place the table and the answer."""
     _excluded(choice)
+    _none(choice, limits)
+    for place, found in choice.taken.items():
+        _table(place, found)
+        _answer(found, limits)
+
+
+def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool) -> None:
+    """At most `MOST_LINES` lines: a table, and of one data set the answer of its place with the most accurate row."""
+    _none(choice, limits)
+    places = sorted(choice.taken.values(), key=lambda found: -(found[0].accuracy or 0.0)) if one_dataset else []
+    places = places or list(choice.taken.values())
+    if len(places) == 1:
+        shown = places[0][:FEW_ROWS]
+        _brief_table(" ".join(shown[0].place), shown)
+    else:
+        shown = [found[0] for found in places[: FEW_ROWS if one_dataset else MOST_LINES - 6]]
+        _brief_table("the most accurate of each data set, tier and split", shown)
+    if len(places) == 1 or (one_dataset and places):
+        _answer(places[0], limits, FEW_LINES)
+    elif places:
+        _print("cost, attacks and risks: name a data set with --dataset")
+    left = len(choice.excluded) + sum(map(len, places)) - len(shown)
+    if left:
+        _print(f"{left} more rows, of which {len(choice.excluded)} do not qualify: --all prints them with the reasons")
+
+
+def _none(choice: Choice, limits: Constraints) -> None:
+    """That nothing qualifies, and what is nearest to it."""
     asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit} at a delta of at most {limits.delta:g}"
     asked += f", and an accuracy of at least {limits.accuracy:g}" if limits.accuracy else ""
     if not choice.taken:
         _print(f"no row of the boards has a proved {asked}")
         for line in choice.nearest:
             _print(line)
-    for place, found in choice.taken.items():
-        _table(place, found)
-        _answer(found, limits)
 
 
 def _excluded(choice: Choice) -> None:
@@ -85,17 +140,22 @@ def _excluded(choice: Choice) -> None:
         out.print("excluded")
     for candidate, reason in choice.excluded:
         where = " ".join(candidate.place)
-        _print(f"  {where}  {candidate.name}: {reason}")
+        _print(f"  {where}  {candidate.name}{_yours(candidate)}: {reason}")
     out.print()
 
 
-def _answer(found: list[Candidate], limits: Constraints) -> None:
-    """What to take of a place's candidates, why, what it costs and risks, and what was not measured of it."""
+def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None = None) -> None:
+    """What to take of a place's candidates, why, what it costs and risks, and what was not measured of it.
+
+    Args:
+        most_lines: of each of these; None = all.
+    """
     from bench.leaderboard.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
     best, row, audit = found[0], found[0].row, found[0].audited
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
+    most += f" whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}"
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
         "protects": [
@@ -109,13 +169,16 @@ def _answer(found: list[Candidate], limits: Constraints) -> None:
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
         "not measured": lacking(best) or ["nothing is missing"],
     }
-    _print(f"take {best.name}: {most} whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}")
+    _print(f"take {best.name}{_yours(best)}: {most}")
     least = least_epsilon(found)
     if limits.accuracy and least is not best:
         promise = f"{least.epsilon:.4g} at a delta of {least.row['delta']}"
         _print(f"or {least.name}: the least epsilon, {promise}, with an accuracy of {least.accuracy:.4f}")
-    for label, told in lines.items():
-        for first, line in enumerate(told):
+    for label, every_line in lines.items():
+        shown = list(every_line[:most_lines])
+        if more := len(every_line) - len(shown):
+            shown[-1] += f"; and {more} more"
+        for first, line in enumerate(shown):
             _print(f"  {'' if first else label:<13} {line}")
     out.print()
 
@@ -147,6 +210,36 @@ def _print(line: str) -> None:
     out.print(line, markup=False, soft_wrap=True)
 
 
+def _yours(candidate: Candidate) -> str:
+    """A mark of a row of a user's boards."""
+    return " (yours)" if candidate.row.get("whose") == "yours" else ""
+
+
+def _brief_table(title: str, found: list[Candidate]) -> None:
+    """A line for each candidate, with its place where they differ in it; nothing of none."""
+    if not found:
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    several = len({candidate.place for candidate in found}) > 1
+    table = Table(title=Text(title), title_justify="left", box=None, header_style="bold")
+    for column in (
+        *(("data set", "tier", "split") if several else ()),
+        "take",
+        "accuracy",
+        "over seeds",
+        "eps",
+        "whose",
+    ):
+        table.add_column(column, no_wrap=True)
+    for each in found:
+        numbers = f"{each.accuracy:.4f}", each.spread, f"{each.epsilon:.4g} per {each.row['unit']}"
+        cells = (*(each.place if several else ()), each.name, *numbers, str(each.row.get("whose", "")))
+        table.add_row(*map(Text, cells))
+    Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
+
+
 def _cost(candidate: Candidate) -> str:
     seconds, device = candidate.row["seconds"], candidate.row["device"]
     told = [f"{float(seconds):.0f} s"] if seconds else []
@@ -164,7 +257,7 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
     for candidate in found:
         row = candidate.row
         table.add_row(
-            candidate.name,
+            f"{candidate.name}{_yours(candidate)}",
             f"{candidate.accuracy:.4f}",
             candidate.spread,
             plain_text(f"{candidate.epsilon:.4g} per {row['unit']}", str(row["relation"])),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.cli import paths
 from bench.config import TIERS
 from bench.errors import BenchError
-from bench.progress import out
+from bench.progress import out, tell
 
 if TYPE_CHECKING:
     from bench.report import Sources
@@ -64,7 +64,8 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
     if not given.picture:
         check_free(given.out)
-    sources = gather(boards_folder(given.boards), given.runs, given.dataset)
+    boards = boards_folder(given.boards)
+    sources = gather(boards, given.runs, given.dataset)
     if given.picture:
         return _picture(given, sources)
     files = render(sources)
@@ -75,6 +76,7 @@ def execute(given: argparse.Namespace) -> int:
     path = given.out / "index.html"
     told = f"wrote {path}: {len(sources.records)} runs, {len(files)} files, {size:.1f} MB; open it in a browser"
     out.print(told, markup=False, soft_wrap=True)
+    tell(f"read: published boards {boards}; your runs: {', '.join(map(str, given.runs)) or 'none (--runs DIR)'}")
     return 0
 
 

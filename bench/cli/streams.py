@@ -2,7 +2,7 @@
 
 A run takes hours and prints some lines. Where a line cannot be written, since its reader has gone (`| head -1`), the
 disk behind `> log` is full or the terminal is closed, the command continues without it. `main` turns a lost standard
-output into the exit status. A character that the terminal's encoding lacks is shown as "?".
+output into the exit status. A character outside the terminal's encoding is shown as "?".
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from bench.cli import paths
 from bench.cli.boards import expect_boards
 from bench.config import DATASET, TIERS
 from bench.errors import BenchError, unknown
-from bench.progress import Screen, head, out, plain_text, say
+from bench.progress import Screen, head, out, plain_text, say, tell
 
 if TYPE_CHECKING:
     from bench.cli import Parsers
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bench.pipeline.settings import Settings
     from bench.sweeps.executors import Executor
     from bench.sweeps.plan import Cell
+    from bench.sweeps.results import CellResult
     from bench.sweeps.run_sweep import Summary
 
 HELP = "run all cells of a recipe (recipes/*.toml)"
@@ -38,6 +39,9 @@ NAMING = (
     *("--teacher.recipe", "--evaluator.recipe"),
 )
 """Options on which it depends what options there are, or what their help says."""
+WIDTH = 160
+MOST_CELLS = 30
+"""Cells whose results are printed; the others are in the written table."""
 Words = tuple[str, ...]
 STATES = ("ok", "inconclusive", "skipped", "cached", "published", "ready", "failed", "refused", "planned")
 
@@ -126,7 +130,12 @@ def execute(given: argparse.Namespace) -> int:
     path = given.out / "sweeps" / f"{given.recipe.stem}-{given.tier}.json"
     with as_interrupts():
         summary = run_sweep(given.recipe.stem, cells, _executor(given), path, say, until)
+    from bench.sweeps.results import cell_results, write_results
+
+    table, results = path.with_suffix(".csv"), cell_results(summary.outcomes)
+    write_results(table, results)
     _show(recipe.title, summary, path)
+    _show_results(results, table)
     return 1 if summary.failed else 0
 
 
@@ -334,3 +343,20 @@ def _show(title: str, summary: Summary, path: Path) -> None:
     for reason in dict.fromkeys(outcome.reason for outcome in summary.outcomes if outcome.state == "planned"):
         out.print(f"planned: {reason}", markup=False, soft_wrap=True)
     out.print(f"summary {path}", markup=False, soft_wrap=True)
+
+
+def _show_results(results: Sequence[CellResult], path: Path) -> None:
+    """Accuracy, accounted epsilon and the attack's result of each cell that has some, and where all of them are."""
+    from rich.table import Table
+    from rich.text import Text
+
+    measured = [each for each in results if each.accuracy or each.attack]
+    table = Table(box=None, header_style="bold")
+    for column in ("cell", "state", "accuracy", "epsilon, accounted", "attack"):
+        table.add_column(column, no_wrap=True)
+    for each in measured[:MOST_CELLS]:
+        table.add_row(*map(Text, (each.cell, each.state, each.accuracy, each.epsilon, each.attack)))
+    if measured:
+        Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
+    left = len(measured) - MOST_CELLS
+    tell(f"{left} more cells; the whole table: {path}" if left > 0 else f"table {path}")

@@ -29,7 +29,7 @@ def options(cell: str) -> Changed:
     except (ValueError, TypeError):
         raise BenchError(
             f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
-            "`bench leaderboard --publish`"
+            "`bench leaderboard --publish --boards DIR`"
         ) from None
 
 

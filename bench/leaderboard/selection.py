@@ -223,6 +223,7 @@ def candidates(rows: Iterable[Row]) -> list[Candidate]:
             # Run again with today's noise, it is another release
             coarse = "float32-noise" in str(row["flags"]).split()
             shared = {key: str(row[key]) for key in keys} | ({} if asks_teachers(row) else {"teacher": ""})
+            shared["whose"] = str(row.get("whose", ""))
             groups[(*shared.values(), released(row), str(coarse))].append(row)
     return [_candidate(group) for group in groups.values()]
 

@@ -83,7 +83,7 @@ class Ensemble(nn.Module):
         """(n, d): the fixed features that all members share.
 
         Raises:
-            RuntimeError: the members have features of their own (`fixed_features` is False).
+            RuntimeError: the members do not share features (`fixed_features` is False).
         """
         if not self.fixed_features:
             raise RuntimeError("the members share no features; expected linear layers on the same fixed features")

@@ -49,7 +49,7 @@ class AttackContract(PluginContract):
         return plugin.run(target, toy_aux(), context(seed)), target
 
     def test_is_an_attack(self) -> None:
-        expect(isinstance(self.smoke(), Attack), f"{self.plugin.__name__} lacks a member of `bench.api.Attack`")
+        expect(isinstance(self.smoke(), Attack), f"{self.plugin.__name__} has not every member of `bench.api.Attack`")
         _expect_access(self.plugin, ACCESS_LEVELS)
         _expect_goal(self.plugin, "inversion")
 
@@ -118,7 +118,7 @@ class MembershipContract(PluginContract):
 
     def test_is_a_membership_attack(self) -> None:
         complete = isinstance(self.smoke(), MembershipAttack)
-        expect(complete, f"{self.plugin.__name__} lacks a member of `bench.api.MembershipAttack`")
+        expect(complete, f"{self.plugin.__name__} has not every member of `bench.api.MembershipAttack`")
         _expect_access(self.plugin, ACCESS_LEVELS)
         _expect_goal(self.plugin, "membership")
 
@@ -148,7 +148,10 @@ class ReleaseContract(PluginContract):
 
     def test_is_an_attack_on_a_release(self) -> None:
         plugin = self.smoke()
-        expect(isinstance(plugin, ReleaseAttack), f"{self.plugin.__name__} lacks a member of `bench.api.ReleaseAttack`")
+        expect(
+            isinstance(plugin, ReleaseAttack),
+            f"{self.plugin.__name__} has not every member of `bench.api.ReleaseAttack`",
+        )
         _expect_access(self.plugin, RELEASE_LEVELS)
         _expect_goal(self.plugin, "membership")
 

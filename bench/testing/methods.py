@@ -57,7 +57,7 @@ class MethodContract(PluginContract):
         return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
 
     def test_is_a_method(self) -> None:
-        expect(isinstance(self.smoke(), Method), f"{self.plugin.__name__} lacks a member of `bench.api.Method`")
+        expect(isinstance(self.smoke(), Method), f"{self.plugin.__name__} has not every member of `bench.api.Method`")
         units = [str(unit) for unit in Unit]
         expect(self.plugin.unit in units, f"`unit` is {self.plugin.unit!r}; expected one of {', '.join(units)}")
 
@@ -104,8 +104,8 @@ class MethodContract(PluginContract):
 
     def test_no_stream_of_privacy_noise_is_asked_for_twice(self) -> None:
         """Two sources of one name draw the same bits, so that one release tells the noise on the other."""
-        asked = _first(self).asked
-        twice = sorted({each for each in asked if asked.count(each) > 1})
+        streams = _first(self).asked
+        twice = sorted({each for each in streams if streams.count(each) > 1})
         expect(not twice, f"streams of privacy noise (seed, name) are used twice: {twice}; give each its own name")
 
     def test_same_seed_same_release_and_other_seed_another(self) -> None:

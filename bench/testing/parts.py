@@ -102,11 +102,12 @@ class NetworkContract:
         torch.manual_seed(0)
         network, images = nets.build(self.name, self.shapes[0], 4).eval(), torch.rand(4, *self.shapes[0])
         with torch.no_grad():
-            alone = torch.cat([network(image[None]) for image in images])
+            one_by_one = torch.cat([network(image[None]) for image in images])
             together = network(images)
-            same = torch.allclose(together, alone, atol=1e-5)
+            same = torch.allclose(together, one_by_one, atol=1e-5)
             expect(same, "in evaluation mode an image's logits depend on the other images of its batch")
-            expect(not torch.allclose(alone[0], alone[1]), "two images have the same logits; expected other ones")
+            differ = not torch.allclose(one_by_one[0], one_by_one[1])
+            expect(differ, "two images have the same logits; expected other ones")
 
     def test_frozen_it_answers_the_same(self) -> None:
         for shape in self.shapes:

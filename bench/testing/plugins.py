@@ -14,8 +14,8 @@ def expect(condition: object, message: str) -> None:
     """Fail the test unless a condition holds; unlike `assert`, also under `python -O`.
 
     Args:
-        condition: what the contract requires.
-        message: what is wrong and what is expected, for the plug-in's author.
+        condition: true where the plug-in keeps the contract.
+        message: the fault and the expected behaviour, for the plug-in's author.
 
     Raises:
         AssertionError: the condition does not hold.
@@ -28,7 +28,7 @@ def expect(condition: object, message: str) -> None:
 def expect_frozen_with_documented_fields(plugin: type[Any]) -> None:
     """Fail the test unless `plugin` is a frozen dataclass with a line of help under every field."""
     frozen = dataclasses.is_dataclass(plugin) and plugin.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    expect(frozen, f"{plugin.__name__} is no frozen dataclass; write @dataclass(frozen=True)")
+    expect(frozen, f"{plugin.__name__} is not a frozen dataclass; write @dataclass(frozen=True)")
     undocumented = [option.name for option in options(plugin) if not option.help]
     expect(not undocumented, f"put a string literal under each field: {undocumented}")
 

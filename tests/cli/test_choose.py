@@ -123,7 +123,7 @@ def test_variants_are_different_releases() -> None:
 
 
 def test_a_label_promise_is_chosen_for_labels_alone(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(choose, "--unit", "label", "--max-epsilon", 2, "--boards", boards) == 0
+    assert execute(choose, "--unit", "label", "--max-epsilon", 2, "--boards", boards, "--all") == 0
     said = capsys.readouterr().out
     assert "take alibi (printed): the only row" in said
     assert "pate (printed) epsilon=2.0: nothing claimed, accounted per example, not per label" in said
@@ -132,7 +132,7 @@ def test_a_label_promise_is_chosen_for_labels_alone(boards: Path, capsys: pytest
 def test_what_is_chosen_is_shown_with_its_cost_and_its_attacks(
     boards: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert execute(choose, "--max-epsilon", 8, "--min-accuracy", 0.9, "--boards", boards) == 0
+    assert execute(choose, "--max-epsilon", 8, "--min-accuracy", 0.9, "--boards", boards, "--all") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert said.index("dp-sgd") < said.index("pate (printed) epsilon=2.0")
     assert "take dp-sgd (printed): the most accurate of 2 whose accounted epsilon per example is at most 8" in said
@@ -212,7 +212,7 @@ def test_what_has_no_finite_epsilon_is_near_to_none() -> None:
         (["--max-epsilon", "0"], "--max-epsilon 0.0"),
         (["--max-epsilon", "nan"], "--max-epsilon nan"),
         (["--max-epsilon", "8", "--min-accuracy", "90"], "--min-accuracy 90.0"),
-        (["--max-epsilon", "8", "--dataset", "svhn"], "it has mnist"),
+        (["--max-epsilon", "8", "--dataset", "svhn"], "there is mnist"),
         (["--max-epsilon", "8", "--boards", "nowhere"], "no board in nowhere; run from the project's directory"),
     ],
 )
@@ -292,7 +292,7 @@ def test_bad_limits_as_typed_are_one_line_and_status_2(
 def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
     boards: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed = ["--max-epsilon", "5", "--min-accuracy", "0.9", "--unit", "example", "--boards", str(boards)]
+    typed = ["--max-epsilon", "5", "--min-accuracy", "0.9", "--unit", "example", "--boards", str(boards), "--all"]
     assert main(["choose", *typed]) == 0
     said = capsys.readouterr().out
     answer = said[said.index("take pate") :].splitlines()
@@ -399,3 +399,80 @@ def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
         "the account of its version was not true"
         in dict((c.row["method"], r) for c, r in found.excluded)["account-mended"]
     )
+
+
+SHIPPED = Path(__file__).parents[2] / "leaderboards"
+LIMITS = [
+    ["--max-epsilon", "8"],
+    ["--max-epsilon", "8", "--dataset", "mnist", "--min-accuracy", "0.9"],
+    ["--max-epsilon", "8", "--dataset", "fmnist"],
+    ["--max-epsilon", "1e-9"],
+]
+
+
+def expect_brief(typed: list[str], boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["choose", *typed, "--boards", str(boards)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25 and "--all" in lines[-1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("typed", LIMITS, ids=" ".join)
+def test_choose_prints_25_lines_of_the_published_boards(capsys: pytest.CaptureFixture[str], typed: list[str]) -> None:
+    expect_brief(typed, SHIPPED, capsys)
+
+
+@pytest.fixture(scope="module")
+def many_places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Boards of many data sets, tiers and splits, whose releases have several attacks and flags."""
+    boards = tmp_path_factory.mktemp("boards")
+    usual = {"attack_variant": "printed", "access": "scores", "auc": 0.5, "teacher_auc": 0.6, "power": "pass"}
+    usual |= {"flags": "public-data seeded-noise weak-judge", "attack": "lira"}
+    places = [(tier, split) for tier in ("quick", "paper") for split in ("iid", "few", "full", "disjoint-low")]
+    for name in ("mnist", "fmnist"):
+        many = [
+            proved("pate", 2.0, 0.95, tier=tier, split=split, delta=f"1e-{delta}", **usual | {"attack": attack})
+            for tier, split in places[: None if name == "mnist" else 1]
+            for delta in range(5, 12)
+            for attack in ("lira", "rmia", "shadow", "quantile")
+        ]
+        write(boards, many, name)
+    for number in range(20):
+        write(boards, [proved("pate", 2.0, 0.95, **usual)], f"npz-{number}")
+    return boards
+
+
+@pytest.mark.parametrize("typed", LIMITS, ids=" ".join)
+def test_choose_prints_at_most_25_lines(
+    many_places: Path, capsys: pytest.CaptureFixture[str], typed: list[str]
+) -> None:
+    expect_brief(typed, many_places, capsys)
+
+
+def test_choose_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [proved("gep", 7.0, 0.9, delta=f"1e-{5 + i}") for i in range(8)] + [proved("rgp", 99.0, 0.99)]
+    boards = write(tmp_path / "published", rows)
+    assert execute(choose, "--max-epsilon", 8, "--boards", boards) == 0
+    brief = capsys.readouterr().out.splitlines()
+    assert brief[-1].startswith("4 more rows, of which 1 do not qualify")
+    assert execute(choose, "--max-epsilon", 8, "--boards", boards, "--all") == 0
+    assert sum("gep (printed)" in line for line in capsys.readouterr().out.splitlines()) == 9
+
+
+def test_own_rows_are_marked_and_make_no_published_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same setting, published and run by the user, is two rows; without own boards there is one."""
+    published = write(tmp_path / "published", [proved("gep", 7.0, 0.9)])
+    monkeypatch.chdir(tmp_path)
+    typed = ["--max-epsilon", "8", "--boards", str(published)]
+    assert main(["choose", *typed]) == 0
+    assert "yours" not in capsys.readouterr().out
+    write(tmp_path / "boards", [proved("gep", 7.0, 0.95)])
+    for own in ([], ["--own", "boards"]):
+        assert main(["choose", *typed, *own]) == 0
+        head, *lines = capsys.readouterr().out.splitlines()
+        assert head == f"boards: published {published} (1 rows), yours boards (1 rows)"
+        rows = [line.split()[-1] for line in lines if line.strip().startswith("gep")]
+        assert rows == ["yours", "published"]
+        assert any(line.startswith("take gep (printed) (yours): the most accurate of 2") for line in lines)

@@ -54,7 +54,7 @@ print("statuses", json.dumps(statuses), file=sys.stderr)
 
 @pytest.fixture
 def closed_pipe() -> Iterator[int]:
-    """The end to write to of a pipe that nobody reads."""
+    """The end to write to of a pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -95,8 +95,8 @@ def test_closed_descriptors_are_no_files() -> None:
     shell = 'exec "$0" -c "$1" <&- >&- 2>&-'
     subprocess.run(["sh", "-c", shell, sys.executable, code], pass_fds=[9], env=os.environ | {"PYTHONPATH": str(ROOT)})
     os.close(9)
-    with os.fdopen(reading) as told:
-        assert int(told.read()) > 2
+    with os.fdopen(reading) as received:
+        assert int(received.read()) > 2
 
 
 def test_a_lost_stream_takes_everything_and_says_why(closed_pipe: int) -> None:
@@ -110,9 +110,9 @@ def test_a_lost_stream_takes_everything_and_says_why(closed_pipe: int) -> None:
 
 def test_a_lenient_stream_writes_everything_in_its_encoding() -> None:
     reading, writing = os.pipe()
-    with open(writing, "w", encoding="latin-1") as before, os.fdopen(reading, "rb") as told:
+    with open(writing, "w", encoding="latin-1") as before, os.fdopen(reading, "rb") as received:
         print("caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{GRINNING FACE}", file=streams._lenient(before), flush=True)
-        assert told.read1() == b"caf\xe9 ?\n"
+        assert received.read1() == b"caf\xe9 ?\n"
 
 
 def test_progress_on_a_lost_stderr_does_not_fail_a_run(

@@ -2,7 +2,7 @@
 
 from bench.leaderboard.reported.ablations import ablation
 from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, difference, find, join
-from bench.leaderboard.reported.board_files import boards, boards_folder
+from bench.leaderboard.reported.board_files import OWN, PUBLISHED, boards, boards_folder, own_folder
 from bench.leaderboard.reported.comparison import Line, compare, most_measured, of_tier
 from bench.leaderboard.reported.printed_numbers import (
     FILE,
@@ -20,6 +20,8 @@ __all__ = [
     "FILE",
     "NAMES",
     "ONE_OF_TWO",
+    "OWN",
+    "PUBLISHED",
     "TEACHERS",
     "UNNAMED",
     "Line",
@@ -35,6 +37,7 @@ __all__ = [
     "load",
     "most_measured",
     "of_tier",
+    "own_folder",
     "papers",
     "table",
 ]

@@ -8,11 +8,21 @@ from bench.errors import BenchError
 from bench.leaderboard.board_csv import read_board
 from bench.leaderboard.reported.printed_numbers import FILE
 
+PUBLISHED, OWN = Path("leaderboards"), Path("boards")
+"""Folders of boards: of this project, and of a user."""
+
 
 def boards_folder(given: Path | None) -> Path:
-    """The folder of boards that is meant: the one given, else `leaderboards` here, else that of the installation."""
-    here = Path("leaderboards")
-    return given or (here if here.is_dir() else FILE.parent)
+    """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
+
+    A checkout's folder has the papers' numbers too; one without them is a user's.
+    """
+    return given or (PUBLISHED if (PUBLISHED / FILE.name).is_file() else FILE.parent)
+
+
+def own_folder(given: Path | None) -> Path | None:
+    """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
+    return given or (OWN if any(OWN.glob("*.csv")) else None)
 
 
 def boards(folder: Path) -> list[dict[str, str]]:
