@@ -1,4 +1,4 @@
-"""Names that forge: line breaks, escape sequences, overriding and invisible letters, markup, formulas; in every medium."""
+"""Names that forge: line breaks, escape sequences, overriding and invisible letters, markup, formulas."""
 
 from __future__ import annotations
 
