@@ -21,6 +21,7 @@ from bench.storage.specs import canonical
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
+    {"escape"},
     {"errors", "seeds", "progress", "validate"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import math
+import json
 import shutil
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +13,40 @@ from bundles import KINDS, SEED, bundle_of, found, make, place, read
 from conftest import ROOT, write_toy
 from PIL import Image
 
-from bench.bundle import account, export, find, solved
+from bench.bundle import account, export, find
+from bench.bundle.schema import Audited, Claimed, Privacy
 from bench.cli import main
 from bench.errors import BenchError
+from bench.privacy import Unit
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
 ALWAYS = {"MANIFEST.json", "README.md", "model.json", "privacy.json", "student.safetensors"}
 EXTRAS = {
-    "dpsd data": {"student.pt2", "synthetic"},
-    "dpsd label": {"student.pt2", "synthetic"},
-    "class-moments": {"student.pt2", "synthetic"},
-    "dp-sgd": {"student.pt2"},
-    "pate-gnmax": {"student.pt2"},
-    "rr": {"student.pt2"},
-    "lp-2st": {"student.pt2"},
-    "dp-merf": {"student.pt2", "generator.safetensors", "synthetic"},
-    "no-defence": {"student.pt2"},
+    "dpsd data": {"synthetic"},
+    "dpsd label": {"synthetic"},
+    "class-moments": {"synthetic"},
+    "dp-sgd": set(),
+    "pate-gnmax": set(),
+    "rr": set(),
+    "lp-2st": set(),
+    "dp-merf": {"generator.safetensors", "synthetic"},
+    "no-defence": set(),
     "resnet18": {"synthetic"},
 }
 EPSILON = {"epsilon", "delta", "unit"}
 PRIVACY = {
     "": {"format", "method", "tier", "noise", "noise_version", "unit", "delta", "accountant", "accounted", "claimed",
          "audited",
-         "events", "solved", "warnings"},
+         "events", "warnings"},
     "method": {"name", "version"},
     "accounted": {"example", "label", "query", "client"},
     "accounted.*": EPSILON | {"relation", "accountant", "version", "note"},
     "claimed": EPSILON | {"source", "disputed"},
     "events.*": {"event", "count", "unit", "why"},
-    "solved": set(solved.PUBLIC),
 }  # fmt: skip
 MODEL = {
-    "": {"format", "architecture", "library", "program", "torch", "input", "normalisation", "classes", "class_names",
+    "": {"format", "architecture", "library", "torch", "input", "normalisation", "classes", "class_names",
          "data", "accuracy", "parameters", "buffers"},
     "library": {"function", "name", "arguments"},
     "library.arguments": {"num_classes", "in_chans"},
@@ -69,20 +68,21 @@ def paths(value: Any, at: str = "") -> Iterator[tuple[str, set[str]]]:
 
 
 def contents(folder: Path) -> bytes:
-    """The bytes of all files, those inside of a program too."""
+    """The bytes of all files, and their names."""
     parts = [path.read_bytes() + path.name.encode() for path in sorted(folder.rglob("*")) if path.is_file()]
-    for program in folder.glob("*.pt2"):
-        with zipfile.ZipFile(program) as archive:
-            parts += [archive.read(name) for name in archive.namelist()]
     return b"\n".join(parts)
+
+
+DATA_DEPENDENT = ("answered", "data_dependent_epsilon_diagnostic", "mean_candidates")
+"""What methods solve for as a function of private data; the ledger has none of it."""
 
 
 def laboratory(record: Record) -> dict[str, str]:
     """What stands in a record and may not leave, by name; but for what equals the student's own accuracy."""
     public = {value for name, value in record.metrics.items() if name in ("accuracy", "accuracy.lo", "accuracy.hi")}
     numbers = {name: value for name, value in record.metrics.items() if value is not None and value not in public}
-    numbers |= {f"solved {name}": record.privacy["solved"][name] for name in solved.WITHHELD if name in
-                record.privacy["solved"]}  # fmt: skip
+    solved = record.privacy["solved"]
+    numbers |= {f"solved {name}": solved[name] for name in DATA_DEPENDENT if name in solved}
     numbers |= {f"seconds {name}": value for name, value in record.provenance["seconds"].items()}
     texts = {name: repr(value) for name, value in numbers.items() if len(repr(value)) >= 8}
     texts |= {f"{name} shown": f"{value:.2%}" for name, value in numbers.items() if name.endswith("_accuracy")}
@@ -119,42 +119,6 @@ def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
     assert [name for name in missing if not name.endswith(" shown") and name not in ("release", "teacher")] == []
 
 
-def test_solved_parameters_of_the_ledger_leave_and_others_do_not(tmp_path: Path) -> None:
-    given = {"sigma": 2.0, "answered": 7, "bandwidth": 3.5, "mean_candidates": 2.5, "made_up": 1.0, "steps": 4}
-    assert solved.public("dp-sgd", given) == {"sigma": 2.0, "steps": 4.0}
-    assert solved.public("third-party", given) == {}
-    assert solved.public("dp-sgd", {"sigma": math.inf, "scale": math.nan}) == {}
-    assert not set(solved.PUBLIC) & set(solved.WITHHELD)
-
-
-def test_every_shipped_solved_parameter_has_been_judged() -> None:
-    """Names in dictionaries that are called, given as, or made by `solved`, or are keywords of `released`."""
-    names: set[str] = set()
-    rooms = ("methods", "baselines", "bench/distillation", "bench/dp_training")
-    for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.keyword) and node.arg == "solved":
-                names |= strings(node.value)
-            if isinstance(node, ast.Assign) and {ast.unparse(t) for t in node.targets} & {"solved", "known", "found"}:
-                names |= strings(node.value) if isinstance(node.value, ast.Dict) else set()
-            if isinstance(node, ast.FunctionDef) and node.name == "solved":
-                names |= strings(node)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "released":
-                names |= {keyword.arg for keyword in node.keywords if keyword.arg}
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith(("solved[", "found[")):
-                constants = {e.value for e in ast.walk(node.targets[0]) if isinstance(e, ast.Constant)}
-                names |= {value for value in constants if isinstance(value, str)}
-    assert {"sigma", "answered", "bandwidth", "mean_candidates", "threshold_scale", "label_epsilon"} <= names
-    assert "moment_multiplier" in names
-    assert names - set(solved.PUBLIC) - set(solved.WITHHELD) == set()
-
-
-def strings(node: ast.AST) -> set[str]:
-    """Keys of all dictionaries in an expression."""
-    keys = [key for each in ast.walk(node) if isinstance(each, ast.Dict) for key in each.keys]
-    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-
-
 def test_synthetic_images_are_the_released_ones() -> None:
     from safetensors.numpy import load_file
 
@@ -181,6 +145,13 @@ def test_the_card_begins_with_what_is_wrong() -> None:
         assert words in card, words
 
 
+def privacy_of(kind: str, change: Callable[[Any], object] = lambda plain: None) -> Privacy:
+    """The account of a bundle, with a change of its plain data."""
+    plain = read(bundle_of(kind) / "privacy.json")
+    change(plain)
+    return Privacy.model_validate_json(json.dumps(plain))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -195,11 +166,14 @@ def test_the_card_begins_with_what_is_wrong() -> None:
     ids=str,
 )
 def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], says: str) -> None:
-    privacy = read(bundle_of("dp-sgd") / "privacy.json")
-    usual, changes = account.warnings(privacy), dict(changes)
-    if relation := changes.pop("relation", ""):
-        privacy["accounted"]["example"]["relation"] = relation
-    said = account.warnings(privacy | changes)
+    def change(plain: Any, more: dict[str, Any]) -> None:
+        relation = {"relation": changes.get("relation", "add-or-remove")}
+        plain["accounted"]["example"].update(relation)
+        plain.update(more)
+
+    usual = account.warnings(privacy_of("dp-sgd", lambda plain: change(plain, {})))
+    more = {name: value for name, value in changes.items() if name != "relation"}
+    said = account.warnings(privacy_of("dp-sgd", lambda plain: change(plain, more)))
     new = [each for each in said if each not in usual]
     assert bool(new) == bool(says) and all(says in each for each in new)
     if "version" in changes.get("method", {}) and says:
@@ -207,20 +181,26 @@ def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], 
 
 
 def test_an_audit_refutes_what_it_can_speak_of_alone() -> None:
-    privacy = read(bundle_of("dp-sgd") / "privacy.json")
-    privacy["audited"] = dict.fromkeys(account.AUDITED, 1.0) | {"unit": "example", "delta": 1e-5, "epsilon_lower": 99.0}
-    assert any("refutes" in line for line in account.alarms(privacy))
-    for change in ({"relation": "replace"}, {"delta": 1e-3}):
-        of_another = privacy | {"accounted": {"example": privacy["accounted"]["example"] | change}}
-        assert not any("refutes" in line for line in account.alarms(of_another)), change
+    numbers = dict.fromkeys(Audited.model_fields, 1.0) | {"canaries": 1, "unit": "example", "delta": 1e-5}
+
+    def audited(changes: dict[str, Any]) -> list[str]:
+        def change(plain: Any) -> None:
+            plain["audited"] = numbers | {"epsilon_lower": 99.0}
+            plain["accounted"]["example"].update(changes)
+
+        return account.alarms(privacy_of("dp-sgd", change))
+
+    assert any("refutes" in line for line in audited({}))
+    for changes in ({"relation": "replace"}, {"delta": 1e-3}):
+        assert not any("refutes" in line for line in audited(changes)), changes
 
 
 def test_a_claim_at_a_smaller_delta_than_the_account_s_is_not_proved() -> None:
-    privacy = read(bundle_of("dp-sgd") / "privacy.json")
-    proved = privacy["accounted"]["example"]
-    claim = {"epsilon": proved["epsilon"], "unit": "example", "source": "somebody", "disputed": ""}
-    for delta, doubted in ((proved["delta"], False), (0.0, True)):
-        said = account.warnings(privacy | {"claimed": claim | {"delta": delta}})
+    privacy = privacy_of("dp-sgd")
+    proved = privacy.accounted[Unit.EXAMPLE]
+    for delta, doubted in ((proved.delta, False), (0.0, True)):
+        claim = Claimed(epsilon=proved.epsilon, delta=delta, unit=Unit.EXAMPLE, source="somebody", disputed="")
+        said = account.warnings(privacy.model_copy(update={"claimed": claim}))
         assert any("is not what is proved" in line for line in said) == doubted
 
 
@@ -238,7 +218,7 @@ def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
              "canaries": 200, "null_run": 0.125, "audits": ["0123456789abcdef"], "teacher": 2.0625}  # fmt: skip
     run.record.privacy["audited"] = audit
     export(run, tmp_path / "bundle", allow_seeded=True)
-    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(account.AUDITED)
+    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(Audited.model_fields)
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     assert "Lower bound 0.25 per example" in card and "null run 0.125" in card and "3.5" in card
     assert b"0123456789abcdef" not in contents(tmp_path / "bundle") and b"2.0625" not in contents(tmp_path / "bundle")

@@ -122,8 +122,6 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
         ({"noise": "os"}, "'os', and it was 'seeded'"),
         ({"noise": None}, "'None', and it was 'seeded'"),
         ({"noise_version": 99}, "different accounts"),
-        ({"solved": {"sigma": "much"}}, "different accounts"),
-        ({"solved": None}, "different accounts"),
     ],
 )
 def test_a_record_of_other_noise(

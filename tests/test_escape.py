@@ -1,0 +1,214 @@
+"""Names that forge: line breaks, escape sequences, overriding and invisible letters, markup, formulas."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import board_records
+import pandas as pd
+import pytest
+from board_records import record
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.table import Table
+
+from bench import progress
+from bench.cli import main
+from bench.errors import BenchError
+from bench.escape import csv_cell, csv_value, has_hidden, markdown, visible
+from bench.leaderboard.board_csv import read_board
+from bench.report.files import script
+from docs.tables.cells import table
+
+FORGING = [
+    "\n",
+    "\r",
+    "\t",
+    "\x1b[2J",
+    "\x07",
+    "\x9b",
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\u200d",
+    "\ufeff",
+    "\u2028",
+    "\xad",
+]
+"""Letters that act on a terminal or are not seen, each by another mechanism."""
+FORMULAS = [
+    "=1+1",
+    "+1+1",
+    "-1+1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\uff1d1+1",
+    "=cmd|' /C calc'!A0",
+    "'=1",
+    "-",
+    "+",
+    "''",
+]
+
+
+@pytest.mark.parametrize("letter", FORGING)
+def test_visible_shows_a_hidden_letter_as_an_escape(letter: str) -> None:
+    assert has_hidden(f"a{letter}b")
+    shown = visible(f"a{letter}b")
+    assert not has_hidden(shown) and "\\" in shown and shown.startswith("a") and shown.endswith("b")
+
+
+@pytest.mark.parametrize("text", ["", "DPSD, Theorem 1", "Müller 5 ± 1 %", "98.4\u00a0%", "名前", "a|b<c>", "😀"])
+def test_visible_leaves_what_can_be_seen(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_visible_keeps_line_breaks_on_request() -> None:
+    assert visible("a\nb\x1b", keep="\n") == "a\nb\\x1b"
+
+
+@pytest.mark.parametrize("letter", FORGING)
+def test_terminal_writes_one_visible_line(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"a{letter}[bold]b"
+    for write in (progress.tell, progress.head, progress.say, progress.complain):
+        write(name)
+        said = capsys.readouterr()
+        assert f"{said.out}{said.err}".rstrip("\n") == visible(name), write
+
+
+@pytest.mark.parametrize("letter", FORGING)
+def test_terminal_writes_visible_cells(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"a{letter}b"
+    made = Table(name, title=name)
+    made.add_row(name)
+    made.add_row(progress.plain_text(name))
+    progress.out.print(made)
+    said = capsys.readouterr().out
+    assert not any(has_hidden(line) for line in said.split("\n"))
+    assert said.count(visible(name)) == 4
+
+
+def test_stage_of_a_forging_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.track("a\nb\x1b[2J", 1) as advance:
+        advance(1)
+    assert capsys.readouterr().err.startswith("a\\nb\\x1b[2J: 1 of 1 in ")
+
+
+def test_error_of_a_forging_argument_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for given_name in ("x\nbench: verified", "x\x1b[2J", "x\u202ey"):
+        assert main(["verify", str(tmp_path / given_name)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and not has_hidden(said.rstrip("\n"))
+
+
+def test_traceback_of_a_forging_error_is_visible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["verify", str(tmp_path / "x\x1b[2J"), "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said and not any(has_hidden(line) for line in said.splitlines())
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *(f"a{letter}b" for letter in FORGING), "a,b", 'a"b', "\\x41", "'a\\n"])
+def test_csv_cell_is_no_formula_and_reads_back(text: str) -> None:
+    cell = csv_cell(text)
+    assert not re.match(r"[=+\-@\t\r\uff1d]", cell) and not has_hidden(cell)
+    assert csv_value(cell) == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=20))
+def test_csv_value_inverts_csv_cell(text: str) -> None:
+    assert csv_value(csv_cell(text)) == text
+
+
+@pytest.mark.parametrize("number", ["-0.5", "+3", "1e-05", "-1e300", "-inf", "inf", "0", ".5", "-7."])
+def test_csv_cell_leaves_numbers(number: str) -> None:
+    assert csv_cell(number) == number and csv_value(number) == number
+    assert csv_cell(float(number)) == float(number) and csv_cell(None) is None
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "@a", "a\x1b[2J", "a\u202eb", "a\nb"])
+def test_board_holds_no_formula_and_reads_back(tmp_path: Path, name: str) -> None:
+    made = record(0, 0.5)
+    made.spec["release"]["method"] = name
+    path = tmp_path / "digits.csv"
+    path.write_text(board_records.text([made]), encoding="utf-8")
+    with path.open(newline="", encoding="utf-8") as stream:
+        cells = [cell for row in csv.reader(stream) for cell in row]
+    assert not any(has_hidden(cell) or cell.startswith(("=", "@")) for cell in cells)
+    (row,) = read_board(path)
+    assert row["method"] == name
+
+
+def test_csv_cell_changes_no_published_cell() -> None:
+    for path in sorted((Path(__file__).resolve().parent.parent / "leaderboards").glob("*.csv")):
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        cells = {str(cell) for column in frame for cell in frame[column].unique()}
+        assert {cell for cell in cells if csv_cell(cell) != cell} == set(), path
+
+
+def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    from bench.cli import compare
+
+    compare._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["dataset"], row["method"], row["difference"]) == ("'=1+1", "'a\\x1b[2J", "-0.5")
+
+
+MARKUP = "a | b\n# c <script>x</script> [d](http://e) `f` *g* _h_ ![i](j) &lt; ~k~ \u202e\u200b\x1b"
+
+
+def test_markdown_shows_markup_as_text() -> None:
+    text = markdown(MARKUP)
+    assert "\n" not in text and not has_hidden(text) and "<" not in text and ">" not in text
+    assert not re.search(r"(?<!\\)[|`*_\[\]~#]", text)
+
+
+def test_table_of_docs_keeps_its_columns() -> None:
+    lines = table(["a", "b"], [[MARKUP, "1"], ["2", "x\ny"]]).split("\n")
+    assert len(lines) == 4
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3, 3]
+
+
+def test_page_data_hold_no_hidden_letter() -> None:
+    made = script("names", {"key\u202e": [MARKUP, {"a": f"{MARKUP}\u2028"}], "number": 1.5}).decode()
+    assert not has_hidden(made.rstrip("\n"))
+    quoted = re.fullmatch(r"REPORT\[\"names\"\] = JSON\.parse\('(.*)'\);\n", made)
+    assert quoted is not None
+    assert json.loads(quoted[1].replace("\\'", "'").replace("\\\\", "\\"))["number"] == 1.5
+
+
+class Elements(HTMLParser):
+    """The names of the elements of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag, *(name for name, _ in attrs if name.startswith("on"))}
+
+
+def test_charts_of_forging_names_have_no_new_element() -> None:
+    from bench.report.site import _charts
+    from bench.report.sources import Sources
+
+    def elements(method: str) -> set[str]:
+        made = record(0, 0.5)
+        made.spec["release"]["method"] = method
+        parser = Elements()
+        parser.feed(_charts("digits", Sources([made])))
+        return parser.found
+
+    assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")
+
+
+def test_bench_error_is_raised_with_the_name_as_given() -> None:
+    """Escapes are for readers alone: code sees what was given."""
+    with pytest.raises(BenchError, match="a\nb"):
+        raise BenchError("a\nb")
