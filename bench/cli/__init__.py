@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, sweep, verify
+from bench.cli import account, audit, boards, choose, compare, doctor, export, listing, report, run, show, sweep, verify
 from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
 from bench.errors import BenchError, RunFailed, disk_is_full
@@ -21,6 +21,7 @@ COMMANDS: dict[str, Any] = {
     "sweep": sweep,
     "prepare": run.PREPARE,
     "audit": audit,
+    "account": account,
     "list": listing.LIST,
     "show": show.SHOW,
     "leaderboard": boards,
