@@ -159,5 +159,5 @@ def test_methods_refuse_undrawable_votes_before_training(name: str, options: tup
     made, _ = Lookup().plugin("method", name, None, "quick", options)
     for epsilon in (1e-12, 1e-300):
         with pytest.raises(BenchError) as error:
-            Lookup().check_method(made, Budget(epsilon, account="claimed"), "digits", 10)
+            Lookup().check_method(made, Budget(epsilon, 1e-300), "digits", 10)
         assert "\n" not in str(error.value)
