@@ -9,7 +9,22 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from bench import __version__
-from bench.cli import audit, boards, choose, compare, doctor, export, listing, report, run, show, streams, sweep, verify
+from bench.cli import (
+    account,
+    audit,
+    boards,
+    choose,
+    compare,
+    doctor,
+    export,
+    listing,
+    report,
+    run,
+    show,
+    streams,
+    sweep,
+    verify,
+)
 from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
 from bench.errors import BenchError, RunFailed, disk_is_full
@@ -20,6 +35,7 @@ COMMANDS: dict[str, Any] = {
     "sweep": sweep,
     "prepare": run.PREPARE,
     "audit": audit,
+    "account": account,
     "list": listing.LIST,
     "show": show.SHOW,
     "leaderboard": boards,

@@ -64,7 +64,7 @@ def execute(given: argparse.Namespace) -> int:
             result.show(outcome, settings)
             if given.student not in (None, outcome.record.student):
                 say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
-        for line in together(made):
+        for line in together(made, settings.out):
             say(line)
     return 0
 

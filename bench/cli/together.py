@@ -1,31 +1,44 @@
-"""What several releases of the same records promise together: less than each by itself."""
+"""What the releases of the same records that lie in one folder promise together: less than each by itself."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from pathlib import Path
 
-from bench.privacy import Ledger, Unit, accountant
+from bench.bundle import releases
+from bench.errors import BenchError
 from bench.storage.records import Record
 
-OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
-"""Units of which all releases see the same; a synthetic image is asked about by one of them."""
 
+def together(made: Sequence[Record], folder: Path) -> list[str]:
+    """A line for each unit with a finite epsilon, of the releases of this run and of earlier ones in the folder.
 
-def together(records: Sequence[Record]) -> list[str]:
-    """A line for each unit with a finite epsilon; none of one release, or of noise that whoever has the seed can draw.
+    None of one release, or where this run's noise is seeded: those who have the seed can draw it. Records in the folder
+    that cannot be read, that failed, or whose noise is seeded are left out.
 
-    The ledgers add up, whatever the seeds: each release is another look at the same records.
+    Args:
+        folder: `--out` of the runs.
     """
-    released = [record for record in records if record.status != "failed"]
-    if len(released) < 2 or any(record.spec["release"]["noise"] != "os" for record in released):
+    mine = [release for record in made if (release := releases.of_record(record)) is not None]
+    if not mine or any(release.seeded for release in mine):
         return []
-    ledger = Ledger.from_json([entry for record in released for entry in record.privacy["events"]])
-    delta, lines = released[0].spec["release"]["budget"]["delta"], []
-    for unit in OF_RECORDS:
-        if ledger.entries(unit) and math.isfinite(epsilon := accountant.account(ledger, unit, delta).epsilon):
-            lines.append(
-                f"together: who sees all {len(released)} students has an epsilon of {epsilon:.4g} per {unit} at delta "
-                f"{delta:g}, as they are of the same records; release one"
-            )
-    return lines
+    same = [each for each in _in(folder) if each.data == mine[0].data and not each.seeded]
+    return [
+        f"together: {len(composed.of)} releases of these private records exist here; who sees all of them has an "
+        f"epsilon of {composed.proved.epsilon:.4g} per {composed.unit} at delta {composed.proved.delta:g} "
+        f"({composed.proved.relation}); release one, or count all: `bench account --releases {folder}`"
+        for composed in releases.compose([*mine, *same])
+        if composed.proved is not None and composed.proved.finite and len(composed.of) > 1
+    ]
+
+
+def _in(folder: Path) -> list[releases.Released]:
+    found = []
+    for path in releases.record_files(folder):
+        try:
+            release = releases.of_record(Record.read(path))
+        except (BenchError, OSError, ValueError):
+            continue  # a run that is being written, or another version's: it is not this run's to refuse
+        if release is not None:
+            found.append(release)
+    return found

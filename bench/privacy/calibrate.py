@@ -17,6 +17,8 @@ GUESSES = 8
 """Of the interval that the parameter lies in; most costs of the bench need three or four."""
 FARTHEST = 100.0
 """A guess that many e-folds away is none."""
+GENEROUS = 1e4
+"""A budget above which the largest count is tried first: on the way to it every cost would be read in vain."""
 Parameters = TypeVar("Parameters", bound=Any)
 
 
@@ -126,6 +128,8 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
         raise ValueError(f"expected high >= 1, got {high}")
     if not cost(1) <= budget:
         raise Unreachable(f"a budget of {budget:.6g} does not allow a single use, which costs {cost(1):.6g}; add noise")
+    if budget > GENEROUS and cost(high) <= budget:
+        return high
     allowed, refused = 1, high + 1
     while allowed < high:
         trial = min(2 * allowed, high)

@@ -1,44 +1,153 @@
-"""What several releases of the same records promise together."""
+"""What several releases of the same private records promise together: the end of a run, and `bench account`."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from dp_accounting import GaussianDpEvent
+import pytest
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
 from report.made import record
 
+from bench.bundle import releases
+from bench.cli import main
 from bench.cli.together import together
-from bench.privacy import Ledger, Unit
+from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon
-from bench.storage.records import Record
+from bench.storage.records import RECORD, Record
+from bench.storage.specs import digest
 
 
-def released(seed: int, multiplier: float, noise: str = "os", **changes: Any) -> Record:
-    """A record whose ledger holds one Gaussian for a private record, and another one for an answer."""
+def released(
+    seed: int, *events: DpEvent | float, noise: str = "os", unit: Unit = Unit.EXAMPLE, **changes: Any
+) -> Record:
+    """A record whose ledger holds events, or Gaussians of these multipliers, and a Gaussian for an answer."""
     made, ledger = record(seed=seed, **changes), Ledger()
-    ledger.spend(GaussianDpEvent(multiplier))
+    for event in events:
+        ledger.spend(event if isinstance(event, DpEvent) else GaussianDpEvent(event), unit=unit)
     ledger.spend(GaussianDpEvent(1.0), unit=Unit.QUERY)
     made.spec["release"]["noise"] = noise
+    made.spec["release"]["budget"]["delta"] = changes.get("delta", 1e-5)
+    made.hash = digest(made.spec)
     made.privacy["events"] = ledger.to_json()
     return made
 
 
-def test_the_ledgers_of_all_releases_add_up_for_a_record_and_not_for_an_answer() -> None:
-    """Multipliers of 3 and 4 are one of 12 / 5."""
-    (line,) = together([released(0, 3.0), released(1, 4.0)])
-    assert line.startswith(
-        f"together: who sees all 2 students has an epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per"
+def kept(folder: Path, *records: Record) -> Path:
+    """The folder of runs with these records."""
+    for one in records:
+        path = folder / "records" / one.hash / RECORD
+        path.parent.mkdir(parents=True)
+        path.write_text(one.to_json(), encoding="utf-8")
+    return folder
+
+
+def composed(*records: Record, delta: float | None = None) -> list[releases.Composed]:
+    return releases.compose([found for one in records if (found := releases.of_record(one)) is not None], delta)
+
+
+def test_ledgers_of_all_releases_compose_for_a_record_alone(tmp_path: Path) -> None:
+    """Multipliers of 3 and 4 are one of 12 / 5; of an answer nothing is said."""
+    (line,) = together([released(0, 3.0), released(1, 4.0)], tmp_path)
+    assert f"epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per example at delta 1e-05" in line
+    assert "2 releases" in line
+
+
+def test_earlier_releases_in_the_folder_are_composed(tmp_path: Path) -> None:
+    other_data, seeded = released(5, 1.0, dataset="mnist"), released(6, 1.0, noise="seeded")
+    kept(tmp_path, released(0, 3.0), other_data, seeded, record(seed=7, status="failed"))
+    (line,) = together([released(1, 4.0)], tmp_path)
+    assert f"epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per example" in line and "2 releases" in line
+    (tmp_path / "records" / "damaged").mkdir()
+    (tmp_path / "records" / "damaged" / RECORD).write_text("{", encoding="utf-8")
+    assert together([released(1, 4.0)], tmp_path) == [line]
+
+
+def test_nothing_is_said_of_one_release_or_a_known_seed(tmp_path: Path) -> None:
+    one = released(0, 3.0)
+    assert together([one], kept(tmp_path, one)) == []
+    assert together([released(0, 3.0), released(1, 4.0, noise="seeded")], tmp_path) == []
+    assert together([released(0, 0.0), released(1, 0.0)], tmp_path / "none") == []
+    assert together([record(seed=2, status="failed")], tmp_path) == []
+
+
+def test_runs_that_share_a_release_count_once() -> None:
+    attacked = [released(0, 3.0, attack=name) for name in ("gmi", "mi-face")]
+    (found,) = composed(*attacked)
+    assert len(found.of) == 1 and found.proved is not None
+    assert found.proved.epsilon == pytest.approx(gaussian_epsilon(1 / 3, 1e-5))
+
+
+def test_delta_is_the_smallest_unless_one_is_given() -> None:
+    pair = (released(0, 3.0, delta=1e-5), released(1, 4.0, delta=1e-7))
+    for delta, expected in ((None, 1e-7), (1e-3, 1e-3)):
+        (found,) = composed(*pair, delta=delta)
+        assert found.proved is not None and found.proved.delta == expected
+        assert found.proved.epsilon == pytest.approx(gaussian_epsilon(5 / 12, expected))
+
+
+def test_releases_of_other_neighbours_are_not_composed() -> None:
+    """A Gaussian charged for a record left out does not cover one replaced, as a randomised response does."""
+    pair = (released(0, 3.0), released(1, randomised_response_event(1.0, 3)))
+    found = {each.proved.relation: each.proved.epsilon for each in composed(*pair) if each.proved is not None}
+    assert found.keys() == {Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE}
+    assert found[Relation.REPLACE_ONE] <= 1.0 + 1e-9
+
+
+def test_releases_without_finite_account_are_named_with_the_reason() -> None:
+    whole = [released(0, 3.0), released(1, 0.0), released(2, 3.0, noise="seeded"), released(3, 1.0, unit=Unit.LABEL)]
+    of_example, rest, of_label, without_label = composed(*whole)
+    assert (len(of_example.of), len(rest.left_out)) == (1, 3) and rest.proved is None
+    reasons = [why for name, why in rest.left_out.items()]
+    assert (
+        "seeded noise" in reasons and "not accounted per example" in reasons and any("noise" in why for why in reasons)
     )
-    assert " per example at delta 1e-05" in line
+    assert of_label.unit == without_label.unit == Unit.LABEL and len(of_label.of) == 1
 
 
-def test_nothing_is_said_of_one_release_of_a_known_seed_or_without_a_promise() -> None:
-    assert together([released(0, 3.0)]) == []
-    assert together([released(0, 3.0), released(1, 4.0, noise="seeded")]) == []
-    assert together([released(0, 3.0), released(1, 0.0)]) == []
+def test_sizes_of_a_data_set_are_the_same_records() -> None:
+    (found,) = composed(released(0, 3.0, dataset="mnist"), released(1, 4.0, dataset="mnist-32px"))
+    assert len(found.of) == 2
 
 
-def test_a_run_that_failed_has_released_nothing() -> None:
-    failed = record(seed=2, status="failed")
-    assert together([released(0, 3.0), failed]) == []
-    assert len(together([released(0, 3.0), failed, released(1, 4.0)])) == 1
+def bundle(folder: Path, name: str, *events: DpEvent) -> Path:
+    ledger = Ledger()
+    for event in events:
+        ledger.spend(event)
+    (folder / name).mkdir(parents=True)
+    privacy = {"events": ledger.to_json(), "delta": 1e-5, "noise": "os"}
+    (folder / name / "privacy.json").write_text(json.dumps(privacy), encoding="utf-8")
+    (folder / name / "model.json").write_text(json.dumps({"data": "digits"}), encoding="utf-8")
+    return folder / name
+
+
+def test_account_command_composes_records_and_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = kept(tmp_path / "runs", released(0, 3.0))
+    made = bundle(tmp_path, "made", GaussianDpEvent(4.0))
+    assert main(["account", "--releases", str(runs), str(made)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"digits, per example: 2 releases, epsilon {gaussian_epsilon(5 / 12, 1e-5):.4g} at")
+    pure = bundle(tmp_path, "pure", LaplaceDpEvent(2.0))
+    assert main(["account", "--releases", str(pure), "--delta", "1e-9"]) == 0
+    assert "epsilon 0.5 at delta 0 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["gone", "empty", "damaged", "no-bundle", "failed"])
+def test_account_command_refuses_what_holds_no_release(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    kept(tmp_path / "failed", record(status="failed"))
+    for name, file in (("damaged", RECORD), ("no-bundle", "privacy.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text('{"events": [1]}', encoding="utf-8")
+    assert main(["account", "--releases", str(tmp_path / given)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bench: error: --releases") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("delta", ["0", "1", "nan", "much"])
+def test_account_command_refuses_a_delta_that_is_none(delta: str, tmp_path: Path) -> None:
+    runs = kept(tmp_path, released(0, 3.0))
+    assert main(["account", "--releases", str(runs), "--delta", delta]) == 2

@@ -189,3 +189,16 @@ def test_the_noise_meets_the_budget_from_below() -> None:
 def test_what_cannot_be_met_is_one_line() -> None:
     with pytest.raises(BenchError, match=r"--epsilon 0\.1 --solve steps: .*does not allow a single use"):
         noise_or_steps(Made(10, 3.0), Budget(0.1, 1e-5, "accounted", "steps"), cost, "z", 1000)
+
+
+def test_largest_count_of_a_generous_budget_reads_one_cost() -> None:
+    """On the way to ten million, the exact composition of every power of two would take minutes."""
+    read: list[int] = []
+
+    def cost(count: int) -> float:
+        read.append(count)
+        return float(count)
+
+    assert largest_count(cost, 1e300, 10**7) == 10**7
+    assert read == [1, 10**7]
+    assert largest_count(cost, 2e4, 10**7) == 20_000

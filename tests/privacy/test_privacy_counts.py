@@ -11,8 +11,9 @@ import torch
 from scipy import stats
 
 from bench.errors import BenchError
-from bench.privacy import counts
-from bench.privacy.counts import noisy_counts, rounded
+from bench.pipeline.lookup import Lookup
+from bench.privacy import Budget, counts
+from bench.privacy.counts import MOST_SCALE, Law, noisy_counts, rounded
 from bench.privacy.noise import Noise
 
 LEVEL = 1e-6
@@ -117,3 +118,46 @@ def test_only_whole_numbers_are_counts() -> None:
     with pytest.raises(RuntimeError, match="whole"):
         noisy_counts(torch.tensor([0.5]), "gaussian", 1.0, Noise("cpu", 0))
     assert noisy_counts(torch.tensor([3.0]), "laplace", 0.0, Noise("cpu", 0)).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [MOST_SCALE * 1.001, 1e17, 1e18, 1e300, math.inf, math.nan, -1.0, 1e-31])
+def test_counts_refuse_a_scale_that_cannot_be_drawn(kind: Law, scale: float) -> None:
+    with pytest.raises(BenchError, match="scale"):
+        noisy_counts(torch.zeros(2), kind, scale, Noise(seed=0))
+
+
+@pytest.mark.parametrize(("kind", "deviation"), [("gaussian", 1.0), ("laplace", math.sqrt(2))])
+def test_counts_at_the_largest_scale_have_its_deviation(kind: Law, deviation: float) -> None:
+    drawn = noisy_counts(torch.zeros(20_000), kind, MOST_SCALE, Noise(seed=0)) / MOST_SCALE
+    assert float(drawn.std()) == pytest.approx(deviation, rel=0.03) and abs(float(drawn.mean())) < 0.04
+
+
+def test_counts_are_summed_as_whole_numbers_before_the_fraction() -> None:
+    """What is released follows from the noisy whole number: two counts with the same one are the same release."""
+    large = 2.0**40
+    drawn = noisy_counts(torch.zeros(500), "gaussian", 3.0, Noise(seed=4))
+    moved = noisy_counts(torch.full((500,), large), "gaussian", 3.0, Noise(seed=4))
+    fraction = drawn - drawn.round()
+    assert torch.equal(moved, (large + drawn.round()) + fraction)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pate", ()),
+        ("pate-gnmax", ()),
+        ("pate-gan", ()),
+        ("g-pate", ()),
+        ("dgd", ()),
+        ("datalens", ()),
+        ("class-moments", (("teachers", "40"),)),
+        ("cluster-rr", ()),
+    ],
+)
+def test_methods_refuse_undrawable_votes_before_training(name: str, options: tuple[tuple[str, str], ...]) -> None:
+    made, _ = Lookup().plugin("method", name, None, "quick", options)
+    for epsilon in (1e-12, 1e-300):
+        with pytest.raises(BenchError) as error:
+            Lookup().check_method(made, Budget(epsilon, 1e-300), "digits", 10)
+        assert "\n" not in str(error.value)

@@ -1,0 +1,177 @@
+"""Several releases of the same private records: who sees all of them has the epsilon of their ledgers together.
+
+- Runs that differ in their attack alone share one release, which counts once: it is one draw of the mechanism.
+- Releases with seeded noise do not compose: two of one method and seed share their draws, so that their difference may
+  show what the noise hides. Each of them has an epsilon for those without the seed, and all of them together none.
+- Ledgers are composed, not epsilons: one accountant at one delta, whatever delta each release was made for.
+- Only accounts of the same neighbours compose: what is charged for a record left out does not cover one replaced.
+- Versions, sizes and splits of a data set are taken as the same records: an upper bound where they share only some.
+- A bundle does not say which records it is of. Bundles of one data set are taken as of the same records, and so are all
+  whose data set is withheld. A bundle and the run that it was made of count as two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.bundle import account as bundled
+from bench.data.naming import size_in
+from bench.errors import BenchError
+from bench.privacy import Ledger, Relation, Unit, accountant
+from bench.privacy.accountant import Accounted
+from bench.storage.records import RECORD, Record
+from bench.storage.specs import digest
+
+OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
+"""Units of which all releases see the same; a synthetic image is asked about by one of them."""
+SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
+KNOWN_SEED = " (seeded noise: for those without the seed)"
+
+
+@dataclass(frozen=True)
+class Released:
+    """What one release took from private data.
+
+    Attributes:
+        name: for people: the release's method and hash, or the bundle's folder.
+        draw: the same for two records of one release.
+        data: what the private records are called.
+        seeded: whether the noise follows from a seed.
+        delta: that it was made for.
+    """
+
+    name: str
+    draw: str
+    data: str
+    seeded: bool
+    delta: float
+    ledger: Ledger
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What releases of the same private records promise together, for one unit and kind of neighbours.
+
+    Attributes:
+        proved: None where `left_out` names releases that cannot be composed.
+        of: names of the releases that are composed.
+        left_out: name to why it cannot be composed for the unit.
+    """
+
+    data: str
+    proved: Accounted | None
+    unit: Unit
+    of: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+def of_record(record: Record) -> Released | None:
+    """The release of a run; None where it failed and released nothing. Raises BenchError for a damaged ledger."""
+    if record.status == "failed" or not record.privacy:
+        return None
+    release = record.spec["release"]
+    name, hashed = release["teacher"]["data"]["dataset"], digest(release)
+    return Released(
+        f"{release['method']} {hashed[:8]}",
+        hashed,
+        name.removesuffix(f"-{size_in(name)}px"),
+        release["noise"] != "os",
+        release["budget"]["delta"],
+        Ledger.from_json(record.privacy["events"]),
+    )
+
+
+def of_bundle(folder: Path) -> Released:
+    """The release in a bundle, by its `privacy.json` and `model.json`. Raises BenchError where they are none."""
+    try:
+        privacy = json.loads((folder / bundled.FILE).read_text(encoding="utf-8"))
+        model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        ledger, delta = Ledger.from_json(privacy["events"]), float(privacy["delta"])
+        name = f"bundle {folder.name}"
+        return Released(name, str(folder.resolve()), str(model["data"]), privacy["noise"] != "os", delta, ledger)
+    except (BenchError, OSError, ValueError, KeyError, TypeError) as error:
+        raise BenchError(f"--releases {folder}: no bundle ({type(error).__name__}: {error}); export it again") from None
+
+
+def read(folder: Path) -> list[Released]:
+    """The releases in a folder: of runs (`--out`, `leaderboards/`, one run) and bundles, itself or right below it.
+
+    Raises:
+        BenchError: no such folder, none in it, or a record or bundle that cannot be read.
+    """
+    if not folder.is_dir():
+        raise BenchError(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
+    records, bundles = record_files(folder), sorted(path.parent for path in _either(folder, bundled.FILE))
+    if not records and not bundles:
+        raise BenchError(
+            f"--releases {folder}: no record and no bundle in it; give the --out of runs, a run's folder or a bundle"
+        )
+    found = []
+    for path in records:
+        try:
+            found.append(of_record(Record.read(path)))
+        except (BenchError, OSError, ValueError) as error:
+            raise BenchError(f"--releases {path}: {error}; remove it, or make the run again") from None
+    return [release for release in [*found, *map(of_bundle, bundles)] if release is not None]
+
+
+def record_files(folder: Path) -> list[Path]:
+    """The records of runs in a folder, of runs' own folders in it, and of its `records/`."""
+    held = folder / "records"
+    return sorted({*_either(folder, RECORD), *held.glob(f"[!.]*/{RECORD}"), *held.glob("[!.]*.json")})
+
+
+def _either(folder: Path, name: str) -> list[Path]:
+    return [path for path in [folder / name, *folder.glob(f"[!.]*/{name}")] if path.is_file()]
+
+
+def compose(releases: Iterable[Released], delta: float | None = None) -> list[Composed]:
+    """What each data set's releases promise together, for every unit that any of them is accounted for.
+
+    Args:
+        delta: of the composed epsilons; None = the smallest that a release of the data set was made for.
+    """
+    by_data: dict[str, dict[str, Released]] = defaultdict(dict)
+    for release in releases:
+        by_data[release.data].setdefault(release.draw, release)
+    return [
+        composed for data in sorted(by_data) for composed in _of_one_data_set(data, list(by_data[data].values()), delta)
+    ]
+
+
+def _of_one_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
+    at = min(release.delta for release in releases) if delta is None else delta
+    found = []
+    for unit in OF_RECORDS:
+        if not any(release.ledger.entries(unit) for release in releases):
+            continue
+        alike: dict[Relation, list[Released]] = defaultdict(list)
+        left_out = {}
+        for release in releases:
+            why, relation = _alone(release, unit, at, len(releases))
+            if relation is None:
+                left_out[release.name] = why
+            else:
+                alike[relation].append(release)
+        for _, same in sorted(alike.items()):
+            entries = [entry for release in same for entry in release.ledger.to_json()]
+            proved = accountant.account(Ledger.from_json(entries), unit, at)
+            names = tuple(release.name + KNOWN_SEED * release.seeded for release in same)
+            found.append(Composed(data, proved, unit, names, {}))
+        if left_out:
+            found.append(Composed(data, None, unit, (), left_out))
+    return found
+
+
+def _alone(release: Released, unit: Unit, delta: float, others: int) -> tuple[str, Relation | None]:
+    """Why a release cannot be composed for a unit, or its neighbours where it can."""
+    if not release.ledger.entries(unit):
+        return UNCHARGED.format(unit), None
+    if release.seeded and others > 1:
+        return SEEDED, None
+    proved = accountant.account(release.ledger, unit, delta)
+    return (proved.note or "infinite", None) if not proved.finite else ("", proved.relation)

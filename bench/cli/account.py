@@ -1,0 +1,80 @@
+"""`bench account`: what several releases of the same private records promise together."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from bench.cli import paths
+from bench.cli.read_given import read_number
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.bundle.releases import Composed
+
+HELP = "the epsilon of all releases of the same private records together"
+DESCRIPTION = (
+    "Reads records and bundles, and composes their ledgers for each private data set and unit. Who sees several "
+    "releases of the same records learns more than from one. Releases without a finite account are named, as are those "
+    "with seeded noise, which may share their draws."
+)
+NAMED = 10
+"""Releases of a kind that a line names; the others are counted."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bench account`."""
+    parser.add_argument(
+        "--releases",
+        nargs="+",
+        type=paths.named,
+        metavar="DIR",
+        required=True,
+        help="folders: the --out of runs, runs, bundles, or folders of these",
+    )
+    parser.add_argument(
+        "--delta", metavar="D", help="of the composed epsilons (default the smallest that a release was made for)"
+    )
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Compose and print. Returns the exit status."""
+    delta = None if given.delta is None else read_number("--delta", given.delta)
+    if delta is not None and not 0 < delta < 1:
+        raise BenchError(f"--delta {given.delta}: expected 0 < delta < 1, such as 1e-5")
+    from bench.bundle import releases
+    from bench.progress import out
+
+    found = [release for folder in given.releases for release in releases.read(folder)]
+    if not found:
+        raise BenchError("--releases: every run in these folders failed and released nothing; run them again")
+    for composed in releases.compose(found, delta):
+        for line in lines(composed):
+            out.print(line, markup=False, soft_wrap=True)
+    return 0
+
+
+def lines(composed: Composed) -> list[str]:
+    """What is printed of one data set and unit: the composed epsilon, or the releases without a finite account."""
+    where = f"{composed.data}, per {composed.unit}:"
+    if composed.proved is not None:
+        proved = composed.proved
+        epsilon = f"epsilon {proved.epsilon:.4g} at delta {proved.delta:g}" if proved.finite else "no finite epsilon"
+        how = f"{proved.relation}, {proved.accountant}"
+        return [f"{where} {_count(composed.of)}, {epsilon} ({how}): {_named(composed.of)}"]
+    of_reason: dict[str, list[str]] = defaultdict(list)
+    for name, why in composed.left_out.items():
+        of_reason[why].append(name)
+    said = [f"{why}: {_named(names)}" for why, names in of_reason.items()]
+    return [f"{where} {_count(composed.left_out)} without a finite account; {'; '.join(said)}"]
+
+
+def _count(names: Collection[str]) -> str:
+    return f"{len(names)} release{'s' * (len(names) != 1)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
