@@ -54,9 +54,31 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData
     """
     problem = f"data set '{name}': {path}"
     arrays, keys = _READERS[kind](path, name)
-    said = [f"not read: {', '.join(keys.unread)}"] if keys.unread else []
     parts = list(keys.parts)
     training = len([part for part in parts if part != "test" and (part != "val" or "test" in parts)])
+    images, said = _images(arrays, keys, reading, problem)
+    names = None if keys.class_names is None else arrays[keys.class_names]
+    label_keys = [label_key for _, label_key in keys.parts.values()]
+    labels = as_labels([(key, arrays[key]) for key in label_keys], training, names, problem)
+    said += labels.said
+    if "val" in parts:
+        said.append(f"the validation part {'joins the training part' if training > 1 else 'is the test part'}")
+    train_images, train_labels = _one(images[:training]), _one(labels.numbers[:training])
+    if training < len(parts):
+        test_images, test_labels = images[-1], labels.numbers[-1]
+    else:
+        is_test = _held_out(train_labels, labels.class_names, problem)
+        test_images, test_labels = train_images[is_test], train_labels[is_test]
+        train_images, train_labels = train_images[~is_test], train_labels[~is_test]
+        said.append("no test part: a sixth of the images is held out, by the hash of their numbers")
+    return ImageData(
+        *(name, train_images, train_labels, test_images, test_labels, labels.class_names), conversions=tuple(said)
+    )
+
+
+def _images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple[list[Tensor], list[str]]:
+    """The images of all parts as squares, and how they were read, a sentence each."""
+    said = [f"not read: {', '.join(keys.unread)}"] if keys.unread else []
     images: list[Tensor] = []
     for image_key, label_key in keys.parts.values():
         found = as_images(arrays[image_key], f"{problem}: {image_key}", reading.pixel_range)
@@ -67,30 +89,15 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData
     height, width = images[0].shape[2:]
     if height != width:
         images = [squared(some, reading.fit) for some in images]
-        said.append(f"images of {height}x{width} pixels were made {images[0].shape[2]}x{images[0].shape[3]} "
-                    f"(--fit {reading.fit}; others: crop, pad, stretch)")  # fmt: skip
-    names = None if keys.class_names is None else arrays[keys.class_names]
-    label_keys = [label_key for _, label_key in keys.parts.values()]
-    labels = as_labels([(key, arrays[key]) for key in label_keys], training, names, problem)
-    said += labels.said
-    if "val" in parts and training > 1:
-        said.append("the validation part joins the training part")
-    elif "val" in parts:
-        said.append("the validation part is the test part")
-    train_images, train_labels = torch.cat(images[:training]), torch.cat(labels.numbers[:training])
-    if training < len(parts):
-        test_images, test_labels = images[-1], labels.numbers[-1]
-    else:
-        if len(train_images) < ONE_IN:
-            raise BenchError(f"{problem}: {len(train_images)} images and no test part; add one, or {ONE_IN} images")
-        is_test = held_out(len(train_images))
-        test_images, test_labels = train_images[is_test], train_labels[is_test]
-        train_images, train_labels = train_images[~is_test], train_labels[~is_test]
-        _check_taught(train_labels, labels.class_names, problem)
-        said.append("no test part: a sixth of the images is held out, by the hash of their numbers")
-    return ImageData(
-        *(name, train_images, train_labels, test_images, test_labels, labels.class_names), conversions=tuple(said)
-    )
+        side = images[0].shape[2]
+        how = {"crop": "cut to their central", "pad": "padded with black bars to", "stretch": "stretched to"}
+        said.append(f"images of {height}x{width} pixels were {how[reading.fit]} {side}x{side} (--fit {reading.fit})")
+    return images, said
+
+
+def _one(tensors: list[Tensor]) -> Tensor:
+    """Several tensors as one; a single one is not copied."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
 def load_npz(path: Path, name: str) -> ImageData:
@@ -119,13 +126,18 @@ def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> No
         )
 
 
-def _check_taught(labels: Tensor, class_names: tuple[str, ...], problem: str) -> None:
-    absent = sorted(set(range(len(class_names))) - set(labels.tolist()))
+def _held_out(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
+    """(n,) bool: the images that are the test set. Raises BenchError where too few are left."""
+    if len(labels) < ONE_IN:
+        raise BenchError(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
+    is_test = held_out(len(labels))
+    absent = sorted(set(range(len(class_names))) - set(labels[~is_test].tolist()))
     if absent:
         raise BenchError(
             f"{problem}: no training image of class {class_names[absent[0]]} is left where a sixth is held out; "
             "add a test part"
         )
+    return is_test
 
 
 def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
@@ -139,7 +151,7 @@ def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise BenchError(
-                f"{problem}: {path} is a single array; save it with numpy.savez as {EXPECTED}, or give its folder as npy:PATH"
+                f"{problem}: {path} is a single array; save numpy.savez of {EXPECTED}, or give its folder, npy:PATH"
             )
         with archive:
             keys = find_keys(archive.files, f"{problem}: {path}")

@@ -95,10 +95,12 @@ def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
     """Changes of the images and decisions about them, a sentence each."""
     channels, done, said = decoded.images.shape[1], decoded.done, []
     read = count - len(decoded.broken)
+    which = "as declared"
     if look.channels is None:
         colour = read - done.get(GREY, 0)
-        which = f"{colour or 'none'} of {read} images {'is' if colour in (0, 1) else 'are'} in colour"
-        said.append(f"{channels} channel{'s' * (channels > 1)}, as {which}; --channels 1 or 3 declares it")
+        are = "is" if colour in (0, 1) else "are"
+        which = f"as {colour or 'none'} of {read} images {are} in colour; --channels 1 or 3 declares it"
+    said.append(f"{channels} channel{'s' * (channels > 1)}, {which}")
     square = {
         "crop": "cut to their central square; --fit pad or stretch keeps the rest",
         "pad": "padded to squares with black bars",

@@ -140,10 +140,12 @@ def _tell(images: ImageData, counts: dict[str, Any]) -> None:
     if near:
         said = " and ".join(f"{count} {part}" for part, count in near.items())
         say(f"{images.name}: {said} images are nearly the same as a private one; they stay")
-    if images.left_out:
-        named = ", ".join(images.left_out[:_NAMED])
-        more = f" and {len(images.left_out) - _NAMED} more" if len(images.left_out) > _NAMED else ""
-        say(f"{images.name}: {len(images.left_out)} broken image files or empty classes left out: {named}{more}")
+    folders = [name for name in images.left_out if name.endswith("/")]
+    files = [name for name in images.left_out if not name.endswith("/")]
+    for what, names in (("broken image files", files), ("class folders without images", folders)):
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            say(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:_NAMED])}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:
