@@ -95,16 +95,16 @@ def test_a_users_network_is_no_student(toy: Path, tmp_path: Path, mynets: Path) 
 
 
 @pytest.mark.parametrize(
-    ("teacher", "told"),
+    ("teacher", "expected"),
     [("no_such_module:small", "no module called"), ("{}:smal", "Did you mean 'small'"), ("math:sqrt", "no source")],
 )
 def test_run_with_a_wrong_network_exits_with_2_and_one_line(
-    toy: Path, tmp_path: Path, mynets: Path, capsys: pytest.CaptureFixture[str], teacher: str, told: str
+    toy: Path, tmp_path: Path, mynets: Path, capsys: pytest.CaptureFixture[str], teacher: str, expected: str
 ) -> None:
     given = ["run", "--method", "no-defence", "--tier", "smoke", "--dataset", f"npz:{toy}/toy.npz"]
     status = main([*given, "--teacher", teacher.format(mynets.stem), "--out", str(tmp_path / "runs")])
     said = capsys.readouterr().err.strip().splitlines()
-    assert status == 2 and len(said) == 1 and told in said[0]
+    assert status == 2 and len(said) == 1 and expected in said[0]
     assert not list(tmp_path.rglob("record.json"))
 
 
