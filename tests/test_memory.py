@@ -49,7 +49,7 @@ def test_estimate_grows_with_pixels_questions_and_batch(tmp_path: Path) -> None:
     small.mkdir(), large.mkdir()
     at_16, at_64 = memory.estimate(job(small, 16)), memory.estimate(job(large, 64))
     assert at_64.added > 3 * at_16.added
-    many = job(large, 64, method_options=(("questions", "100000"),))
+    many = job(large, 64, method_options=(("questions", "100000"), ("most_noise", "0")))
     pixels = 64 * 64
     assert memory.estimate(many).added - at_64.added > 2 * 100_000 * pixels, "answered images and their copy"
     batch = job(large, 64, "no-defence", teacher_options=(("batch", "640"),))
@@ -95,8 +95,10 @@ def test_free_memory_is_that_of_the_container(tmp_path: Path, monkeypatch: pytes
     most, used = tmp_path / "max", tmp_path / "current"
     most.write_text("1000000\n")
     used.write_text("400000\n")
-    monkeypatch.setattr(memory, "_CGROUPS", ((str(most), str(used)),))
+    monkeypatch.setattr(memory, "_CGROUPS", ((str(most), str(used), str(tmp_path / "stat")),))
     assert memory.free_memory(torch.device("cpu")) == 600_000
+    (tmp_path / "stat").write_text("anon 300000\ninactive_file 100000\n")
+    assert memory.free_memory(torch.device("cpu")) == 700_000, "cached files are given up"
     most.write_text("max\n")
     found = memory.free_memory(torch.device("cpu"))
     assert found is None or found > 600_000

@@ -147,7 +147,7 @@ class Method(Protocol):
         networks(shape, student): names of the networks that it builds, where those are others than `student`.
         check_data(shape, records, dataset): raises BenchError for images, or numbers of records, that it cannot use.
         held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
-        gradients_at_once(dataset): records of which each has a gradient of its own in memory at once.
+        gradients_at_once(dataset): records whose separate gradients are in memory at once.
     """
 
     version: ClassVar[int]

@@ -21,8 +21,8 @@ class Footprint:
 
     Attributes:
         weights: of all parameters and buffers.
-        kept: what one image keeps for the backward pass.
-        live: what one image holds at most at once in a pass without gradients.
+        kept: of the tensors that one image keeps for the backward pass.
+        live: of the tensors that one image holds at once in a pass without gradients, at most.
     """
 
     weights: int

@@ -97,7 +97,7 @@ def _agreement(given: Sizes, known: Sizes) -> float:
 
 
 def _is_alike(one: tuple[int, ...], other: tuple[int, ...], is_last: bool) -> bool:
-    """Whether two shapes agree, or differ in the outputs of a last layer or the channels of a first one alone."""
+    """Whether two shapes agree, or differ in the outputs of a last layer or only the channels of a first one."""
     if len(one) != len(other):
         return False
     unlike = [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

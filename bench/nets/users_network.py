@@ -34,7 +34,7 @@ PARAMETERS = {
     "height": ("height",),
     "width": ("width",),
 }
-"""What a function may be given, to the names that its parameter may have."""
+"""Values that a function may get, and the names that its parameter may have."""
 MEND = "correct the function (docs/own-teachers.md)"
 _NAME = re.compile(
     r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?"
@@ -71,7 +71,7 @@ def identified(name: str) -> str:
     if match["hash"] and complete != name:
         raise BenchError(
             f"--teacher {name}: the source of the network has changed and has now the hash "
-            f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a run of its own"
+            f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a separate run"
         )
     _named[complete] = found
     return complete
@@ -138,7 +138,7 @@ def _imported(name: str, module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise BenchError(f"--teacher {name}: importing {module} failed, as there is no {error.name}") from None
+            raise BenchError(f"--teacher {name}: importing {module} failed, as {error.name} is not installed") from None
         raise BenchError(
             f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
             "the current folder, on PYTHONPATH or installed"
@@ -155,7 +155,7 @@ def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
     found = getattr(module, function, None)
     if not callable(found):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        what = f"'{function}' is no function" if found is not None else f"no function called '{function}'"
+        what = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
         where = getattr(module, "__file__", None) or "a built-in module"
         raise BenchError(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
     checked: Callable[..., Any] = found
@@ -163,7 +163,7 @@ def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
 
 
 def _source_hash(name: str, module: str) -> str:
-    """16 hex digits of the SHA-256 of the module's source and of all modules beside it that it imports."""
+    """16 hex digits of the SHA-256 of the module's source and of the local modules that it imports."""
     top = sys.modules[module.partition(".")[0]]
     where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
     sources = dict(_sources(module, Path(where).parent)) if where else {}
@@ -176,8 +176,8 @@ def _source_hash(name: str, module: str) -> str:
 
 
 def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and source of a module, its packages, and what they import below `root`; of an installed package, of this
-    package alone. This project's code is left out, as it is of all hashes."""
+    """Name and source of a module, its packages, and their imports below `root`; of an installed package, only of this
+    package. This project's code is left out, as it is of all hashes."""
     package = module.partition(".")[0]
     is_installed = any(part in _INSTALLED for part in root.parts)
     waiting, known = [module], set[str]()

@@ -31,7 +31,7 @@ _NAMED = 10
 class Wanted:
     """Which images a run is about; the fields are those of `Settings`.
 
-    `public` says whether the method asks for public images; `attacked` whether there is an attack, which needs images;
+    `public` says whether the method needs public images; `attacked` whether there is an attack, which needs images;
     `out` is where decoded images are kept, None = nowhere.
     """
 

@@ -2,8 +2,8 @@
 
 Every stage is estimated from shapes: networks are built and measured on two images (`bench.nets.footprint`), and their
 numbers multiplied by the batches of the stage; to that come the images that a method or an attack holds at once. The
-peak is what is in use now, libraries that are imported later, and the largest stage. docs/memory.md has the estimates
-beside measured peaks.
+peak is what is in use now, libraries that are imported later, and the largest stage. docs/memory.md compares
+estimates with measured peaks.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bench.progress import say
 
 Check = Literal["refuse", "warn", "off"]
 LIBRARIES = 350 * 2**20
-"""What a run imports after its settings were checked: timm, scipy, accountants, plots."""
+"""Memory of the libraries that a run imports after its settings were checked: timm, scipy, accountants, plots."""
 SCORING = 600 * 2**20
-"""What the metrics of reconstructed images take besides the evaluator: networks of features, distances."""
+"""Memory of the metrics of reconstructed images without the evaluator: networks of features, distances."""
 QUERIED = 512
 """Images of 32x32 that a network sees at once where no gradient is taken."""
 USUAL_BATCH = 256
@@ -43,14 +43,15 @@ LEFT_BEHIND = 0.5
 LARGE = 0.5
 """Share of the free memory above which a run is said to be large."""
 _CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    tuple(f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current", "stat")),
+    tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat")),
 )
+"""Files of a container's limit, use and parts of its use, of both versions of control groups."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage of a run takes besides what is in use before it.
+    """Memory that a stage of a run adds to what is in use before it.
 
     Attributes:
         name: for people.
@@ -102,13 +103,11 @@ def check_memory(job: Job, check: Check) -> None:
         return
     found = estimate(job)
     wanted, stage = found.added + _not_yet(job.device), found.largest
-    text = f"{gib(found.peak)} at its peak, in the stage '{stage.name}'; {gib(free)} are free"
+    text = f"about {gib(wanted)} of memory, most of it for {stage.name}, and {gib(free)} are free"
     if wanted > free and check == "refuse":
-        raise BenchError(
-            f"this run would need about {text}; lower {stage.lower}, or give --memory-check warn to run all the same"
-        )
+        raise BenchError(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
     if wanted > LARGE * free:
-        say(f"memory: this run needs about {text}; to need less, lower {stage.lower}")
+        say(f"memory: this run needs {text}; to need less, lower {stage.lower}")
 
 
 def gib(size: int) -> str:
@@ -139,11 +138,17 @@ def _available() -> int | None:
 
 
 def _left_in_container() -> int | None:
-    for most, used in _CGROUPS:
+    for most, used, parts in _CGROUPS:
         limit, now = (next(iter(_lines(path)), "") for path in (most, used))
         if limit.isdigit() and now.isdigit() and int(limit) < 2**60:
-            return max(0, int(limit) - int(now))
+            return max(0, int(limit) - int(now) + _file_cache(parts))
     return None
+
+
+def _file_cache(parts: str) -> int:
+    """Bytes of a container that hold files which are not in use, and are given up when memory is needed."""
+    found = dict(line.split(maxsplit=1) for line in _lines(parts) if " " in line)
+    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
 
 
 def used_memory() -> int:
@@ -160,7 +165,7 @@ def _lines(path: str) -> list[str]:
 
 
 def estimate(job: Job) -> Estimate:
-    """What a run takes. Networks are built for it, for a second at most each."""
+    """Estimate the memory of a run. Networks are built for it, for a second at most each."""
     base = used_memory() + LIBRARIES if job.device.type == "cpu" else 0
     return Estimate(base, [*_networks(job), *_conversion(job), *_attack(job)])
 
@@ -169,9 +174,9 @@ def _networks(job: Job) -> Iterator[Stage]:
     """Training of teacher, evaluator and ensemble, and what they say of all images."""
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
-    asked = at_once(m.private[0], QUERIED)
+    part = at_once(m.private[0], QUERIED)
     if job.asks_teacher:
-        size, at = _of(job, s.teacher).querying(asked), lower
+        size, at = _of(job, s.teacher).querying(part), lower
         if job.weights_sha256 is None:
             size = max(size, _of(job, s.teacher).training(job.recipe.batch))
             at = f"--teacher.batch ({job.recipe.batch}), {lower}"
@@ -187,7 +192,8 @@ def _networks(job: Job) -> Iterator[Stage]:
 
 def _conversion(job: Job) -> Iterator[Stage]:
     """The method: its student's training, its queries, its generator, and images that it holds."""
-    s, m, method = job.settings, job.material, job.method
+    s, m = job.settings, job.material
+    method: Any = job.method
     shape, classes, name = m.data.shape, m.data.classes, m.data.name
     own = _own_bytes(method, "held_bytes", shape, classes, name, s.budget)
     batch, option = _largest_batch(method, "batch")
@@ -288,9 +294,9 @@ def _largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
 
 
 def _own_bytes(plugin: Any, hook: str, *given: Any) -> int:
-    """What a plug-in says itself that it holds."""
-    asked = getattr(plugin, hook, None)
-    return 0 if asked is None else int(asked(*given))
+    """Bytes that a plug-in says that it holds."""
+    measure = getattr(plugin, hook, None)
+    return 0 if measure is None else int(measure(*given))
 
 
 def _of(job: Job, arch: str) -> Footprint:

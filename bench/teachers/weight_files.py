@@ -38,11 +38,11 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state dict as it lies in a file.
+    """A state dict of a file.
 
     Attributes:
         weights: name to tensor, floating-point numbers as float32.
-        container: the key that it lies under, or "".
+        container: its key in the file, or "".
         others: further keys of the file that hold a state dict too.
         converted: the formats that were converted to float32, such as "float16".
     """
@@ -60,7 +60,7 @@ class Fit:
     Attributes:
         target: the `Classifier`, or the bare network inside it.
         weights: the part, without the prefix.
-        prefix: what was removed from its names.
+        prefix: the part that was removed from its names.
         left_out: names of the file that are not below the prefix.
         missing, unexpected, shapes: what does not fit, in words.
     """
@@ -189,7 +189,7 @@ def _unwrapped_inside(state: Weights) -> Weights:
 
 
 def _prefixes(state: Weights, module: Classifier) -> list[str]:
-    """What may stand before the bare network's names: what stands before its first one, and every chain of wrappers."""
+    """Prefixes that the bare network's names may have: that of its first one, and every chain of wrappers."""
     first = next(iter(module.body.state_dict()), "")
     found = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
     found |= {match[0] for name in state if (match := _WRAPPED.match(name))}
@@ -197,7 +197,7 @@ def _prefixes(state: Weights, module: Classifier) -> list[str]:
 
 
 def _fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit]:
-    """The names below a prefix as those of the bare network; with mean and std beside them, of the `Classifier`."""
+    """The names below a prefix as those of the bare network; where mean and std are there too, of the `Classifier`."""
     whole = prefix.removesuffix("body.")
     if prefix.endswith("body.") and {f"{whole}mean", f"{whole}std"} <= state.keys():
         yield _fit(whole, state, module)
@@ -215,7 +215,7 @@ def _fit(prefix: str, state: Weights, target: nn.Module) -> Fit:
 
 
 def differences(module: nn.Module, state: Weights) -> tuple[list[str], list[str], list[str]]:
-    """Names that are missing, names that the network lacks, and tensors of another shape or kind, in words."""
+    """Names that are missing, names that the network does not have, and tensors of another shape or kind, in words."""
     own = module.state_dict()
     missing = [name for name in own if name not in state]
     unexpected = [name for name in state if name not in own]

@@ -113,14 +113,14 @@ def test_build_refuses_a_function_that_breaks_the_contract(write: Write, functio
 
 
 def test_identified_refuses_what_cannot_be_imported(write: Write) -> None:
-    good, raising, lacking = write("nets", NETWORK), write("raising", "1 / 0"), write("lacking", "import no_such_thing")
+    good, raising, partial = write("nets", NETWORK), write("raising", "1 / 0"), write("partial", "import no_such_thing")
     for name, said in (
         (f"{good}:netwrok", "Did you mean 'network'"),
-        (f"{good}:number", "'number' is no function"),
+        (f"{good}:number", "'number' is not a function"),
         ("no_such_package.nets:network", "no module called 'no_such_package'"),
         (f"{good}_too:network", "no module called"),
         (f"{raising}:network", "ZeroDivisionError"),
-        (f"{lacking}:network", "there is no no_such_thing"),
+        (f"{partial}:network", "no_such_thing is not installed"),
         ("math:sqrt", "no source file"),
     ):
         with pytest.raises(BenchError, match=said) as caught:
@@ -145,9 +145,9 @@ def test_identity_covers_the_modules_that_are_imported(write: Write) -> None:
 def test_a_name_of_someone_elses_record_runs_no_code(write: Write, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     module = write("trap", f"open({str(trace)!r}, 'w')\n{NETWORK}")
-    for ask in (check, lambda name: build(name, SHAPE, CLASSES)):
+    for use in (check, lambda name: build(name, SHAPE, CLASSES)):
         with pytest.raises(BenchError, match="only where --teacher names it"):
-            ask(f"{module}:network#0123456789abcdef")
+            use(f"{module}:network#0123456789abcdef")
     assert not trace.exists() and module not in sys.modules
     identified(f"{module}:network")
     assert trace.exists(), "the trap works"

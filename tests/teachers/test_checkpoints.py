@@ -165,10 +165,10 @@ def test_load_user_lists_five_names_of_each_kind(tmp_path: Path) -> None:
     torch.save({f"layer{i}.weight": torch.zeros(2) for i in range(8)}, tmp_path / "user.pt")
     with pytest.raises(BenchError) as caught:
         load_user(tmp_path / "user.pt", fresh(0), ARCH, shape=SHAPE)
-    told = str(caught.value)
-    assert "unexpected: layer0.weight, layer1.weight, layer2.weight, layer3.weight, layer4.weight and 3 more" in told
+    message = str(caught.value)
+    assert "unexpected: layer0.weight, layer1.weight, layer2.weight, layer3.weight, layer4.weight and 3 more" in message
     first = list(fresh(0).body.state_dict())[:5]
-    assert f"missing: {', '.join(first)} and" in told
+    assert f"missing: {', '.join(first)} and" in message
 
 
 def test_load_user_names_the_network_that_weights_are_of(tmp_path: Path) -> None:
