@@ -142,8 +142,8 @@ def vote_game(spending: Spending, delta: float, answers: Answers) -> Distinguish
     """
     members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
 
-    def step(worlds: Tensor, generator: torch.Generator) -> Tensor:
-        return answers(numbered_images(worlds), members, spending, generator)
+    def step(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        return answers(numbered_images(numbers), members, spending, generator)
 
     ledger = Ledger()
     ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")
