@@ -149,8 +149,8 @@ def votes_play(spending: Spending, answers: Answers) -> Play:
     """
     members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
 
-    def step(worlds: Tensor, generator: torch.Generator) -> Tensor:
-        return answers(numbered_images(worlds), members, spending, generator)
+    def step(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        return answers(numbered_images(numbers), members, spending, generator)
 
     return play_of_rows(step)
 

@@ -202,10 +202,10 @@ class DataLens(PrivateGenerator):
         k = made.k
         one = DataLensParameters(made.sigma, 1, 1, k, 2, k + 1)
 
-        def answers(worlds: Tensor, rng: torch.Generator) -> Tensor:
-            gradients = torch.ones(2, len(worlds), k + 1)
-            gradients[0, ~worlds] = -1.0
-            gradients[:, :, -1] = 0.0
+        def answers(numbers: Tensor, rng: torch.Generator) -> Tensor:
+            gradients = torch.ones(2, len(numbers), k + 1)
+            gradients[0, numbers == 0] = -1.0
+            gradients[:, :, -1] /= 2  # smaller than all others: no vote
             votes = noisy_votes(gradients, one, self.clip, Noise.of(rng), rng)
             # The sum says all that k equal votes do; a pixel that has one and a pixel that has none are shown beside it
             return torch.stack([votes[:, :k].sum(1), votes[:, 0], votes[:, -1]], 1)

@@ -248,11 +248,11 @@ class GPate(PrivateGenerator):
         """
         plan = self.calibrate(budget, panel_size(self.teachers, dataset))
 
-        def step(worlds: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
-            own = torch.where(worlds, self.clip, -self.clip)
+        def step(numbers: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
+            own = torch.where(numbers == 1, self.clip, -self.clip)
             gradients = torch.stack([own, torch.full_like(own, self.clip)])[:, :, None]
             aggregate = Aggregator(two, self.clip, self.bins, self.target_estimator, rng)
-            return released_counts(two, *aggregate.noisy_votes([gradients], torch.ones(len(worlds), 1, 1)))
+            return released_counts(two, *aggregate.noisy_votes([gradients], torch.ones(len(numbers), 1, 1)))
 
         claimed = self.formula(replace(plan, queries=1, candidates=1), budget.delta)
         return vote_game(plan, claimed, budget.delta, step)

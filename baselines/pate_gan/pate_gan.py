@@ -210,8 +210,8 @@ class PateGan(PrivateGenerator):
         """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
         plan, teachers = self.calibrate(budget), two_teachers()
 
-        def step(worlds: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
-            images = worlds.float()[:, None]
+        def step(numbers: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
+            images = numbers.float()[:, None]
             return noisy_votes(torch.cat([images, torch.ones_like(images)], 1), teachers, two.aggregation, rng)
 
         claimed = self.formula(replace(plan, queries=1, candidates=1), budget.delta)

@@ -27,6 +27,8 @@ FAR = 30.0
 """Logits this far below the others have a probability that float32 still tells from 0."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
 """Plays of rows, plays of whole batches, and plays by which the stronger one of several games is found."""
+SHARED = 2
+"""Number of the images that the worlds share: there the teacher is of the student's mind, and its gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
 """(m, c, h, w) images, a student and a teacher (or an ensemble), noise to (m, d): all that is learnt of the teacher."""
 
@@ -43,13 +45,16 @@ def gradient_game(
     student, teachers = _gradient_pair(mechanism.classes, flat)
     teacher = TableNetwork(teachers)
 
-    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
-        return step(numbered_images(worlds), student, teacher, generator).double()
+    def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        return step(numbered_images(numbers), student, teacher, generator).double()
 
     if mechanism.per_row:
-        play, what = play_of_rows(answers), "one noisy gradient"
+        play, what = play_of_rows(answers, SHARED), "one noisy gradient"
     else:
-        play, what = play_of_batches(answers, mechanism.batch), f"the noisy mean gradient of {mechanism.batch} images"
+        play, what = (
+            play_of_batches(answers, mechanism.batch, SHARED),
+            f"the noisy mean gradient of {mechanism.batch} images",
+        )
     plays = PLAYS if mechanism.per_row else BATCHES
     return _game(play, mechanism, parameters, delta, f"{what}; two teachers whose gradients are opposite", plays)
 
@@ -69,14 +74,17 @@ def response_game(
         clients: of a federation, numbers of clients to try; all but one answer the same in both worlds. () = none.
     """
     classes, k = mechanism.classes, parameters.k
-    student = TableNetwork(-torch.arange(classes, dtype=torch.float32).expand(2, -1))
+    by_number = torch.arange(classes, dtype=torch.float32)
+    student = TableNetwork(-by_number.expand(2, -1))
     outside = [(0, k, "one class is no candidate")] if k < classes else []
 
     def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
-        teacher = _beside_others(_sure(classes, one, other), teachers)
+        table = torch.stack([-by_number, by_number])  # of two minds about all other classes too
+        table[0, one] = table[1, other] = FAR
+        teacher = _beside_others(table, teachers)
 
-        def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
-            return step(numbered_images(worlds), student, teacher, generator).double()
+        def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+            return step(numbered_images(numbers), student, teacher, generator).double()
 
         of = f"{teachers} randomised responses" if teachers > 1 else "one randomised response"
         describe = f"{of} over {k} of {classes} classes; two teachers, {what}"
@@ -122,12 +130,12 @@ def _game_of_sums(
     student, teachers = _gradient_pair(mechanism.classes, flat)
     ensemble = _beside_others(teachers, members)
 
-    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
-        return step(numbered_images(worlds), student, ensemble, generator).double()
+    def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        return step(numbered_images(numbers), student, ensemble, generator).double()
 
     proved = account(ledger, unit, delta)
     return DistinguishingGame(
-        play=play_of_rows(answers),
+        play=play_of_rows(answers, SHARED),
         claimed=proved.epsilon if claim is None else claim.epsilon,
         accounted=proved.epsilon,
         delta=proved.delta if proved.finite else 0.0,
@@ -156,7 +164,7 @@ def _game(
 
 
 def _beside_others(table: Tensor, members: int) -> nn.Module:
-    """The teacher of a table, of which row 0 is world 0; or an ensemble of it and others that answer by row 0 always.
+    """The teacher of a table, or an ensemble of it and of others that always answer by row 0.
 
     Args:
         members: of the ensemble; 0 = the teacher alone.
@@ -168,13 +176,13 @@ def _beside_others(table: Tensor, members: int) -> nn.Module:
 
 
 def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
-    """A student, and the (2, c) logits of two teachers whose gradients at its output are opposite."""
+    """A student, and (3, c) logits: of two teachers whose gradients at its output are opposite, and the student's."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
-        return TableNetwork(undecided.expand(2, -1)), _sure(classes, 0, 1)
+        return TableNetwork(undecided.expand(3, -1)), torch.cat([_sure(classes, 0, 1), undecided[None]])
     lean = torch.zeros(classes)
     lean[0] = 1.0
-    return TableNetwork(torch.zeros(2, classes)), torch.stack([lean, -lean])
+    return TableNetwork(torch.zeros(3, classes)), torch.stack([lean, -lean, 0 * lean])
 
 
 def _sure(classes: int, one: int, other: int) -> Tensor:

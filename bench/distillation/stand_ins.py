@@ -26,7 +26,7 @@ class TableNetwork(nn.Module):
 
 
 def numbered_images(numbers: Tensor) -> Tensor:
-    """(n, 1, 1, 1) images of (n,) numbers, or of booleans, which count as 0 and 1."""
+    """(n, 1, 1, 1) images of (n,) numbers."""
     return numbers.float().view(-1, 1, 1, 1)
 
 

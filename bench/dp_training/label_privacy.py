@@ -121,7 +121,7 @@ def label_game(
 
     def game(pair: tuple[int, int]) -> DistinguishingGame:
         classes = torch.tensor(pair)
-        play = play_of_rows(lambda worlds, rng: answer(classes[worlds.long()], rng).double())
+        play = play_of_rows(lambda numbers, rng: answer(classes[numbers], rng).double())
         what = f"what is kept of one label, of class {pair[0]} or {pair[1]}"
         return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, what, curve, PLAYS)
 

@@ -206,4 +206,4 @@ def _play(logits: Tensor, other: int, step: Step) -> Play:
     theirs = torch.zeros(2, len(logits))
     theirs[0, 0] = theirs[1, other] = 2.0
     student, teacher = TableNetwork(logits.expand(2, -1)), TableNetwork(theirs)
-    return play_of_rows(lambda worlds, rng: step(numbered_images(worlds), student, teacher, rng).double())
+    return play_of_rows(lambda numbers, rng: step(numbered_images(numbers), student, teacher, rng).double())

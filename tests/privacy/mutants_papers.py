@@ -53,7 +53,7 @@ fed_label = partial(
 )
 working_fed = partial(Mutant, plug_in="fed-dpsd", options=SMALL | {"sigma": 2}, variant="working")
 working_fed_label = partial(
-    Mutant, plug_in="fed-dpsd", options=SMALL | {"mode": "label", "answer_epsilon": 2}, variant="working"
+    Mutant, plug_in="fed-dpsd", options=SMALL | {"mode": "label", "k": 3, "answer_epsilon": 2}, variant="working"
 )
 selective = partial(
     Mutant, plug_in="dp-dfd", options={"beta": 0, "answer_epsilon": 2, "threshold": 0.1}, variant="printed"

@@ -12,6 +12,7 @@ from baselines.class_moments.spending import Spending
 from baselines.datalens import datalens
 from baselines.datalens.accounting import DataLensParameters
 from baselines.g_pate import aggregation
+from baselines.g_pate import g_pate as g_pate_training
 from baselines.pate_gan import networks, pate_gan
 from bench.distillation.votes import noisy_votes
 from bench.distillation.votes.voted_student import VotedStudent
@@ -36,7 +37,7 @@ g_pate = partial(
     Mutant, plug_in="g-pate", options={"teachers": 4, "steps": 4, "teacher_rate": 0.1, "scale": 2, "threshold": 0}
 )
 lens = partial(Mutant, plug_in="datalens", options={"teachers": 4, "steps": 4, "rate": 0.05, "sigma": 30})
-few_votes = partial(Mutant, plug_in="datalens", options=lens.keywords["options"] | {"sigma": 4, "kept": 0.004})
+few_votes = partial(Mutant, plug_in="datalens", options=lens.keywords["options"] | {"sigma": 1.5, "kept": 0.001})
 moments = partial(Mutant, plug_in="class-moments", options={"teachers": 3, "sigma": 2})
 
 VOTES = [
@@ -168,10 +169,10 @@ VOTES = [
         "votes weighted by the private gradient",
     ),
     g_pate(
-        aggregation.Aggregator.__call__,
-        "read(counts,",
-        "read(counts + votes(directions, projection, self.clip, self.bins)[rows],",
-        "exact votes in the answers",
+        g_pate_training.Training.step,
+        "self.aggregate(found, projection).view_as(u)",
+        "(self.aggregate(found, projection).view_as(u) + next(self.teachers.directions(u, self._told(y)))[0])",
+        "a teacher's gradient added",
     ),
     lens(datalens.noisy_votes, "parameters.sigma,", "parameters.sigma / 2,", "noise halved"),
     lens(datalens.noisy_votes, "source)", f"{SEEDED})", "noise used again in every call"),

@@ -41,7 +41,7 @@ class Mutant:
     @property
     def name(self) -> str:
         """Plug-in, function and fault, for a test's name and the table."""
-        return f"{self.plug_in}: {self.function.__qualname__}: {self.what}"
+        return f"{self.plug_in}: {_plain(self.function).__qualname__}: {self.what}"
 
 
 @contextmanager

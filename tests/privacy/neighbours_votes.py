@@ -35,15 +35,6 @@ RESPONSES = {"rr", "rr-debiased", "lp-2st", "alibi", "cluster-rr"}
 ROOM = 1 + 1e-6
 
 
-PLAYS, BATCHES = 2_500, 1_000
-"""Plays of a game in a table of faults, and plays that are whole batches."""
-
-
-def plays_of(plug_in: str, options: dict[str, Any]) -> int:
-    """How often the game of a fault's method is played: a batch that is answered at once takes milliseconds."""
-    return BATCHES if plug_in == "dpdfd" and (options.get("shared") or "batch" in options) else PLAYS
-
-
 def found_by_neighbours(name: str, method: Any, budget: Budget) -> str | None:
     """How runs on neighbouring data find that a method is faulty; None where they do not."""
     try:

@@ -21,9 +21,9 @@ CLASSES = 3
 """Of the vote: of the two teachers', and one that nobody votes for."""
 PLAYS = 100_000
 Step = Callable[[Tensor, VotePlan, torch.Generator], Tensor]
-"""(m,) worlds of as many images, the plan of the two teachers, a generator to (m, d): what is released, by image.
+"""(m,) numbers of images, the plan of the two teachers, a generator to (m, d): what is released, by image.
 
-In world 0 the two teachers vote for different answers, in world 1 for the same one.
+On image 0 the two teachers vote for different answers, on image 1 for the same one.
 """
 VoteStep = Callable[[VotePlan, Tensor, Ensemble, Source], Tensor]
 """The plan, (m, c, h, w) images, the ensemble, noise to (m, d): what is released of its votes."""
@@ -43,8 +43,8 @@ def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> Disti
     threshold = 2 * plan.aggregation.threshold / plan.teachers
     two = replace(plan, aggregation=replace(plan.aggregation, threshold=threshold), teachers=2)
 
-    def answers(worlds: Tensor, generator: torch.Generator) -> Tensor:
-        return step(worlds, replace(two, queries=len(worlds), candidates=len(worlds)), generator).double()
+    def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        return step(numbers, replace(two, queries=len(numbers), candidates=len(numbers)), generator).double()
 
     ledger = replace(plan, queries=1, candidates=1).ledger()
     return DistinguishingGame(
@@ -61,7 +61,7 @@ def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> Disti
 def class_vote_game(plan: VotePlan, claimed: float, delta: float, step: VoteStep) -> DistinguishingGame:
     """`vote_game` of teachers that vote for classes: votes (1, 1, 0) in world 0 and (0, 2, 0) in world 1."""
     members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
-    return vote_game(plan, claimed, delta, lambda worlds, two, rng: step(two, numbered_images(worlds), members, rng))
+    return vote_game(plan, claimed, delta, lambda numbers, two, rng: step(two, numbered_images(numbers), members, rng))
 
 
 def released_counts(plan: VotePlan, answered: Tensor, counts: Tensor) -> Tensor:
