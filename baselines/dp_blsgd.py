@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -53,10 +53,12 @@ from bench.dp_training.clipping import ROOM, poisson_sample
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.exact_products import exact_products
+from bench.dp_training.games import RECORDS, SAMPLING, PlayedNoise, accounted_game
 from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise
 
 CHUNK = 1024
@@ -101,6 +103,17 @@ class Search:
             if bool(noise.laplace(decrease, 4 * unit) >= threshold):
                 return size
         return self.sizes()[-1]
+
+
+    def played(self, world: bool, generator: torch.Generator) -> float:
+        """The choice where a sampled record moves the decreases by half of C_f: all but the last one down, that one up.
+
+        Losses are clipped to [0, C_f], so that one of C_f / 2 may fall to 0 or rise to C_f. Otherwise all are 0.
+        """
+        source = PlayedNoise.drawing(generator, 1 if world else 0)
+        moved = self.bound / 2 * len(poisson_sample(1, SAMPLING, source))
+        found = [-moved] * (self.trials - 1) + [moved]
+        return self.choose(iter(torch.tensor(found, dtype=torch.float64)), source)
 
 
 @dataclass(frozen=True)
@@ -220,6 +233,23 @@ class DpBlsgd(PrivateTraining):
         validate.between(self, -1, 1, "turn")
         validate.at_most(self, 0, "momentum", "average", "decay")
 
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """A noisy gradient, and the step size that a search chooses, each on a sample of its own."""
+        parameters = self._calibrate(self.settings(dataset), RECORDS, budget)
+        once = replace(parameters, sampling=SAMPLING, steps=1)
+        gradients, search = super().game(budget, dataset, classes), self.line_search(parameters)
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            sizes = [search.played(world, generator) for _ in range(n)]
+            return torch.cat([gradients.play(world, n, generator), torch.tensor(sizes)[:, None]], 1)
+
+        describe = "a noisy gradient and a search for the step size, each with a record in half of the samples and without"
+        return accounted_game(play, once.ledger(), budget.delta, describe)
+
+    def line_search(self, parameters: SearchingParameters) -> Search:
+        """The searches, by the noise that `parameters` have."""
+        return Search(self.rate, self.shrink, self.trials, self.slope, self.loss_bound, parameters.search_epsilon())
+
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> SearchingParameters:
         plain = settings.parameters(records)
         parameters = SearchingParameters(plain.sampling, plain.steps, plain.multiplier, search=self.search)
@@ -245,7 +275,7 @@ class Descent:
     def __init__(self, by: DpBlsgd, noisy: NoisyGradients, parameters: SearchingParameters, ctx: Context) -> None:
         self.by, self.noisy, self.parameters = by, noisy, parameters
         self.sampling, self.noise = ctx.privacy_noise("line search/sampling"), ctx.privacy_noise("line search/noise")
-        self.search = Search(by.rate, by.shrink, by.trials, by.slope, by.loss_bound, parameters.search_epsilon())
+        self.search = by.line_search(parameters)
 
     def run(self, ctx: Context) -> dict[str, float]:
         """How many iterations there were."""

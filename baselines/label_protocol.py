@@ -38,14 +38,15 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-from torch import Tensor
+from torch import Tensor, nn
 
-from bench import nets, validate
+from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROOM
-from bench.dp_training.label_privacy import label_claim, label_epsilon, label_game, label_ledger, released
+from bench.dp_training.games import accounted_game
+from bench.dp_training.label_privacy import label_claim, label_epsilon, label_ledger, released
 from bench.dp_training.records import private_records
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
@@ -58,6 +59,8 @@ SOURCE = "label-only DP-SGD after Yuan et al. 2021, by the bench's accountant"
 WHY = "noise on the labels' part of a batch's gradient; a label is in one batch of a pass"
 MOST_NUMBERS, MOST_OF_A_RECORD = 1 << 25, 1 << 27
 """Of the Jacobians that are held at once."""
+PLAYED = 64
+"""Records that are played with at once."""
 Parts = tuple[Tensor, Tensor]
 """The clear and the secret part of a gradient, (P,) float64 each."""
 Split = Callable[[Tensor], Parts]
@@ -144,8 +147,8 @@ class LabelProtocol:
             for _ in range(self.epochs):
                 order = torch.randperm(records, generator=rng, device=rng.device)  # 1
                 for start in range(0, records - size + 1, size):
-                    clear, secret = split(order[start : start + size])  # 2 and 3
-                    secret = noise.gaussian(secret, sigma * self.clip)
+                    chosen = order[start : start + size]
+                    clear, secret = noisy_parts(split, chosen, sigma * self.clip, noise)  # 2 and 3
                     assign(parameters, (clear - secret) / size)  # 4
                     optimizer.step()
                     advance(1)
@@ -154,14 +157,31 @@ class LabelProtocol:
             raise RuntimeError("label-only DP-SGD: the weights became NaN or infinite; lower the learning rate")
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The mean of the E releases that a label of one of two classes enters, a distance of C apart."""
-        sigma = self._sigma(budget)
+        """The secret part of one pass, of a record whose label is one of two classes: what an audit plays.
 
-        def answer(labels: Tensor, rng: torch.Generator) -> Tensor:
-            values = F.one_hot(labels, classes).double() * (self.clip / math.sqrt(2))
-            return Noise.of(rng).gaussian(values, sigma * self.clip / math.sqrt(self.epochs))
+        The network is linear, and records are bright in pixels of their own, so that one release is PLAYED plays.
+        """
+        sigma, fixed = self._sigma(budget), self._fixed_features(dataset, classes)
+        images = (255 * torch.eye(PLAYED, dtype=torch.uint8)).view(PLAYED, 1, 1, PLAYED)
+        model = Classifier(PlayedHead() if fixed else nn.Sequential(nn.Flatten(), played_layer()), 0.0, 1e-3 / self.clip)
 
-        return label_game(answer, [(0, 1)], self._ledger(sigma), self._claim(sigma, budget.delta), budget.delta)
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            split = splitter(model, images, torch.full((PLAYED,), int(world)), self.clip)
+            every, noise = torch.arange(PLAYED), Noise.of(generator)
+            rounds = range(-(-n // PLAYED))
+            found = [noisy_parts(split, every, sigma * self.clip, noise)[1] for _ in rounds]
+            return torch.cat([part[: 2 * PLAYED].view(2, PLAYED).T for part in found])[:n]
+
+        ledger = label_ledger(GaussianDpEvent(sigma) if sigma else NonPrivateDpEvent(), WHY)
+        describe = "the secret part of one pass, with a record of class 0 or of class 1"
+        return accounted_game(play, ledger, budget.delta, describe, Unit.LABEL)
+
+    def _fixed_features(self, dataset: str, classes: int) -> bool:
+        """Whether the named network has weights in its last layer alone."""
+        if self.network == "student":
+            return False
+        body = nets.build(self.network, data.facts(dataset).shape or (1, 28, 28), classes).body
+        return isinstance(body, SmallNet) and not list(body.trunk.parameters())
 
     def _sigma(self, budget: Budget) -> float:
         """The least sigma at which E releases stay within the budget; 0 for an infinite epsilon."""
@@ -187,6 +207,31 @@ class LabelProtocol:
     def _claim(self, sigma: float, delta: float) -> Claim:
         found = account(self._ledger(sigma), Unit.LABEL, delta).epsilon
         return label_claim(found, SOURCE, delta if math.isfinite(found) else 0.0)
+
+
+def noisy_parts(split: Split, chosen: Tensor, std: float, noise: Noise) -> Parts:
+    """The clear part, and the secret one with noise: all that is taken of the labels of the `chosen` records.
+
+    Training and the audit's game call this one function.
+    """
+    clear, secret = split(chosen)
+    return clear, noise.gaussian(secret, std)
+
+
+def played_layer(bias: bool = False) -> nn.Linear:
+    """The last layer of a game's network: two classes that are even."""
+    layer = nn.Linear(PLAYED, 2, bias=bias)
+    for weight in layer.parameters():
+        nn.init.zeros_(weight)
+    return layer
+
+
+class PlayedHead(SmallNet):
+    """A game's network whose features are the pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.head = nn.Sequential(nn.Flatten()), played_layer(bias=True)
 
 
 def splitter(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> Split:

@@ -48,7 +48,7 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -63,9 +63,15 @@ from bench.api import Context, Sampler, Teacher
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, ROOM, poisson_sample
+from bench.dp_training.games import RECORDS, SAMPLING, PlayedNoise, accounted_game
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, PrivateGenerator, Synthesis, conditional
 from bench.privacy import Budget
+from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise, Source
+
+
+NEAR = 6
+"""Records of a game besides the one that is left out."""
 
 
 @dataclass(frozen=True)
@@ -166,21 +172,14 @@ class DpSinkhorn(PrivateGenerator):
         fresh, further = uniform_latents(self.latent), math.floor(self.debias * self.batch)
         with ctx.track("DP-Sinkhorn: generator", parameters.steps) as advance:
             for step in range(parameters.steps):
-                # 1: the private batch
-                chosen = poisson_sample(len(images), parameters.sampling, sampling)
                 # 2: generated images
                 wanted = torch.randint(classes, (self.batch,), generator=rng, device=rng.device)
                 made = [2 * generator(fresh(self.batch, rng), wanted) - 1]
                 if further:
                     made.append(2 * generator(fresh(further, rng), wanted[:further]) - 1)
-                # 3, 4: the transport cost's gradients in these images
-                real = with_labels(2 * to_float(images[chosen]) - 1, labels[chosen], classes, self.label_weight)
-                found = self.gradients([x.detach() for x in made], wanted, real, classes)
-                # 5: only the first ones depend on the private batch
-                bounded = clipped(found[0], ROOM * self.clip, self.clipping)  # a float32 norm is never quite C
-                found[0] = noisy(bounded, 2 * self.clip * parameters.sigma, noise)
-                if further:
-                    found[1] = clipped(found[1], self.clip, self.clipping)
+                # 1, 3 to 5: the transport cost's noisy gradients in these images
+                still = [x.detach() for x in made]
+                found = self.noisy_gradients(still, wanted, (images, labels), classes, parameters, sampling, noise)
                 # 6: the generator
                 optimizer.zero_grad(set_to_none=True)
                 torch.autograd.backward(made, found)
@@ -191,6 +190,59 @@ class DpSinkhorn(PrivateGenerator):
                 advance(1)
         optimizer.zero_grad(set_to_none=True)
         generator.eval()
+
+    def noisy_gradients(
+        self,
+        made: list[Tensor],
+        wanted: Tensor,
+        private: tuple[Tensor, Tensor],
+        classes: int,
+        parameters: SinkhornParameters,
+        sampling: Source,
+        noise: Source,
+    ) -> list[Tensor]:
+        """Steps 1 and 3 to 5; training and the audit's game call this one function.
+
+        Args:
+            made, wanted: as of `gradients`.
+            private: (N, c, h, w) uint8 images and (N,) labels.
+        """
+        # 1: the private batch
+        images, labels = private
+        chosen = poisson_sample(len(images), parameters.sampling, sampling)
+        # 3, 4: the transport cost's gradients in the generated images
+        real = with_labels(2 * to_float(images[chosen]) - 1, labels[chosen], classes, self.label_weight)
+        found = self.gradients(made, wanted, real, classes)
+        # 5: only the first ones depend on the private batch
+        bounded = clipped(found[0], ROOM * self.clip, self.clipping)  # a float32 norm is never quite C
+        found[0] = noisy(bounded, 2 * self.clip * parameters.sigma, noise)
+        if len(made) > 1:
+            found[1] = clipped(found[1], self.clip, self.clipping)
+        return found
+
+    def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
+        """Noisy gradients in two grey images, with one white record among NEAR slightly darker ones, or without it.
+
+        The record turns both gradients round, which is as far as the clipping lets them move. A row is their length
+        along that direction, and one pixel.
+        """
+        once = replace(self.calibrate(RECORDS, budget), sampling=SAMPLING, images=2, steps=1)
+        images = torch.full((NEAR + 1, 1, 4, 4), 115, dtype=torch.uint8)
+        images[NEAR] = 255
+        private = images, torch.zeros(NEAR + 1, dtype=torch.int64)
+        # Without labels, at so large a regularisation that one iteration is enough and every image goes everywhere
+        by = replace(self, linear=0.0, iterations=1, label_weight=0.0, regularisation=8.0)
+        made, wanted = torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.int64)
+
+        def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
+            source = PlayedNoise.drawing(generator, NEAR + 1 if world else NEAR)
+            found = [by.noisy_gradients([made], wanted, private, 2, once, source, source)[0] for _ in range(n)]
+            rows = torch.stack(found).flatten(1)
+            return torch.stack([rows.sum(1) / math.sqrt(rows.shape[1]), rows[:, 0]], 1)
+
+        describe = f"noisy gradients in two images, with one private record besides {NEAR} others and without"
+        claimed = once.claim(budget.delta).epsilon
+        return accounted_game(play, once.ledger(), budget.delta, describe, claimed=claimed, plays=1000)
 
     def gradients(self, made: list[Tensor], labels: Tensor, real: Tensor, classes: int) -> list[Tensor]:
         """Step 4: gradients of the loss with respect to X[0:n] and, if there are any, to the further images.
