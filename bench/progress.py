@@ -133,5 +133,5 @@ def say(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """A line to stderr, without a bar to stand beside: an error, or the end of a stage."""
+    """A line to stderr, where no progress bar is shown: an error, or the end of a stage."""
     print(visible(line), file=sys.stderr)

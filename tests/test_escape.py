@@ -209,6 +209,6 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
 
 
 def test_bench_error_is_raised_with_the_name_as_given() -> None:
-    """Escapes are for readers alone: code sees what was given."""
+    """Escapes are for readers only: code sees what was given."""
     with pytest.raises(BenchError, match="a\nb"):
         raise BenchError("a\nb")

@@ -1,4 +1,4 @@
-"""`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` alone.
+"""`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` only.
 
 Text of these files is escaped by `markdown`. The lines of Python come from three templates, which are filled with names
 and numbers that `bench.bundle.schema` has checked.
@@ -92,7 +92,7 @@ def _in_words(found: Proved) -> str:
     change = CHANGED.get(unit, {}).get(relation, f"the change of one {unit} ({relation})")
     if math.isinf(found.value):
         return f"unit `{unit}`: nothing is proved about {change}."
-    failure = f", but for a chance of {found.delta:g}" if found.delta else ""
+    failure = f", except with a chance of {found.delta:g}" if found.delta else ""
     return (
         f"unit `{unit}`: {change} changes the probability of any outcome by a factor of at most e^{shown(found)} "
         f"({_factor(found.value)}){failure}."

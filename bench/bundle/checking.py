@@ -1,6 +1,6 @@
 """Checking a bundle: its files, its epsilon from its ledger, its card, its student. No private data are needed.
 
-Nothing of a bundle is run but the network's own layers. First its files are checked, with the standard library alone
+Nothing of a bundle is run but the network's own layers. First its files are checked, with the standard library only
 (`files`); then everything is computed again in another process, which has a limit of memory and time (`proof`).
 """
 
@@ -26,8 +26,8 @@ class Verified:
         recomputed: unit to what the installed accountant proves from the ledger.
         files: how many the manifest names.
         answered: the shape of the student's answer to two images.
-        notes: what the installed accountant, of another version, sees differently; all of it in the user's favour.
-        warnings: what a reader must know.
+        notes: numbers of the installed accountant, of another version, that differ; all in the user's favour.
+        warnings: facts that a reader must know.
     """
 
     privacy: Privacy
@@ -43,11 +43,11 @@ def verify(folder: Path, limits: Limits | None = Limits()) -> Verified:  # noqa:
     """Check a bundle.
 
     Args:
-        limits: what the computations may take, in a process of their own; None for a bundle of one's own, which is
-            checked in this process.
+        limits: memory and time of the computations, which run in another process; None for a bundle that the caller
+            made, which is checked in this process.
 
     Raises:
-        BenchError: the directory is no bundle.
+        BenchError: the directory is not a bundle.
         Failed: a file changed, is missing or was added; an epsilon is not what its ledger gives; the card is not that
             of the bundle; the student does not load, or does not answer as stated; or the check takes more than the
             limits.

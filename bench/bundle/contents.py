@@ -24,7 +24,7 @@ _Size = Annotated[int, Field(ge=0, le=2**40)]
 
 
 class Tensor(Strict):
-    """What the header of a safetensors file says of one tensor."""
+    """One tensor in the header of a safetensors file."""
 
     dtype: Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"]
     shape: Annotated[list[_Size], Field(max_length=8)]
@@ -68,7 +68,7 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
     """
     channels, height, width = shape
     if channels not in COLOURS:
-        raise Failed(f"{name}: images of {channels} channels are no PNG files")
+        raise Failed(f"{name}: images of {channels} channels are not PNG files")
     colour, mode = COLOURS[channels]
     chunks = list(_chunks(name, content))
     kinds = [kind for kind, _ in chunks]
@@ -91,7 +91,7 @@ def _chunks(name: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The chunks of a PNG file, kind and data. Raises Failed for a file that does not consist of chunks."""
     stream = io.BytesIO(content)
     if stream.read(8) != SIGNATURE:
-        raise Failed(f"{name} is no PNG file")
+        raise Failed(f"{name} is not a PNG file")
     while head := stream.read(8):
         length, kind = int.from_bytes(head[:4], "big"), head[4:]
         data, checksum = stream.read(length), stream.read(4)

@@ -47,7 +47,7 @@ class Contents:
         folder: where they lie.
         privacy, model: its two JSON files.
         card: the bytes of its model card.
-        extras: what is released besides the student: the generator's file, the folder of images.
+        extras: released files besides the student: the generator's file, the folder of images.
         files: how many the manifest lists.
     """
 
@@ -63,10 +63,10 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     """Read and check all files of a bundle.
 
     Args:
-        limits: of memory, which its weights must not exceed; None for a bundle of one's own.
+        limits: of memory, which its weights must not exceed; None for a bundle that the caller made.
 
     Raises:
-        BenchError: the directory is no bundle.
+        BenchError: the directory is not a bundle.
         Failed: a file that is not listed, is missing, changed or unknown, is a link or no file, is too large, or does
             not hold what its name says.
     """
@@ -123,7 +123,7 @@ def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> Non
     if name not in (*TEXTS, WEIGHTS, GENERATOR) and not IMAGE.fullmatch(name):
         raise Failed(f"the files are not those of a bundle; added: {shown}")
     if stat.S_ISLNK(kind) or not stat.S_ISREG(kind):
-        raise Failed(f"{shown} is {'a symbolic link' if stat.S_ISLNK(kind) else 'no file'}; a bundle has files alone")
+        raise Failed(f"{shown} is {'a symbolic link' if stat.S_ISLNK(kind) else 'not a file'}; a bundle has files only")
     if status.st_nlink > 1:
         raise Failed(
             f"{shown} is a hard link, so that it can change from elsewhere; copy the bundle and verify the copy"
@@ -152,7 +152,7 @@ def open_file(folder: Path, name: str) -> BinaryIO:
         raise Failed(f"{name} cannot be read ({error.strerror})") from None
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
-        raise Failed(f"{name} is no file")
+        raise Failed(f"{name} is not a file")
     return stream
 
 

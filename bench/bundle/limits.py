@@ -15,14 +15,14 @@ from bench.bundle.strict_json import Failed
 
 MIB = 2**20
 STARTING = 300
-"""Seconds of real time for what is no computation: the start of Python and the import of libraries from a slow disk."""
+"""Seconds of real time to start Python and to import libraries from a slow disk, which are not counted."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """A thread reserves address space for its stack and its heap, which is counted."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the check of one bundle may take.
+    """Memory and time of the check of one bundle.
 
     Attributes:
         mib: MiB of memory beyond the libraries'.
@@ -41,7 +41,7 @@ class Limits:
 
 
 def run_limited(arguments: Sequence[str], limits: Limits) -> str:
-    """The last line that a Python module prints, which is run with arguments in a process of its own.
+    """The last line that a Python module prints, which is run with arguments in another process.
 
     Raises:
         Failed: the process was ended since it took more than its limits, which it set itself by `limited`.

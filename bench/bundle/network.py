@@ -1,6 +1,6 @@
 """The student of a bundle: its weights under the names of its own library, and `model.json`, which says how to load it.
 
-A network of timm or torchvision is written so that the library alone loads it; any other one is loaded by this package.
+A network of timm or torchvision is written so that this library loads it; any other one is loaded by this package.
 """
 
 from __future__ import annotations

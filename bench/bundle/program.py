@@ -1,6 +1,6 @@
-"""A student as a program of `torch.export`: torch alone loads it, without this package.
+"""A student as a program of `torch.export`, which torch loads without this package.
 
-A bundle holds no program: `torch.export.load` runs code of the file, so that nobody can check one by loading it.
+A bundle holds no program: `torch.export.load` runs code of the file, so that no one can check one by loading it.
 Whoever has verified a bundle makes the program of its student for themselves.
 """
 

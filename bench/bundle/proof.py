@@ -1,4 +1,4 @@
-"""What a bundle proves when its numbers are computed again: the epsilons of its ledger, its card, its student.
+"""The proof of a bundle, whose numbers are computed again: the epsilons of its ledger, its card, its student.
 
 Run as a module, it proves one bundle within limits: `python -m bench.bundle.proof DIR MIB SECONDS`.
 """
@@ -29,12 +29,12 @@ CLOSE = 1e-6
 
 
 class Proof(Strict):
-    """What was found of a bundle that is what it says.
+    """Results for a bundle that is as it says.
 
     Attributes:
         recomputed: unit to what the installed accountant proves from the ledger.
         answered: the shape of the student's answer to two images.
-        notes: what the installed accountant, of another version, sees differently; all of it in the user's favour.
+        notes: numbers of the installed accountant, of another version, that differ; all in the user's favour.
     """
 
     recomputed: dict[Unit, Proved]
@@ -43,7 +43,7 @@ class Proof(Strict):
 
 
 class Refusal(Strict):
-    """Why there is no proof."""
+    """The reason why a proof failed."""
 
     refused: str
 
@@ -164,7 +164,7 @@ def _check_student(contents: Contents) -> tuple[int, ...]:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was short at the start of a chain of errors; torch and safetensors say so in words alone."""
+    """Whether memory was short at the start of a chain of errors; torch and safetensors say so only in words."""
     if error is None:
         return False
     return isinstance(error, MemoryError) or "allocate memory" in str(error) or _is_out_of_memory(error.__cause__)

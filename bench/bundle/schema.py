@@ -1,6 +1,6 @@
 """The three JSON files of a bundle as typed values: each field has a kind and a range, and no other field is read.
 
-Whoever makes a bundle may write anything into its files. What is decoded here can be printed, compared and computed
+Whoever makes a bundle may write anything into its files. Decoded values can be printed, compared and computed
 with: names have no letter that acts anywhere, sentences no hidden character, numbers are finite, lists are short.
 """
 
@@ -83,7 +83,7 @@ class Strict(BaseModel):
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as it stands in a file."""
+        """Plain data, as a file has it."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -179,7 +179,7 @@ class Privacy(Strict):
 
 
 class Arguments(Strict):
-    """What a library's function takes besides the name of a network."""
+    """Arguments of a library's function besides the name of a network."""
 
     num_classes: Classes
     in_chans: Channels | None = None

@@ -20,7 +20,7 @@ def load(content: bytes, name: str) -> Any:
         name: of the file, for the line of an error.
 
     Raises:
-        Failed: it is no JSON in UTF-8, is nested too deep, has a key twice, or a number that is not finite.
+        Failed: it is not JSON in UTF-8, is nested too deep, has a key twice, or a number that is not finite.
     """
     try:
         return json.loads(
@@ -42,5 +42,5 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is no finite number")
+        raise ValueError(f"{text[:40]} is not a finite number")
     return number

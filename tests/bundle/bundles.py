@@ -95,7 +95,7 @@ def read(path: Path) -> Any:
 
 
 def untrained(step: Path, arch: str = "relu-cnn") -> Found:
-    """A run that nobody trained: random weights, randomised labels at an epsilon of 1, and two synthetic images.
+    """An untrained run: random weights, randomised labels at an epsilon of 1, and two synthetic images.
 
     Args:
         step: a directory for what the store would hold of its release.

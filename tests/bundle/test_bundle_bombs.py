@@ -33,7 +33,7 @@ MOST_SECONDS = 30
 
 
 def header(content: bytes, declared: int | None = None) -> bytes:
-    """A safetensors file that is a header alone."""
+    """A safetensors file of nothing but a header."""
     return struct.pack("<Q", len(content) if declared is None else declared) + content
 
 
@@ -68,7 +68,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def image(width: int, height: int, pixels: bytes, between: bytes = b"") -> bytes:
-    """A PNG file with these bytes of pixels, whatever its size says."""
+    """A PNG file with these bytes of pixels, which its stated size need not fit."""
     start = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + start + between + chunk(b"IDAT", zlib.compress(pixels, 9)) + chunk(b"IEND", b"")
 
@@ -193,7 +193,7 @@ COMPUTATIONS: dict[str, Change] = {
     "images of 16 million numbers": large_images,
     "weights of 200 MiB": large_weights,
 }
-"""Bombs that whatever computes with a bundle would meet."""
+"""Bombs that are met when a library computes with the bundle."""
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from bench.privacy import Relation, Unit
 HUGE = 10**400
 """More than a float takes."""
 IMPORT = "import torch, os; os.system('touch /tmp/run')"
-"""A line of Python that nobody should find on a card."""
+"""A line of Python that must not be on a card."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def in_place_of_weights(make: Callable[[Path], object]) -> Change:
 
 
 def in_text(file: str, old: str, new: str) -> Change:
-    """A change of a file's text; what is replaced must be there."""
+    """A change of a file's text, in which the old words must be."""
 
     def apply(folder: Path) -> None:
         text = (folder / file).read_text(encoding="utf-8")
@@ -157,8 +157,8 @@ FILES: dict[str, tuple[Change, list[str]]] = {
         in_place_of_weights(lambda path: path.hardlink_to(path.parent.parent / "weights")),
         ["student.safetensors is a hard link"],
     ),
-    "pipe": (in_place_of_weights(os.mkfifo), ["student.safetensors is no file"]),
-    "folder as weights": (in_place_of_weights(Path.mkdir), ["student.safetensors is no file"]),
+    "pipe": (in_place_of_weights(os.mkfifo), ["student.safetensors is not a file"]),
+    "folder as weights": (in_place_of_weights(Path.mkdir), ["student.safetensors is not a file"]),
     "format 1 and 2": (edit("MANIFEST.json", lambda m: m.update(format=1)), ["format 1", "export the run again"]),
 }
 
@@ -228,8 +228,8 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
         ["'files' is there twice"],
     ),
     "other spaces": (in_text("privacy.json", "\n", " \n"), ["is not written as `bench export` writes it"]),
-    "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), ["NaN is no finite number"]),
-    "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), ["1e999 is no finite number"]),
+    "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), ["NaN is not a finite number"]),
+    "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), ["1e999 is not a finite number"]),
     "no name": (account(lambda p: p["method"].update(name=None)), ["method.name"]),
     "other format": (account(lambda p: p.update(format=99)), ["format 99", "export the run again"]),
     "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), ["README.md is not the card"]),
@@ -325,7 +325,7 @@ def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
 
 
 def test_verify_finds_another_network_of_a_library(folder: Path) -> None:
-    """The card's lines must build the student, whatever else of the call is of the right kind."""
+    """The card's lines must build the student; a call of the right kind is not enough."""
     with_card(model(lambda m: m.update(library=CALL)))(folder)
     with pytest.raises(Failed, match="does not build the student"):
         verify(folder, limits=None)
