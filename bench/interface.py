@@ -43,6 +43,9 @@ Progress = Callable[[str, int, int], None]
 """(stage, steps done, steps in all)."""
 
 NOISE = ("seeded", "os")
+FITS = ("crop", "pad", "stretch")
+UNFIT = ("refuse", "record")
+MEMORY = ("refuse", "warn", "off")
 
 logger = logging.getLogger("bench")
 
@@ -187,11 +190,16 @@ def run(
     attack_options: Options | None = None,
     teacher_options: Options | None = None,
     evaluator_options: Options | None = None,
-    noise: Literal["seeded", "os"] = "seeded",
+    noise: Literal["seeded", "os"] | None = None,
     device: str = "auto",
     data_root: str | os.PathLike[str] | None = None,
     download: bool = False,
     skip_broken: bool = False,
+    fit: Literal["crop", "pad", "stretch"] = "crop",
+    pixel_range: tuple[float, float] | None = None,
+    teacher_weights: str | os.PathLike[str] | None = None,
+    unfit_attack: Literal["refuse", "record"] = "refuse",
+    memory_check: Literal["refuse", "warn", "off"] = "refuse",
     out: str | os.PathLike[str] = "runs",
     fresh: bool = False,
     progress: Progress | None = None,
@@ -211,7 +219,12 @@ def run(
         tier: "smoke", "quick", "standard" or "paper"; it changes sizes, never the algorithm.
         variant, attack_variant: "printed", "working" or "own"; None = the default.
         method_options, attack_options, teacher_options, evaluator_options: values by name, as of `bench show NAME`.
-        noise: "seeded" can be repeated, and its epsilon holds only for someone without the seed; "os" cannot.
+        noise: "seeded" can be repeated, and its epsilon holds only for someone without the seed; "os" cannot. None =
+            "os" for your own data or teacher, else "seeded".
+        fit, pixel_range: how your own images are made square, and which of their values mean black and white.
+        teacher_weights: a file of your own teacher's weights.
+        unfit_attack: refuse an attack that can say nothing about these data, or record it as skipped.
+        memory_check: refuse a run that needs more memory than is free, say so, or do not look.
         out: folder of runs and cached steps.
         fresh: make the run again where it exists.
         progress: called with (stage, steps done, steps in all).
@@ -220,12 +233,18 @@ def run(
         BenchError: bad input, with what was expected and what to do.
         RunFailed: a step failed; its record says why.
     """
+    from bench import data
+    from bench.data.request import Reading
     from bench.pipeline.settings import Settings
     from bench.privacy import Budget
     from bench.privacy.budget import as_unit
 
-    if noise not in NOISE:
-        raise unknown("noise", noise, NOISE)
+    choices = {"noise": (noise or "os", NOISE), "fit": (fit, FITS), "unfit_attack": (unfit_attack, UNFIT)}
+    for name, (given, known) in (choices | {"memory_check": (memory_check, MEMORY)}).items():
+        if given not in known:
+            raise unknown(name, given, known)
+    is_own = data.is_own(dataset) or teacher_weights is not None
+    weights = None if teacher_weights is None else Path(teacher_weights)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
         raise BenchError(f"seed is {seed!r}; expected a whole number from 0 to {LARGEST_SEED}")
     has_budget = epsilon is not None and math.isfinite(epsilon)
@@ -246,7 +265,9 @@ def run(
         attack_variant=attack_variant,
         budget=budget,
         device=device,
-        noise=noise,
+        noise=noise or ("os" if is_own else "seeded"),
+        reading=Reading(fit, pixel_range),
+        teacher_weights=weights,
         out=Path(out),
         fresh=fresh,
         method_options=_as_text(method_options),
@@ -257,9 +278,16 @@ def run(
     import torch
 
     from bench.pipeline import run as pipeline
+    from bench.pipeline.attack_fit import refuse_unfit
     from bench.pipeline.job import load_job
+    from bench.pipeline.memory import check_memory
 
     with _reporting(progress), torch.random.fork_rng(), closing(load_job(settings, budget=False)) as job:
+        if unfit_attack == "refuse":
+            refuse_unfit(job)
+        if memory_check != "off" and not pipeline.is_published(job, seed):
+            job.check()
+            check_memory(job, memory_check)
         outcome = pipeline.run(job, seed)
     return RunResult(records.read(outcome.path / "record.json"), outcome.path, outcome.cached, Path(out))
 
