@@ -33,7 +33,7 @@ OF_BOARDS = [
 SMOKE = ["--tier", "smoke", "--teacher", "datalens", "--device", "cpu"]
 RECIPE = """
 title = "one cell"
-[[cells]]
+[[grid]]
 method = "no-defence"
 dataset = "digits"
 teacher = "datalens"
@@ -193,7 +193,7 @@ def commands(finished: Path, place: Path) -> list[list[str]]:
         ["run", "--method", "no-defence", *SMOKE, "--seeds", "0,1", "--out", str(place / "runs")],
         ["sweep", str(finished / "recipe.toml"), "--tier", "smoke", "--out", str(place / "runs"), "--jobs", "1"],
         ["audit", "mechanism", "--method", "dpsd", "--plays", "1000"],
-        ["audit", "release", "--method", "no-defence", *SMOKE, "--canaries", "8", "--out", str(place / "runs")],
+        ["audit", "release", "--method", "no-defence", *SMOKE, "--canaries", "40", "--out", str(place / "runs")],
         ["export", str(run), str(place / "bundle")],
         ["verify", str(place / "bundle")],
         ["report", "--dataset", "digits", *boards, "--out", str(place / "site")],
