@@ -1,6 +1,6 @@
 """A bundle that is made to fill the memory or to take for ever ends in one line, within 1 GiB and 30 s.
 
-`python tests/bundle/test_bundle_bombs.py` prints the table of docs/releasing.md.
+`PYTHONPATH=tests:. python tests/bundle/test_bundle_bombs.py` prints the table of docs/releasing.md.
 """
 
 from __future__ import annotations
