@@ -27,6 +27,8 @@ FAR = 30.0
 """Logits this far below the others have a probability that float32 still tells from 0."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
 """Plays of rows, plays of whole batches, and plays by which the stronger one of several games is found."""
+LEAN = 8.0
+"""Of teachers where the student is flat: by how much the logit of one class is above, or below, all others."""
 SHARED = 2
 """Number of the images that the worlds share: there the teacher is of the student's mind, and its gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
@@ -181,7 +183,7 @@ def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
         return TableNetwork(undecided.expand(3, -1)), torch.cat([_sure(classes, 0, 1), undecided[None]])
     lean = torch.zeros(classes)
-    lean[0] = 1.0
+    lean[0] = LEAN
     return TableNetwork(torch.zeros(3, classes)), torch.stack([lean, -lean, 0 * lean])
 
 

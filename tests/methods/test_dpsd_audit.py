@@ -37,7 +37,7 @@ def test_the_two_hypotheses_are_two_beta_apart(variant: Variant, loss: str, boun
     g = torch.Generator()
     rows = [played.play(hypothesis, 3, g)[:, :classes] for hypothesis in (False, True)]
     distance = (rows[1] - rows[0]).norm(dim=1) / 0.1
-    assert torch.allclose(distance, torch.tensor(0.02, dtype=torch.float64), rtol=3e-3)
+    assert torch.allclose(distance, torch.tensor(0.02, dtype=torch.float64), rtol=6e-3)
 
 
 @pytest.mark.thorough

@@ -21,7 +21,7 @@ from methods.fed_dpsd import working as fed_working
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
 
-SEEDED = "torch.Generator().manual_seed(0)"
+SEEDED = '__import__("torch").Generator().manual_seed(0)'
 SMALL = {"committee": 1, "student_steps": 4}
 
 data = partial(Mutant, plug_in="dpsd", options={"sigma": 2, "k": 2, "iterations": 2}, variant="printed")

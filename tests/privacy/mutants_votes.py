@@ -22,7 +22,7 @@ from bench.privacy import mechanisms
 from methods.dgd.dgd import Dgd
 from methods.dgd.working import DgdWorking
 
-SEEDED = "torch.Generator().manual_seed(0)"
+SEEDED = '__import__("torch").Generator().manual_seed(0)'
 PATE = {"scale": 1, "query_count": 8, "images": "strokes"}
 CONFIDENT = PATE | {"answers": 4, "threshold": 0.8, "threshold_noise": 1.0}
 LABEL = {"label_epsilon": 2, "epochs": 4}
