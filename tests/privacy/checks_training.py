@@ -22,7 +22,7 @@ from torch import nn
 
 from bench.config import Variant
 from bench.errors import BenchError
-from bench.privacy import Budget, Unit
+from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.witness import Diverged, Trace
 from bench.testing import CLASSES, weights
 
@@ -62,11 +62,15 @@ def by_neighbours(settings: Settings) -> str | None:
     try:
         pair = held(records()), held(another(records()))
         trace, first, second = two_runs(made, _budget(settings), *pair, absent)
+        if any(step.scale == 0 for step in trace.steps):
+            return "a release without noise"
         if plug_in == "dp-blsgd":
             found = _searches(trace, first.solved["search_epsilon"])
-            gradients = first.ledger.entries(Unit.EXAMPLE)[0]
             trace.steps = [step for step in trace.steps if step.kind == "gaussian"]
-            found += [] if gradients.count else found
+            gradients = first.ledger.entries(Unit.EXAMPLE)[0]
+            protected = Ledger()
+            protected.spend(gradients.event, count=gradients.count)
+            found += violations(trace, protected, twice=True)
         else:
             unit = Unit.LABEL if plug_in == "label-protocol" else Unit.EXAMPLE
             found = violations(trace, first.ledger, unit, twice=not absent and unit is Unit.EXAMPLE)

@@ -19,7 +19,6 @@ from bench.dp_training import (
     dp_sgd,
     linear_head,
     private_gradient,
-    top_k_votes,
     whitening,
 )
 
@@ -93,7 +92,6 @@ CODINGS = [
     Mutant(topagg.Votes.encode, "self.of_records[self.now], self.of_columns)}",
            "self.of_records[self.now], self.of_columns) + rows.nansum(0).sign()}",
            "votes that hold the batch's signs", "topagg", ONE),
-    Mutant(top_k_votes.top_k_votes, ".to(dtype) * finite", ".to(dtype)", "absent records vote", "topagg", ONE),
     Mutant(Codes.groups, "self.by.clip, 1.0", "self.by.clip, 4.0", "noise halved", "geddp", ONE),
     Mutant(Codes.encode, "rows = clip_rows(rows, ROOM * self.by.clip)", "rows = clip_rows(rows, ROOM * self.by.clip); "
            "rows = rows + rows.nansum(0)", "codes of the batch's sum", "geddp", ONE),
