@@ -104,7 +104,6 @@ class Search:
                 return size
         return self.sizes()[-1]
 
-
     def played(self, world: bool, generator: torch.Generator) -> float:
         """The choice where a sampled record moves the decreases by half of C_f: all but the last one down, that one up.
 
@@ -243,7 +242,9 @@ class DpBlsgd(PrivateTraining):
             sizes = [search.played(world, generator) for _ in range(n)]
             return torch.cat([gradients.play(world, n, generator), torch.tensor(sizes)[:, None]], 1)
 
-        describe = "a noisy gradient and a search for the step size, each with a record in half of the samples and without"
+        describe = (
+            "a noisy gradient and a search for the step size, each with a record in half of the samples and without"
+        )
         return accounted_game(play, once.ledger(), budget.delta, describe)
 
     def line_search(self, parameters: SearchingParameters) -> Search:

@@ -163,7 +163,9 @@ class LabelProtocol:
         """
         sigma, fixed = self._sigma(budget), self._fixed_features(dataset, classes)
         images = (255 * torch.eye(PLAYED, dtype=torch.uint8)).view(PLAYED, 1, 1, PLAYED)
-        model = Classifier(PlayedHead() if fixed else nn.Sequential(nn.Flatten(), played_layer()), 0.0, 1e-3 / self.clip)
+        model = Classifier(
+            PlayedHead() if fixed else nn.Sequential(nn.Flatten(), played_layer()), 0.0, 1e-3 / self.clip
+        )
 
         def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
             split = splitter(model, images, torch.full((PLAYED,), int(world)), self.clip)

@@ -35,9 +35,9 @@ from bench.config import Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.dp_sgd import train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.fixed_features import kept_features
 from bench.dp_training.games import RECORDS
 from bench.dp_training.gradient_game import gradient_game
-from bench.dp_training.fixed_features import kept_features
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit

@@ -57,7 +57,6 @@ from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.gradient_game import Lanes
 from bench.dp_training.private_classifier import LIGHT, SMOKE, PrivateTraining
 
-
 PLAYED_LANES = 32
 
 

@@ -69,7 +69,6 @@ from bench.privacy import Budget
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Noise, Source
 
-
 NEAR = 6
 """Records of a game besides the one that is left out."""
 

@@ -23,9 +23,7 @@ FAR = 1e4
 """A record's gradient over the clipping norm."""
 
 
-def play_releases(
-    parameters: P3gmParameters, clip: float, world: bool, n: int, generator: torch.Generator
-) -> Tensor:
+def play_releases(parameters: P3gmParameters, clip: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
     """(n, d): n plays of every release, in the world with the record or without it."""
     lanes = torch.arange(PLAYED)
     source = PlayedNoise.drawing(generator, PLAYED if world else 0)

@@ -63,9 +63,11 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
 def shaped(dataset: str, size: int | None, channels: int | None) -> str:
     """The data set's name with its size and channels behind it, where they are given. Raises BenchError for two sizes
     or two numbers of channels."""
-    named = re.fullmatch(rf"(.*?)(@[0-9]+)?(@(?:{'|'.join(CHANNELS)}))?", dataset, re.DOTALL)
-    assert named is not None  # it matches any text
-    name, named_size, named_channels = named[1], named[2] or "", named[3] or ""
+    named_channels = next((f"@{word}" for word in CHANNELS if dataset.endswith(f"@{word}")), "")
+    name = dataset.removesuffix(named_channels)
+    found = re.search(r"@[0-9]+$", name)
+    named_size = found[0] if found else ""
+    name = name.removesuffix(named_size)
     if size is not None and named_size:
         raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
     if channels is not None and named_channels:

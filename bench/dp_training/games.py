@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench import validate
 from bench.api import Context
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import Accounted, account
@@ -38,8 +39,7 @@ class PlayedNoise(Noise):
     @classmethod
     def drawing(cls, generator: torch.Generator, present: int | None = None) -> PlayedNoise:
         """A source on the generator; None = all records are present."""
-        noise = cls.of(generator)
-        assert isinstance(noise, PlayedNoise)
+        noise = validate.instance(cls.of(generator), PlayedNoise, "the source of a play")
         noise.present = present
         return noise
 
@@ -61,8 +61,7 @@ class PlayedContext(Context):
 
     def privacy_noise(self, name: str) -> Noise:
         """The audit's."""
-        assert self.source is not None
-        return self.source
+        return validate.present(self.source, "source of the audit's noise")
 
 
 class _NothingKept:

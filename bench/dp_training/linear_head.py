@@ -27,7 +27,6 @@ from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROO
 from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
-
 PLAYED = 64
 """Records that are played with at once."""
 
@@ -93,9 +92,7 @@ def noisy_gradient(rows: Tensor, labels: Tensor, weight: Tensor, clip: float, st
     return Noise.of(source).gaussian(clipped_sum(rows, labels, weight, clip), std)
 
 
-def played_gradients(
-    classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator
-) -> Tensor:
+def played_gradients(classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
     """(n, classes): n plays of a first step's `noisy_gradient` with a record or, as its label is -1, without.
 
     Records have features of their own, so that one sum is PLAYED plays.

@@ -83,7 +83,11 @@ class MethodContract(PluginContract):
 
     def test_images_are_released_only_where_it_does_not_deny_it(self) -> None:
         release = _first(self).release
-        assert releases_images(self.smoke()) or (release.generator is None and release.synthetic is None)
+        has_none = release.generator is None and release.synthetic is None
+        expect(
+            releases_images(self.smoke()) or has_none,
+            "images are released, and `releases_images` is false; set it to true or release none",
+        )
 
     def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
         """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""
