@@ -78,8 +78,7 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     changed = [name for name in sorted(listed) if _sha256(folder, name) != listed[name]]
     if changed:
         raise Failed(f"the files are not those of {MANIFEST}; changed: {', '.join(changed)}")
-    privacy = decode(_read(folder, PRIVACY), PRIVACY, Privacy)
-    model = read_model(folder)
+    privacy, model = read_privacy(folder), read_model(folder)
     for name in (WEIGHTS, GENERATOR):
         if name in there:
             with open_file(folder, name) as stream:
@@ -91,6 +90,11 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
         check_image(name, _read(folder, name), model.input.shape)
     extras = ([GENERATOR] if GENERATOR in there else []) + ([SYNTHETIC] if images else [])
     return Contents(folder, privacy, model, _read(folder, CARD), extras, len(listed))
+
+
+def read_privacy(folder: Path) -> Privacy:
+    """What `privacy.json` of a bundle says. Raises Failed."""
+    return decode(_read(folder, PRIVACY), PRIVACY, Privacy)
 
 
 def read_model(folder: Path) -> Model:

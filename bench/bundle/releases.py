@@ -12,13 +12,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.bundle import account as bundled
+from bench.bundle import files
+from bench.bundle.account import ledger_of
+from bench.bundle.schema import PRIVACY
+from bench.bundle.strict_json import Failed
 from bench.data.naming import size_in
 from bench.errors import BenchError
 from bench.privacy import Ledger, Relation, Unit, accountant
@@ -88,13 +90,12 @@ def of_record(record: Record) -> Released | None:
 def of_bundle(folder: Path) -> Released:
     """The release in a bundle, by its `privacy.json` and `model.json`. Raises BenchError where they are none."""
     try:
-        privacy = json.loads((folder / bundled.FILE).read_text(encoding="utf-8"))
-        model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        ledger, delta = Ledger.from_json(privacy["events"]), float(privacy["delta"])
-        name = f"bundle {folder.name}"
-        return Released(name, str(folder.resolve()), str(model["data"]), privacy["noise"] != "os", delta, ledger)
-    except (BenchError, OSError, ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"--releases {folder}: no bundle ({type(error).__name__}: {error}); export it again") from None
+        privacy, model = files.read_privacy(folder), files.read_model(folder)
+        ledger = ledger_of(privacy.events)
+    except (BenchError, Failed, OSError) as error:
+        raise BenchError(f"--releases {folder}: no bundle ({error}); export it again") from None
+    draw = str(folder.resolve())
+    return Released(f"bundle {folder.name}", draw, model.data, privacy.noise != "os", privacy.delta, ledger)
 
 
 def read(folder: Path) -> list[Released]:
@@ -105,7 +106,7 @@ def read(folder: Path) -> list[Released]:
     """
     if not folder.is_dir():
         raise BenchError(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
-    records, bundles = record_files(folder), sorted(path.parent for path in _either(folder, bundled.FILE))
+    records, bundles = record_files(folder), sorted(path.parent for path in _either(folder, PRIVACY))
     if not records and not bundles:
         raise BenchError(
             f"--releases {folder}: no record and no bundle in it; give the --out of runs, a run's folder or a bundle"

@@ -28,7 +28,6 @@ from bench.nets.generators import DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
 from bench.pipeline.membership_challenge import LARGEST, MOST
 from bench.progress import say
-from bench.validate import instance
 
 Check = Literal["refuse", "warn", "off"]
 LIBRARIES = 350 * 2**20
@@ -260,7 +259,9 @@ def _gan(job: Job, searched: int) -> int:
 
 def _generator(job: Job) -> Footprint:
     """The generator that a method releases, or one as usual where it cannot be measured."""
-    m, method = job.material.data, instance(job.method, SamplingMethod, "a method that releases a generator")
+    m, method = job.material.data, job.method
+    if not isinstance(method, SamplingMethod):
+        raise TypeError(f"{type(method).__name__} releases no generator; expected a SamplingMethod")
     sampler = method.sampler(m.shape, m.classes, m.name)
     weights = sum(value.numel() * value.element_size() for value in sampler.generator.state_dict().values())
     try:

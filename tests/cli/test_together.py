@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from bench.cli.together import together
 from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon
 from bench.storage.records import RECORD, Record
-from bench.storage.specs import digest
+from bench.storage.specs import canonical, digest
 
 
 def released(
@@ -116,9 +115,17 @@ def bundle(folder: Path, name: str, *events: DpEvent) -> Path:
     for event in events:
         ledger.spend(event)
     (folder / name).mkdir(parents=True)
-    privacy = {"events": ledger.to_json(), "delta": 1e-5, "noise": "os"}
-    (folder / name / "privacy.json").write_text(json.dumps(privacy), encoding="utf-8")
-    (folder / name / "model.json").write_text(json.dumps({"data": "digits"}), encoding="utf-8")
+    proved = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
+    privacy = {"format": 3, "method": {"name": "made", "version": 1}, "tier": "quick", "noise": "os"}
+    privacy |= {"noise_version": 2, "unit": "example", "delta": 1e-5, "accountant": "made", "claimed": None}
+    privacy |= {"accounted": {"example": proved | {"accountant": "made", "version": "1"}}, "audited": None}
+    privacy |= {"events": ledger.to_json(), "warnings": []}
+    model = {"format": 3, "architecture": "datalens", "library": None, "torch": "2.6.0", "classes": 10}
+    model |= {"input": {"shape": [1, 16, 16], "layout": "n, c, h, w", "dtype": "float32", "range": [0, 1]}}
+    model |= {"normalisation": {"mean": [0.5], "std": [0.5]}, "class_names": None, "data": "digits"}
+    model |= {"accuracy": None, "parameters": 100, "buffers": []}
+    for file, content in (("privacy.json", privacy), ("model.json", model)):
+        (folder / name / file).write_text(canonical(content), encoding="utf-8")
     return folder / name
 
 
