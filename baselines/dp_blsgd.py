@@ -247,7 +247,7 @@ class DpBlsgd(PrivateTraining):
         describe = (
             "a noisy gradient and a search for the step size, each with a record in half of the samples and without"
         )
-        return accounted_game(play, once.ledger(), budget.delta, describe)
+        return accounted_game(play, once.ledger(), budget.delta, describe, plays=2000)
 
     def line_search(self, parameters: SearchingParameters) -> Search:
         """The searches, by the noise that `parameters` have."""

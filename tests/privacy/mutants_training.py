@@ -28,7 +28,7 @@ GEP: Options = {"multiplier": 2**0.5, "batch": 20}
 MOMENT: Options = {"steps": 1, "multiplier": 3.0, "share": 0.9}
 HEAD: Options = {"steps": 1, "multiplier": 1.0, "share": 0.1}
 SEARCH: Options = {
-    "multiplier": 20.0, "search": 40.0, "batch": 20, "trials": 3, "rate": 50.0, "loss_bound": 1.0, "steps": 6,
+    "multiplier": 20.0, "search": 20.0, "batch": 20, "trials": 3, "rate": 50.0, "loss_bound": 1.0, "steps": 6,
 }  # fmt: skip
 PHASES: Options = {
     "mean": "paid", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
