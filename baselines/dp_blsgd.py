@@ -105,13 +105,15 @@ class Search:
         return self.sizes()[-1]
 
     def played(self, world: bool, generator: torch.Generator) -> float:
-        """The choice where a sampled record moves the decreases by half of C_f: all but the last one down, that one up.
+        """The choice where a sampled record moves the decreases by half of C_f: the last but one up, all others down.
 
-        Losses are clipped to [0, C_f], so that one of C_f / 2 may fall to 0 or rise to C_f. Otherwise all are 0.
+        Losses are clipped to [0, C_f], so that one of C_f / 2 may fall to 0 or rise to C_f. Otherwise all are 0. The
+        last size would tell nothing: it is also what is chosen where no decrease is large enough.
         """
         source = PlayedNoise.drawing(generator, 1 if world else 0)
         moved = self.bound / 2 * len(poisson_sample(1, SAMPLING, source))
-        found = [-moved] * (self.trials - 1) + [moved]
+        found = [-moved] * self.trials
+        found[max(self.trials - 2, 0)] = moved
         return self.choose(iter(torch.tensor(found, dtype=torch.float64)), source)
 
 
@@ -245,7 +247,7 @@ class DpBlsgd(PrivateTraining):
         describe = (
             "a noisy gradient and a search for the step size, each with a record in half of the samples and without"
         )
-        return accounted_game(play, once.ledger(), budget.delta, describe)
+        return accounted_game(play, once.ledger(), budget.delta, describe, plays=2000)
 
     def line_search(self, parameters: SearchingParameters) -> Search:
         """The searches, by the noise that `parameters` have."""

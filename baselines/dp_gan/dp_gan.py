@@ -181,9 +181,9 @@ class DpGan(PrivateGenerator):
             training = Training(self, nn.Linear(1, 1), critic, PLAYED, once, ctx)
             source = ctx.privacy_noise("play")
             labels = torch.eye(PLAYED) if world else torch.full((PLAYED, PLAYED), torch.nan)
-            weight = [name for name, _ in critic.named_parameters() if name.endswith("weight")][-1]
-            rounds = range(-(-n // PLAYED))
-            return torch.cat([training.noisy_gradient(images, labels, source, source)[weight] for _ in rounds])[:n]
+            last = [name for name, weight in critic.named_parameters() if len(weight) == PLAYED]
+            found = [training.noisy_gradient(images, labels, source, source) for _ in range(-(-n // PLAYED))]
+            return torch.cat([torch.cat([each[name].view(PLAYED, -1) for name in last], 1) for each in found])[:n]
 
         describe = "one noisy gradient of the critic, with one private record in half of the samples and without"
         return accounted_game(play, once.ledger(), budget.delta, describe)

@@ -27,7 +27,9 @@ ONE: Options = {"multiplier": 1.0, "batch": 20}
 GEP: Options = {"multiplier": 2**0.5, "batch": 20}
 MOMENT: Options = {"steps": 1, "multiplier": 3.0, "share": 0.9}
 HEAD: Options = {"steps": 1, "multiplier": 1.0, "share": 0.1}
-SEARCH: Options = {"multiplier": 20.0, "search": 40.0, "batch": 20}
+SEARCH: Options = {
+    "multiplier": 20.0, "search": 20.0, "batch": 20, "trials": 3, "rate": 50.0, "loss_bound": 1.0, "steps": 6,
+}  # fmt: skip
 PHASES: Options = {
     "mean": "paid", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
     "noise_steps": 50.0, "batch": 20,
@@ -107,9 +109,9 @@ SEARCHES = [
     Mutant(dp_blsgd.Search.choose, "torch.zeros_like(decrease), 2 * unit", "torch.zeros_like(decrease), 0.0",
            "threshold without noise", "dp-blsgd", SEARCH),
     Mutant(dp_blsgd.Descent.losses, ".clamp(0, most)", "", "losses not clipped", "dp-blsgd",
-           {**SEARCH, "rate": 50.0, "loss_bound": 1.0, "steps": 6}),
+           SEARCH),
     Mutant(dp_blsgd.Descent.gradient, "self.parameters.multiplier, ", "self.parameters.multiplier / 2, ",
-           "gradient's noise halved", "dp-blsgd", {**SEARCH, "steps": 6}),
+           "gradient's noise halved", "dp-blsgd", SEARCH),
 ]  # fmt: skip
 
 GENERATORS = [
@@ -134,7 +136,7 @@ GENERATORS = [
     Mutant(ghost.ghost_gradient, "(a.square().sum(1) + 1)", "1", "norm without the layers' inputs", "dp-gan",
            {**ONE, "network": "mlp"}),
     Mutant(ghost.ghost_gradient, "total[f\"{name}.bias\"] = scaled.sum(0)", "total[f\"{name}.bias\"] = d.nan_to_num(0)"
-           ".sum(0).double()", "biases not clipped", "dp-gan", {**ONE, "network": "mlp"}),
+           ".sum(0).double()", "biases not clipped", "dp-gan", {**ONE, "network": "mlp", "clip": 0.1}),
     Mutant(dp_sinkhorn.DpSinkhorn.noisy_gradients, "2 * self.clip * parameters.sigma", "self.clip * parameters.sigma",
            "noise for half the sensitivity", "dp-sinkhorn", SINKHORN),
     Mutant(dp_sinkhorn.clipped, ".clamp(max=1.0)", ".clamp(min=1.0)", "long gradients not clipped", "dp-sinkhorn",
