@@ -1,4 +1,4 @@
-"""What neighbouring runs find of a faulty method of votes, responses or annotation: the check beside its game.
+"""What neighbouring runs find of a faulty method of votes, responses or annotation: the second check, after its game.
 
 Ensembles and teachers are tables: of two ensembles one teacher differs, in every answer.
 """
@@ -120,7 +120,7 @@ def _behind(method: Any, world: int) -> Teacher:
 
 
 def _sure(chosen: int) -> TableNetwork:
-    """Sure of one class, whatever the image; less so of the next one."""
+    """Sure of one class for every image; less so of the next one."""
     logits = torch.full((CLASSES,), -4.0)
     logits[chosen], logits[(chosen + 2) % CLASSES] = 8.0, 4.0
     return TableNetwork(logits.expand(256, -1))
