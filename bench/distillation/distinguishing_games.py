@@ -1,7 +1,7 @@
 """Worst pairs of teachers for differentially private annotation (DPSD, DPDFD, FedDPSD), as games that an audit plays.
 
-A world is a teacher; a play is what a method's own step makes of its answer to one synthetic image: a target, or a
-reading, which tell of the teacher what the noisy answer tells. The student's logits are chosen by the adversary, as
+A world is a teacher; a play is the target, or the reading, that a method's own step makes of its answer to one
+synthetic image. The student's logits are chosen by the adversary, as
 Theorem 1 and 2 allow. Unit `query`, and for many teachers `example`.
 """
 

@@ -1,4 +1,4 @@
-"""Networks that answer by a table, in place of teachers and students: what the game of an audit hands to a method."""
+"""Networks that answer by a table, in place of teachers and students, for the game of an audit."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.privacy.audit import Play
 
 Answers = Callable[[Tensor, torch.Generator], Tensor]
-"""(m,) numbers of private values, int64, and a generator to (m, d): what the step releases, row by row.
+"""(m,) numbers of private values, int64, and a generator to (m, d) released numbers, row by row.
 
 Value 0 is that of world 0, and value 1 that of world 1.
 """
@@ -26,7 +26,7 @@ SHARED = 1
 
 
 def play_of_rows(answers: Answers, shared: int = 0) -> Play:
-    """Plays of a step whose rows are answers of their own: three rows of two calls are a play.
+    """Plays of a step in which each row is one answer: three rows of two calls are a play.
 
     Several pairs of calls make the plays, so that what a whole call shares differs from some plays to others.
 

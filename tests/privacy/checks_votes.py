@@ -34,13 +34,13 @@ def plays_of(settings: Settings) -> int:
 
 
 def by_game(settings: Settings, seed: int = 0) -> str | None:
-    """What the game finds; None where it finds nothing."""
+    """The finding of the game; None where it finds nothing."""
     classes = 6 if settings[0] == "lp-2st" else CLASSES  # half of them are candidates, and two are no hard case
     return found_by_game(_method(settings), _budget(settings), "toy", classes, seed, plays_of(settings))
 
 
 def by_neighbours(settings: Settings) -> str | None:
-    """What neighbouring runs find; None where they find nothing."""
+    """The finding of neighbouring runs; None where they find nothing."""
     return found_by_neighbours(settings[0], _method(settings), _budget(settings))
 
 

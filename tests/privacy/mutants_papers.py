@@ -301,10 +301,10 @@ PAPERS = [
     ),
     selective(dp_dfd.respond, " if soft else onehot", "", "soft label"),
     selective(
-        dp_dfd.candidates,
-        "torch.where(above.sum(1, keepdim=True) < 2, top_two, above)",
-        "above",
-        "no top two where fewer are above the threshold",
+        mechanisms.selective_response,
+        "flip_probability(epsilon, k)",
+        "flip_probability(epsilon, k - 1)",
+        "one candidate too few is counted",
     ),
     working_selective(
         DpDfdWorking.answers,

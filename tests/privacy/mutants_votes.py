@@ -235,7 +235,7 @@ LABELS = [
         mechanisms.randomised_response,
         "flip_probability(epsilon, k)",
         "flip_probability(epsilon, 2)",
-        "kept as among two classes, whatever k",
+        "kept as among two classes, for any k",
     ),
     response(
         mechanisms.randomised_response,
@@ -290,7 +290,7 @@ LABELS = [
         mechanisms.selective_response,
         "flip_probability(epsilon, k)",
         "flip_probability(epsilon, 2)",
-        "kept as among two classes, whatever k",
+        "kept as among two classes, for any k",
     ),
     two_stages(
         mechanisms.selective_response,

@@ -20,7 +20,7 @@ QUICK = {
     "dpdfd: noisy_mean: noise used again",
     "dgd: Dgd.label: soft label",
     "pate: ask: one draw for all images",
-    "rr: randomised_response: kept as among two classes, whatever k",
+    "rr: randomised_response: kept as among two classes, for any k",
 }
 
 

@@ -18,15 +18,15 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 CLASSES = 3
-"""Of the vote: of the two teachers', and one that nobody votes for."""
+"""Of the vote: of the two teachers', and one without votes."""
 PLAYS = 100_000
 Step = Callable[[Tensor, VotePlan, torch.Generator], Tensor]
-"""(m,) numbers of images, the plan of the two teachers, a generator to (m, d): what is released, by image.
+"""(m,) numbers of images, the plan of the two teachers, a generator to (m, d) released numbers, by image.
 
 On image 0 the two teachers vote for different answers, on image 1 for the same one.
 """
 VoteStep = Callable[[VotePlan, Tensor, Ensemble, Source], Tensor]
-"""The plan, (m, c, h, w) images, the ensemble, noise to (m, d): what is released of its votes."""
+"""The plan, (m, c, h, w) images, the ensemble, noise to (m, d) released numbers."""
 
 
 def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> DistinguishingGame:
