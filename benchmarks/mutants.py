@@ -17,10 +17,11 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "privacy")]
 
+import checks_training  # noqa: E402
 import checks_votes  # noqa: E402
 from mutation import Mutant, planted_in_source  # noqa: E402
 
-CHECKS: list[ModuleType] = [checks_votes]
+CHECKS: list[ModuleType] = [checks_training, checks_votes]
 """Modules with `MUTANTS`, `CORRECT`, `plays_of`, `by_game` and `by_neighbours`."""
 
 
