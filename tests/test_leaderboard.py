@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import leaderboard, registry
+from bench.escape import csv_cell
 from bench.leaderboard import COLUMNS
 from bench.leaderboard.columns import SORT
 from bench.leaderboard.rows import table
@@ -318,7 +319,7 @@ def test_the_text_is_that_of_pandas_with_counts_as_whole_numbers() -> None:
         one.options = {"method": {words: 1}} if words else {}
     made[0].metrics["reference_held_out_attack_accuracy"] = 0.95
     frame = leaderboard.table(made)
-    by_pandas = frame.astype({"failed": "Int64"}).to_csv(index=False, lineterminator="\n")
+    by_pandas = frame.astype({"failed": "Int64"}).map(csv_cell).to_csv(index=False, lineterminator="\n")
     assert text(made) == by_pandas
 
 

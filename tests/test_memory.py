@@ -66,6 +66,7 @@ def test_check_refuses_what_is_not_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = job(tmp_path, 16)
+    capsys.readouterr()  # how the images were read
     with pytest.raises(BenchError, match=r"--memory-check warn") as caught:
         checked(monkeypatch, given, 2**20, "refuse")
     assert "\n" not in str(caught.value) and "lower --" in str(caught.value)

@@ -152,7 +152,7 @@ class ReleaseContract(PluginContract):
             isinstance(plugin, ReleaseAttack),
             f"{self.plugin.__name__} has not every member of `bench.api.ReleaseAttack`",
         )
-        _expect_access(self.plugin, RELEASE_LEVELS)
+        _expect_access(plugin, RELEASE_LEVELS)
         _expect_goal(self.plugin, "membership")
 
     def test_scores_every_suspect(self) -> None:
@@ -175,7 +175,7 @@ class ReleaseContract(PluginContract):
         _expect_applicable(self.smoke())
 
 
-def _expect_access(plugin: type[Any], levels: Sequence[Access]) -> None:
+def _expect_access(plugin: Any, levels: Sequence[Access]) -> None:
     expect(plugin.access in levels, f"`access` is {plugin.access!r}; expected one of {', '.join(levels)}")
 
 

@@ -222,7 +222,7 @@ def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(
     """A label moves one pass by C = 1/2, but for the room for rounding, under noise of sigma C, sigma = 2."""
     monkeypatch.setattr(LabelProtocol, "_sigma", lambda self, budget: 2.0)
     game = LabelProtocol(epochs=3, clip=0.5, network=network).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
-    one, other = (game.play(world, 40_000, torch.Generator().manual_seed(world)) for world in (False, True))
+    one, other = (game.play(world, 40_000, torch.Generator().manual_seed(int(world))) for world in (False, True))
     assert float((one.mean(0) - other.mean(0)).norm()) == pytest.approx(0.5, abs=0.03)
     assert (one - one.mean(0)).std().item() == pytest.approx(1.0, rel=0.02)
 

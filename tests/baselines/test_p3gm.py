@@ -279,7 +279,7 @@ def test_an_empty_batch_is_noise_alone() -> None:
 
 
 def test_steps_draw_the_noise_and_the_samples_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    import baselines.p3gm.p3gm as module
+    import baselines.p3gm.network as module
 
     drawn: list[float] = []
     rates: list[float] = []

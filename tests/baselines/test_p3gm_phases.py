@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from baselines.p3gm import network
 from baselines.p3gm import p3gm as module
 from baselines.p3gm.mixture import Mixture, Projection, initial_mixture, private_mixture
 from baselines.p3gm.network import PhasedVae
@@ -79,7 +80,7 @@ def test_a_records_draw_is_its_own_whoever_else_is_sampled(monkeypatch: pytest.M
     drawn: list[Tensor] = []
     chosen: list[Tensor] = []
     used: list[Tensor] = []
-    normal, sample, total = Noise.normal, module.poisson_sample, PhasedVae.clipped_sum
+    normal, sample, total = Noise.normal, network.poisson_sample, PhasedVae.clipped_sum
 
     def spy_normal(self: Noise, *shape: int) -> Tensor:
         found = normal(self, *shape)
@@ -96,7 +97,7 @@ def test_a_records_draw_is_its_own_whoever_else_is_sampled(monkeypatch: pytest.M
         return total(self, records, means, noise, clip)
 
     monkeypatch.setattr(Noise, "normal", spy_normal)
-    monkeypatch.setattr(module, "poisson_sample", spy_sample)
+    monkeypatch.setattr(network, "poisson_sample", spy_sample)
     monkeypatch.setattr(PhasedVae, "clipped_sum", spy_sum)
     synthesise(smoke())
     assert len(drawn) == len(used) == len(chosen) == 3 and all(0 < len(rows) < 80 for rows in chosen)

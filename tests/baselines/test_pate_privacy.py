@@ -137,10 +137,10 @@ def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypa
 
     def votes(plan: Any, *given: Any) -> Any:
         counted.append(plan.aggregation.scale)
-        return ask(plan, *given)
+        return original(plan, *given)
 
-    ask = voted_student.ask
-    monkeypatch.setattr(voted_student, "ask", votes)
+    original = voted_student.noisy_votes
+    monkeypatch.setattr(voted_student, "noisy_votes", votes)
     release = convert(cls)
     entry = release.ledger.entries(Unit.EXAMPLE)
     noise = entry[0].event.noise_multiplier * 2 if cls is Pate else entry[0].event.noise_multiplier * math.sqrt(2)

@@ -22,6 +22,7 @@ from bench.bundle import export, find
 from bench.bundle.finding import Found
 from bench.cli import main
 from bench.privacy import Ledger, Unit
+from bench.privacy.accountant import account
 from bench.privacy.ledger import randomised_response_event
 from bench.storage.records import Record
 from bench.storage.specs import canonical
@@ -109,7 +110,9 @@ def untrained(step: Path, arch: str = "relu-cnn") -> Found:
     ledger.spend(randomised_response_event(1.0, 10), unit=Unit.LABEL, why="randomised response on a label")
     ledger.spend(NonPrivateDpEvent(), unit=Unit.EXAMPLE, why="private images train the student")
     claim = {"epsilon": 1.0, "delta": 0.0, "unit": "label", "source": "Warner 1965"}
-    privacy = {"events": ledger.to_json(), "claimed": claim, "accounted": {"unit": "label"}, "noise": "seeded"}
+    units = {str(unit): account(ledger, unit, 1e-5).to_json() for unit in (Unit.LABEL, Unit.EXAMPLE)}
+    privacy = {"events": ledger.to_json(), "claimed": claim, "accounted": units["label"], "noise": "seeded"}
+    privacy |= {"accounted_units": units}
     release = {"method": "rr", "version": 2, "budget": {"delta": 1e-5}, "noise": "seeded"}
     release["teacher"] = {"data": {"dataset": "digits", "split": "half"}}
     record = Record("0123456789abcdef", "ok", "", {"release": release, "tier": "smoke", "attack": None})

@@ -240,8 +240,9 @@ def test_corrupt_weights(
     for name in ("t.safetensors", "t.pt"):
         (tmp_path / name).write_bytes(content)
         status, said = main([*RUN, "--teacher-weights", name]), capsys.readouterr().err
-        assert status == 2 and len(said.strip().splitlines()) == 1, said
-        assert name in said
+        errors = [line for line in said.splitlines() if line.startswith("bench: error")]
+        assert status == 2 and len(errors) == 1 and said.endswith(f"{errors[0]}\n"), said
+        assert name in errors[0]
         assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob("step.json"))
 
 

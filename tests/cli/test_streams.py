@@ -88,13 +88,12 @@ def test_bad_input_stays_status_2_where_nothing_can_be_said(closed_pipe: int) ->
 def test_closed_descriptors_are_no_files() -> None:
     """A file that the command opens gets no number of a standard stream."""
     code = "import os; from bench.cli import streams; streams.make_lenient(); print(os.open('.', 0), flush=True)"
-    code += "; os.write(9, str(os.open('.', 0)).encode())"
     reading, writing = os.pipe()
-    os.dup2(writing, 9, inheritable=True)
-    os.close(writing)
+    code += f"; os.write({writing}, str(os.open('.', 0)).encode())"
     shell = 'exec "$0" -c "$1" <&- >&- 2>&-'
-    subprocess.run(["sh", "-c", shell, sys.executable, code], pass_fds=[9], env=os.environ | {"PYTHONPATH": str(ROOT)})
-    os.close(9)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(["sh", "-c", shell, sys.executable, code], pass_fds=[writing], env=environment)
+    os.close(writing)
     with os.fdopen(reading) as received:
         assert int(received.read()) > 2
 

@@ -95,7 +95,7 @@ def test_the_images_that_are_answered_and_those_that_make_triples_are_all_of_the
     """D^_s and D^_u have no image in common, and together they are D^."""
     parts: dict[str, Tensor] = {}
     label, triples = Dgd.label, Dgd.triples
-    monkeypatch.setattr(Dgd, "label", lambda self, x, *rest: (parts.update(s=x), label(self, x, *rest))[1])
+    monkeypatch.setattr(Dgd, "label", lambda self, plan, x, *rest: (parts.update(s=x), label(self, plan, x, *rest))[1])
     monkeypatch.setattr(Dgd, "triples", lambda self, x, *rest: (parts.update(u=x), triples(self, x, *rest))[1])
     convert(printed())
     assert [len(parts["s"]), len(parts["u"])] == [6, 34]
@@ -223,9 +223,9 @@ def test_votes_are_read_by_the_number_of_teachers_that_there_are(
     told: list[int] = []
     label = type(method).label
 
-    def watched(self: Any, images: Tensor, plan: VotePlan, *rest: Any) -> Tensor:
+    def watched(self: Any, plan: VotePlan, *rest: Any) -> Tensor:
         told.append(plan.teachers)
-        return label(self, images, plan, *rest)
+        return label(self, plan, *rest)
 
     monkeypatch.setattr(type(method), "label", watched)
     convert(method, replace(teacher()))
