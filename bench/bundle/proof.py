@@ -99,12 +99,11 @@ def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
             f"{PRIVACY} has epsilons per {', '.join(sorted(privacy.accounted))}; "
             f"its ledger has entries per {', '.join(recomputed)}"
         )
-    claim = privacy.claimed
-    plain = privacy.to_json()
-    known = dispute(plain | {"accounted_units": plain["accounted"]})
+    notes = [note for unit, ours in recomputed.items() for note in compare(privacy, privacy.accounted[unit], ours)]
+    units = {str(unit): each.to_json() for unit, each in recomputed.items()}
+    claim, known = privacy.claimed, dispute(privacy.to_json() | {"accounted_units": units})
     if claim is not None and not claim.disputed and known:
         raise Failed(f"{PRIVACY}: the claim of {claim.source!r} is not marked as disputed; expected {known}")
-    notes = [note for unit, ours in recomputed.items() for note in compare(privacy, privacy.accounted[unit], ours)]
     if privacy.warnings != account.warnings(privacy):
         raise Failed(f"{PRIVACY}: its warnings are not those that follow from its other fields")
     return recomputed, notes
