@@ -15,12 +15,12 @@ import bench
 from bench.cli import main
 from bench.errors import BenchError
 
-SMOKE = ["run", "--method", "rr", "--attack", "loss-threshold", "--tier", "smoke"]
+SMOKE = ["run", "--method", "rr", "--attack", "loss-threshold", "--tier", "smoke", "--teacher", "datalens"]
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> bench.RunResult:
-    return bench.run("rr", "loss-threshold", tier="smoke", out=tmp_path_factory.mktemp("runs"))
+    return bench.run("rr", "loss-threshold", tier="smoke", teacher="datalens", out=tmp_path_factory.mktemp("runs"))
 
 
 def test_import_of_bench_imports_no_heavy_library() -> None:
@@ -59,7 +59,7 @@ def test_run_leaves_random_generators_and_threads_as_they_were(tmp_path: Path) -
 
 
 def test_second_run_is_read_from_the_cache(result: bench.RunResult) -> None:
-    again = bench.run("rr", "loss-threshold", tier="smoke", out=result.out)
+    again = bench.run("rr", "loss-threshold", tier="smoke", teacher="datalens", out=result.out)
     assert again.is_cached and not result.is_cached and again.record == result.record
 
 
@@ -73,6 +73,7 @@ def test_student_is_the_released_network(result: bench.RunResult) -> None:
     assert logits.shape == (3, 10) and not result.student.training
 
 
+@pytest.mark.thorough
 def test_export_writes_a_bundle_that_verifies(result: bench.RunResult, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="seed"):
         result.export(tmp_path / "refused")

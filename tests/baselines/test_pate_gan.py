@@ -347,6 +347,7 @@ def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
     assert math.isinf(made.claim.epsilon) and made.solved["scale"] == 0
 
 
+@pytest.mark.thorough
 def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
     made = smoke(steps="1", batch="1").game(Budget(4.0), "toy", CLASSES)
     assert made.accounted <= made.claimed <= 4.0

@@ -149,6 +149,7 @@ def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypa
         assert release.solved["threshold_scale"] == pytest.approx(entry[1].event.noise_multiplier) != counted[0]
 
 
+@pytest.mark.thorough
 @BOTH
 def test_an_audit_does_not_refute_one_query_and_refutes_a_third_of_it(cls: type[Any]) -> None:
     game = smoke(cls, query_count="8", **({"answers": "8"} if cls is PateGnmax else {})).game(

@@ -134,6 +134,7 @@ def first_lines(folder: Path) -> str:
     return "\n".join((folder / "README.md").read_text(encoding="utf-8").splitlines()[:5])
 
 
+@pytest.mark.thorough
 def test_the_card_begins_with_what_is_wrong() -> None:
     assert "drawn from a seed" in first_lines(bundle_of("no-defence"))
     assert "Nothing is proved" in first_lines(bundle_of("no-defence"))

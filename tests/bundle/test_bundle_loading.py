@@ -159,6 +159,7 @@ def network_line(values: list[float]) -> str:
     return _constant(values)
 
 
+@pytest.mark.thorough
 def test_a_release_of_before_shapes_were_kept_is_of_a_published_data_set() -> None:
     run = found("dpsd data")
     kept = run.result.pop("input")

@@ -183,6 +183,7 @@ def test_nothing_is_overwritten(tmp_path: Path, runs: Path, capsys: pytest.Captu
     assert (full / "mine").read_text() == file.read_text() == "keep"
 
 
+@pytest.mark.thorough
 def test_an_empty_directory_is_filled(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = runs / "records" / record_of("rr").name

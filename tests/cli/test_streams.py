@@ -80,6 +80,7 @@ def test_full_disk_behind_stdout_is_status_1_and_one_line() -> None:
     assert status == 1 and said.count("\n") == 1 and "standard output" in said
 
 
+@pytest.mark.thorough
 def test_bad_input_stays_status_2_where_nothing_can_be_said(closed_pipe: int) -> None:
     with open("/dev/full", "w") as full:
         assert run_with(closed_pipe, "show", "nothing-of-this-name", stderr=full.fileno())[0] == 2

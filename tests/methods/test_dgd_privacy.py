@@ -150,6 +150,7 @@ def test_accounted_epsilon_is_met_where_the_baseline_is_left_alone(given: dict[s
     assert 2.9 < found <= 3.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", [printed(), learning()])
 def test_an_audit_does_not_refute_what_the_ledger_says_of_one_query(method: Dgd | DgdWorking) -> None:
     found = audit(method.game(Budget(6.0), "digits", CLASSES), 100_000)

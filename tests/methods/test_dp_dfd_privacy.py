@@ -197,6 +197,7 @@ def test_soft_answers_as_printed_are_refuted(epsilon: float) -> None:
     assert found.verdict == "refuted" and found.lower_bound > epsilon + 1 and math.isinf(found.accounted)
 
 
+@pytest.mark.thorough
 def test_the_k_of_before_the_top_two_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the answer is drawn with the k = 1 that line 5 sets, which keeps the label always."""
     from methods.dp_dfd import dp_dfd

@@ -60,6 +60,7 @@ def test_the_audit_measures_the_noise_that_the_method_adds(variant: Variant) -> 
     assert found.verdict == "accountant refuted"
 
 
+@pytest.mark.thorough
 def test_theorem_1_is_refuted_at_the_papers_settings() -> None:
     """epsilon 10 for 200 batches: one batch costs 0.51 by the theorem, one row alone 2.1 by the ledger."""
     found = audit(game(Budget(10.0)), PLAYS)
