@@ -23,12 +23,14 @@ CORRECT: list[Settings] = [
     for mutant in {f"{each.plug_in} {each.options} {each.variant}": each for each in MUTANTS}.values()
 ]
 """Each plug-in with its options in the tables, without a fault."""
-PLAYS, BATCHES = 2_500, 1_000
+PLAYS, BATCHES, CLUSTERS = 2_500, 1_000, 100_000
 
 
 def plays_of(settings: Settings) -> int:
     """How often the game is played: a play that is a whole batch takes milliseconds."""
     plug_in, options, _ = settings
+    if plug_in == "cluster-rr":  # whose faults move the chances of rare labels
+        return CLUSTERS
     whole = plug_in == "dpdfd" and (options.get("shared") or "batch" in options) and not options.get("teachers")
     return BATCHES if whole else PLAYS
 

@@ -311,7 +311,7 @@ LABELS = [
     gaussian_bayes(
         alibi.Alibi._noisy, "F.one_hot(labels, classes)", "2 * F.one_hot(labels, classes)", "doubled vector"
     ),
-    clusters(cluster_rr.ClusterRr._histograms, "2 / (self.share", "0.5 / (self.share", "noise quartered"),
+    clusters(cluster_rr.ClusterRr._scale, "2 / first", "0.5 / first", "noise quartered"),
     clusters(
         cluster_rr.ClusterRr._histograms, "floored_shares(noisy,", "floored_shares(exact,", "shares of the exact counts"
     ),

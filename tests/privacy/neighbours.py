@@ -167,6 +167,8 @@ def violations(
     """
     found = []
     entries = ledger.entries(unit)
+    if any(_is_sampled(entry) for entry in entries) and not trace.samples:
+        found.append("the ledger has Poisson samples, and the run took none")
     for steps, written in by_shape(trace, entries) if rows else [(list(trace.protected()), entries)]:
         for kind in ("gaussian", "laplace", "response"):
             of_kind = [step for step in steps if step.kind == kind]
@@ -177,6 +179,11 @@ def violations(
                 continue
             found += _too_far(kind, _rows(of_kind) if rows else _per_use(of_kind, twice), allowed)
     return found
+
+
+def _is_sampled(entry: Entry) -> bool:
+    event = entry.event
+    return isinstance(event, dp_event.PoissonSampledDpEvent) and event.sampling_probability < 1
 
 
 def by_shape(trace: Trace, entries: Iterable[Entry]) -> list[tuple[list[Step], list[Entry]]]:

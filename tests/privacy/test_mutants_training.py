@@ -9,7 +9,6 @@ from checks_training import CORRECT, MUTANTS, Settings, by_game, by_neighbours
 from mutation import Mutant, planted_in_source
 
 MISSED = {
-    "dp-blsgd: Search.choose: threshold without noise",
     "dp-sinkhorn: clipped: each image clipped to C",
 }
 """Faults that neither finds."""

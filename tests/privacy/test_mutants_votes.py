@@ -9,7 +9,7 @@ from checks_votes import CORRECT, MUTANTS, Settings, by_game, by_neighbours
 from mutation import Mutant, planted_in_source
 
 MISSED = {
-    "cluster-rr: draw_again: a likely label is never drawn again",
+    "cluster-rr: draw_again: labels kept too often",
 }
 """Faults that neither finds."""
 QUICK = {
