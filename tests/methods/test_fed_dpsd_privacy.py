@@ -162,7 +162,7 @@ def test_an_audit_holds_one_clients_answer_to_the_cost_of_one_however_many_there
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "tight"), [("data", 0.4), ("label", 0.8)])
+@pytest.mark.parametrize(("mode", "tight"), [("data", 0.3), ("label", 0.8)])
 @pytest.mark.parametrize("clients", [1, 5])
 @pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
 def test_the_audit_plays_one_clients_answer_and_holds_it_to_its_own_cost(
