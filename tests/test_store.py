@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from bench.errors import BenchError
 from bench.storage import store
 from bench.storage.atomic_write import write_atomically
-from bench.storage.store import MANIFEST, Store, publish
+from bench.storage.store import MANIFEST, Store, load_tensors, publish
 
 SPEC = {"kind": "toy", "value": 1}
 
@@ -254,3 +255,10 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
     monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.read_text()))
     write_atomically(path, "new")
     assert seen == ["old"] and path.read_text() == "new"
+
+
+def test_load_tensors_reads_a_path_that_is_no_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    save_file({"a": torch.arange(3)}, folder / "x.safetensors")
+    assert torch.equal(load_tensors(folder / "x.safetensors")["a"], torch.arange(3))

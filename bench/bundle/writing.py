@@ -12,7 +12,6 @@ from pathlib import Path
 
 from PIL import Image
 from pydantic import ValidationError
-from safetensors.torch import load_file
 
 from bench.bundle import account, card
 from bench.bundle.checking import Verified, verify
@@ -23,6 +22,7 @@ from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest
 from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.storage.specs import canonical
+from bench.storage.store import load_tensors
 
 
 def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
@@ -133,7 +133,7 @@ def _images(work: Path, found: Found) -> list[str]:
     source = found.step / "synthetic.safetensors"
     if not source.exists():
         return []
-    images = load_file(source)["images"].numpy()[:MOST_IMAGES]
+    images = load_tensors(source)["images"].numpy()[:MOST_IMAGES]
     folder = work / SYNTHETIC
     folder.mkdir()
     for number, image in enumerate(images):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench.api import (
@@ -29,7 +29,7 @@ from bench.pipeline.material import quantised
 from bench.pipeline.trained import RESULT
 from bench.seeds import derive
 from bench.storage.specs import AttackSpec, canonical
-from bench.storage.store import Step
+from bench.storage.store import Step, load_tensors
 
 IMAGES, SCORES = "images.safetensors", "scores.safetensors"
 
@@ -86,7 +86,7 @@ def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int, watch
 
 def reconstructions(step: Step) -> AttackResult:
     """The images of an attack step, as every scorer sees them: quantised to 8 bits and back."""
-    tensors = load_file(step.path / IMAGES)
+    tensors = load_tensors(step.path / IMAGES)
     facts = step.json(RESULT).get("facts", {})
     return AttackResult(
         to_float(tensors["images"]), tensors["targets"], tensors["draws"], tensors.get("victims"), facts
@@ -135,4 +135,4 @@ def _guess(
 
 def membership_scores(step: Step) -> Tensor:
     """(n,) float64, the scores of a membership step."""
-    return load_file(step.path / SCORES)["scores"]
+    return load_tensors(step.path / SCORES)["scores"]

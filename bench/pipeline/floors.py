@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bench.api import Access, Attack, AttackResult, GenerativeAttack, Target
@@ -27,6 +27,7 @@ from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
 from bench.seeds import derive
+from bench.storage.store import load_tensors
 
 SEED, VERSION = 2020, 1
 BEST, AVERAGED, LATENTS = 5, 10, 1000
@@ -152,7 +153,7 @@ def _retrieved(job: Job, attack: Attack, played: AttackTarget) -> dict[str, Tens
 
     spec = played.spec
     key: dict[str, Any] = {"target": asdict(spec.target), "aux": spec.aux, "access": target.access, "kind": "floor"}
-    return load_file(job.store.step("floor", key | {"version": VERSION}, make).path / IMAGES)
+    return load_tensors(job.store.step("floor", key | {"version": VERSION}, make).path / IMAGES)
 
 
 def _target(job: Job, attack: Attack, played: AttackTarget) -> Target:

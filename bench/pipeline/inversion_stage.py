@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bench import data
@@ -31,6 +31,7 @@ from bench.pipeline.stage_result import StageResult
 from bench.pipeline.trained import RESULT, Networks
 from bench.pipeline.victims import Victims, choose_victims
 from bench.storage.specs import RunSpec
+from bench.storage.store import load_tensors
 from bench.validate import present
 
 FEATURES = "features.safetensors"
@@ -157,5 +158,5 @@ def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
 
     key = {"data": asdict(where), "evaluator": asdict(spec.evaluator)}
     step = job.store.step("features", key | {"kind": "features", "version": evaluation.VERSION}, make)
-    cache = FeatureCache(**load_file(step.path / FEATURES))
+    cache = FeatureCache(**load_tensors(step.path / FEATURES))
     return evaluation.make_judge(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench import nets, teachers
@@ -20,6 +20,7 @@ from bench.pipeline.trained import WEIGHTS, Trained, load_network, new_network, 
 from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
 from bench.seeds import clients_seed, derive
 from bench.storage.specs import ReleaseSpec
+from bench.storage.store import load_tensors
 
 GENERATOR = "generator.safetensors"
 SYNTHETIC = "synthetic.safetensors"
@@ -123,7 +124,7 @@ def privacy_account(ledger: Ledger, claim: Claim | None, budget: Budget) -> dict
 def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
     """(n, c, h, w) in [0, 1], the synthetic images that were released with a student, if there are any."""
     path = student.step.path / SYNTHETIC
-    return to_float(load_file(path)["images"]) if path.exists() else None
+    return to_float(load_tensors(path)["images"]) if path.exists() else None
 
 
 def released_images(job: Job, student: Trained[nets.Classifier], access: Access) -> ReleasedImages | str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 
 from bench.errors import BenchError, disk_is_full
 from bench.storage.atomic_write import write_through
@@ -34,6 +34,15 @@ FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
 LARGE = 2**28
 """Bytes from which on a file is believed while its size and time are those that it was written with."""
 Tensors = dict[str, Any]
+
+
+def load_tensors(path: Path) -> Tensors:
+    """The tensors of a safetensors file; a path that is not UTF-8, which the library refuses, is read as bytes."""
+    try:
+        os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        return load(path.read_bytes())
+    return load_file(path)
 
 
 @dataclass(frozen=True)
@@ -235,7 +244,7 @@ class Store:
             save_file({name: t.detach().cpu().contiguous() for name, t in make().items()}, path / "tensors.safetensors")
 
         step = self.step(kind, {"kind": kind, **key}, save)
-        return load_file(step.path / "tensors.safetensors")
+        return load_tensors(step.path / "tensors.safetensors")
 
 
 def inspect(final: Path) -> tuple[list[str], Manifest]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import Classifier
+from bench.storage.store import load_tensors
 
 Weights = dict[str, Tensor]
 
@@ -97,7 +97,7 @@ def read_file(path: Path, safetensors: bool) -> object:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return load_file(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
+            return load_tensors(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the bytes may come from anyone; the readers raise a dozen kinds, which all mean this
         kinds = [] if safetensors else _code_in(path)
         why = f"it holds objects of code, {some(kinds)}, which is not run" if kinds else type(error).__name__
