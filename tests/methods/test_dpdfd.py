@@ -217,7 +217,7 @@ def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant
 def test_a_batch_with_one_noise_draw_is_a_play() -> None:
     budget = Budget(5.0, account="accounted", unit=Unit.QUERY)
     played = Dpdfd(batch=4).game(budget, "mnist", 10)
-    assert played.play(False, 7, torch.Generator()).shape == (7, 10 + 1), "ten numbers of an answer and one of a later call"
+    assert played.play(False, 7, torch.Generator()).shape == (7, 11), "ten numbers of an answer, one of a later call"
     found = audit(played, 8_000)
     assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
     assert audit(replace(played, accounted=0.3), 8_000).verdict == "accountant refuted"
