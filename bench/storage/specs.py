@@ -62,7 +62,12 @@ def encodable(text: str) -> str:
 
     >>> print(encodable("caf\\udce9"), encodable("café"))
     caf\\xe9 café
+
+    Raises:
+        TypeError: no text, such as a number as the key of an object.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"{type(text).__name__} is not text")
     if text.isascii():
         return text
     return _SURROGATES.sub(lambda found: _escaped(ord(found[0])), text)
