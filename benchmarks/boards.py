@@ -15,7 +15,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import leaderboard
 from bench.metrics.built_in import BUILT_IN
 from bench.storage.records import Record
 from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical
@@ -63,7 +62,7 @@ def main() -> None:
         took = []
         for _ in range(given.repeats):
             start = time.perf_counter()
-            (text,) = leaderboard.expected(boards).values()
+            (text,) = boards.expected(boards).values()
             took.append(time.perf_counter() - start)
     own, child = (resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(f"{given.records} records, {text.count(chr(10)) - 1} rows, {os.cpu_count()} cores")

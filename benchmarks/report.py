@@ -20,7 +20,7 @@ from pathlib import Path
 
 from _timing import positive, run, spread, table
 
-from bench import leaderboard
+from bench import boards
 from bench.errors import BenchError
 from bench.report import Sources, render, write
 from bench.report.files import slug
@@ -103,7 +103,7 @@ def main() -> None:
         size = sum(map(len, files.values())) / 1e6
         print(f"{len(records)} runs: made in {spent:.1f} s, {len(files)} files, {size:.1f} MB")
         largest = max(
-            {leaderboard.dataset(one) for one in records}, key=lambda name: len(files[f"data/board-{slug(name)}.js"])
+            {boards.dataset(one) for one in records}, key=lambda name: len(files[f"data/board-{slug(name)}.js"])
         )
         places = ["", f"#board-{largest}", f"#charts-{largest}", f"#run-{records[0].hash}", "#choose", "#papers"]
         places += ["#table-dpsd-table-i", "#figure-dpsd-fig-9", "#method-dpsd"]

@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from bench import leaderboard
+from bench import boards
 from bench.storage.records import Record
 from bench.storage.specs import (
     AttackSpec,
@@ -54,7 +54,7 @@ def rows(records: list[Record]) -> list[dict[str, str]]:
 
 def text(records: list[Record]) -> str:
     """The CSV file of their board."""
-    board = leaderboard.Rows()
+    board = boards.Rows()
     for one in records:
         board.add(one)
-    return leaderboard.to_csv(leaderboard.lines(board.rows()))
+    return boards.to_csv(boards.lines(board.rows()))

@@ -14,10 +14,10 @@ import pytest
 from audits_made import CLAIM, PROVED, job
 from conftest import write_toy
 
-from bench import leaderboard, registry
+from bench import boards, registry
+from bench.boards.needs import needs
 from bench.config import Variant, describe
 from bench.errors import BenchError
-from bench.leaderboard.needs import needs
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame
 from bench.privacy import Budget
@@ -47,9 +47,9 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:
-    board = leaderboard.Rows(audits)
+    board = boards.Rows(audits)
     board.add(record)
-    (found,) = csv.DictReader(io.StringIO(leaderboard.to_csv(leaderboard.lines(board.rows()))))
+    (found,) = csv.DictReader(io.StringIO(boards.to_csv(boards.lines(board.rows()))))
     return found
 
 
@@ -201,8 +201,8 @@ def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Recor
     old, new = made_up(record, 95), made_up(record, 60)
     new.spec = old.spec | {"version": 2}
     new.hash = digest(new.spec)
-    (found,) = leaderboard.by_release([old, new]).values()
-    assert found == [new] and [*leaderboard.by_release([old]).values()] == [[old]]
+    (found,) = boards.by_release([old, new]).values()
+    assert found == [new] and [*boards.by_release([old]).values()] == [[old]]
 
 
 def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
@@ -215,14 +215,14 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
     for folder, file, item in (("r", "record.json", run), ("a", AUDIT, found)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / file).write_text(item.to_json())
-    (board,) = leaderboard.publish(boards, [tmp_path / "r", tmp_path / "a"])
+    (board,) = boards.publish(boards, [tmp_path / "r", tmp_path / "a"])
     (line,) = csv.DictReader(board.read_text().splitlines())
-    assert line["flags"] == "refuted" and not leaderboard.differences(boards)
+    assert line["flags"] == "refuted" and not boards.differences(boards)
     noted = Record.read(boards / "records" / f"{run.hash}.json").privacy["audited"]
     assert noted["audits"] == [found.hash] and noted["powerful"] and noted["teacher"] == noted["epsilon_lower"] > 1
     (boards / "audits" / f"{found.hash}.json").unlink()
-    assert leaderboard.differences(boards)
+    assert boards.differences(boards)
     found.provenance = {}
     (tmp_path / "a" / AUDIT).write_text(found.to_json())
     with pytest.raises(BenchError, match="commit"):
-        leaderboard.publish(boards, [tmp_path / "a" / AUDIT])
+        boards.publish(boards, [tmp_path / "a" / AUDIT])

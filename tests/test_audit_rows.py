@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from report.made import record
 
-from bench.leaderboard.audit_bounds import by_release, note
-from bench.leaderboard.rows import table
+from bench.boards.audit_bounds import by_release, note
+from bench.boards.rows import table
 from bench.storage.records import Audit, Record
 
 BESIDE = ["epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling"]

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from bench import progress
+from bench.boards.board_csv import read_board
 from bench.cli import main
 from bench.errors import BenchError
 from bench.escape import csv_cell, csv_value, has_hidden, markdown, visible
-from bench.leaderboard.board_csv import read_board
 from bench.report.files import script
 from docs.tables.cells import table
 

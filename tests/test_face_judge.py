@@ -16,7 +16,7 @@ from conftest import write_toy
 from PIL import Image
 from torch import Tensor, nn
 
-from bench import leaderboard
+from bench import boards
 from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
@@ -107,7 +107,7 @@ def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Pat
         assert {f"reference_{name}_{key}" for key in face_judge.NAMES} <= numbers.keys()
     assert numbers["reference_held_out_judge_accuracy"] == numbers["reference_class_mean_judge_accuracy"] == 1.0
     assert numbers["reference_held_out_judge_distance"] < numbers["reference_aux_judge_distance"]  # type: ignore[operator]
-    assert not [key for key in record.missing if "judge" in key] and "no-judge" not in leaderboard.flags(record)
+    assert not [key for key in record.missing if "judge" in key] and "no-judge" not in boards.flags(record)
     assert not record.artifacts, "no picture is drawn of people"
     board = (out / "leaderboards" / "lfw-crop-subset-10-16px.csv").read_text().splitlines()[0].split(",")
     assert {"judge_accuracy", "teacher_judge_accuracy", "judge_distance", "retrieval_judge_accuracy"} <= set(board)
@@ -137,7 +137,7 @@ def test_without_the_extra_the_row_says_so(faces: Path, out: Path, monkeypatch: 
         gain = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_accuracy"]  # type: ignore[operator]
         assert numbers[f"{prefix}above_floor"] == pytest.approx(gain), "by the evaluator"
     assert not [key for key in numbers if key.startswith(("retrieval_judge", "reference_aux_judge"))]
-    assert "no-judge" in leaderboard.flags(record)
+    assert "no-judge" in boards.flags(record)
 
 
 def test_the_command_says_it_too(
@@ -156,7 +156,7 @@ def test_nobody_is_judged_where_classes_are_no_people(
     write_toy(tmp_path, 160)
     record = run.run(job(tmp_path, tmp_path / "o", "random-guess", f"npz:{tmp_path}/toy.npz"), 0).record
     assert asked == [] and not [key for key in record.metrics | record.missing if "judge" in key]
-    assert "no-judge" not in leaderboard.flags(record)
+    assert "no-judge" not in boards.flags(record)
 
 
 def test_other_models_are_refused_before_anything_is_trained(
@@ -209,8 +209,8 @@ def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recogni
 def test_older_records_and_boards_stay_as_they_are(faces: Path, out: Path, asked: list[int]) -> None:
     record = run.run(job(faces, out), 0).record
     record.metrics = {key: value for key, value in record.metrics.items() if "judge" not in key}
-    assert "no-judge" not in leaderboard.flags(record)
-    assert not [column for column in leaderboard.table([record]) if "judge" in column]
+    assert "no-judge" not in boards.flags(record)
+    assert not [column for column in boards.table([record]) if "judge" in column]
     newer = [metric for key, metric in metrics().items() if "judge" in key]
     assert len(newer) == 15 and all(metric.newer for metric in newer)
 

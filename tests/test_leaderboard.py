@@ -11,12 +11,12 @@ from board_records import record, rows, text
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench import leaderboard, registry
+from bench import boards, registry
+from bench.boards import COLUMNS
+from bench.boards.columns import SORT
+from bench.boards.rows import table
+from bench.boards.selection import attacked
 from bench.escape import csv_cell
-from bench.leaderboard import COLUMNS
-from bench.leaderboard.columns import SORT
-from bench.leaderboard.rows import table
-from bench.leaderboard.selection import attacked
 from bench.storage.records import Record
 from bench.storage.specs import (
     canonical,
@@ -54,15 +54,15 @@ SPECS = st.dictionaries(NAMES, JSON, max_size=3)
 @example({"a": '"seed":1,'}, {"a": ""})
 @example({"seed": 1, "a": 2}, {"a": 2, "seed": {"a": 1}})
 def test_two_specs_share_a_row_if_and_only_if_they_differ_in_seeds_alone(one: Any, other: Any) -> None:
-    same = canonical(leaderboard.identity(one)) == canonical(leaderboard.identity(other))
-    assert (leaderboard.row_key(one) == leaderboard.row_key(other)) == same
+    same = canonical(boards.identity(one)) == canonical(boards.identity(other))
+    assert (boards.row_key(one) == boards.row_key(other)) == same
 
 
 @given(SPECS, st.integers(0, 99))
 def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, number: int) -> None:
-    assert leaderboard.row_key(reseeded(spec, number)) == leaderboard.row_key(spec)
-    assert leaderboard.row_key(spec | {"new": number}) != leaderboard.row_key(spec)
-    assert leaderboard.row_key(spec | {"new": number}) != leaderboard.row_key(spec | {"new": number + 1})
+    assert boards.row_key(reseeded(spec, number)) == boards.row_key(spec)
+    assert boards.row_key(spec | {"new": number}) != boards.row_key(spec)
+    assert boards.row_key(spec | {"new": number}) != boards.row_key(spec | {"new": number + 1})
 
 
 def reseeded(spec: Any, number: int) -> Any:
@@ -161,35 +161,35 @@ def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
 
 def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     same = record(0, 0.5, accounted=10.0)
-    assert leaderboard.flags(same) == []
+    assert boards.flags(same) == []
     same.privacy["claimed"]["disputed"] = "noise-too-small"
-    assert leaderboard.flags(same) == ["disputed:noise-too-small"]
+    assert boards.flags(same) == ["disputed:noise-too-small"]
     same.privacy["claimed"] |= {"disputed": "", "source": "DPDFD, Theorem 3"}
-    assert leaderboard.flags(same) == ["disputed:noise-taken-without-its-bound"]
+    assert boards.flags(same) == ["disputed:noise-taken-without-its-bound"]
     other = record(0, 0.5, accounted=None, claim_unit="label")
-    assert leaderboard.flags(other) == ["other-unit", "claim!=accounted"]
+    assert boards.flags(other) == ["other-unit", "claim!=accounted"]
     other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "delta": 1e-5}
-    assert leaderboard.flags(other) == ["other-unit"]
+    assert boards.flags(other) == ["other-unit"]
 
 
 def test_the_same_number_at_a_larger_delta_is_not_the_same() -> None:
     pure = record(0, 0.5, accounted=10.0)
     pure.privacy["claimed"]["delta"] = 0.0
     pure.privacy["accounted_units"]["example"]["delta"] = 1e-5
-    assert leaderboard.flags(pure) == ["claim!=accounted"]
+    assert boards.flags(pure) == ["claim!=accounted"]
     pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = "inf"
-    assert leaderboard.flags(pure) == [], "of infinity delta says nothing"
+    assert boards.flags(pure) == [], "of infinity delta says nothing"
     pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = 10.0
     pure.privacy["accounted_units"]["example"]["delta"] = 0.0
-    assert leaderboard.flags(pure) == []
+    assert boards.flags(pure) == []
 
 
 def test_rows_of_methods_with_public_images_say_so() -> None:
     with_it = record(0, 0.5, accounted=10.0)
     with_it.spec["release"]["public"] = "0123456789abcdef"
-    assert leaderboard.flags(with_it) == ["public-data"]
+    assert boards.flags(with_it) == ["public-data"]
     with_it.spec["release"]["public"] = None
-    assert leaderboard.flags(with_it) == []
+    assert boards.flags(with_it) == []
 
 
 def member_record(seen: float, **changes: Any) -> Record:
@@ -201,13 +201,13 @@ def member_record(seen: float, **changes: Any) -> Record:
 
 
 def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_account() -> None:
-    assert leaderboard.flags(member_record(9.0, accounted=10.0)) == []
-    assert leaderboard.flags(member_record(11.0, accounted=10.0)) == ["membership>accounted"]
-    assert leaderboard.flags(member_record(11.0, accounted=None)) == ["claim!=accounted"]
-    assert leaderboard.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
+    assert boards.flags(member_record(9.0, accounted=10.0)) == []
+    assert boards.flags(member_record(11.0, accounted=10.0)) == ["membership>accounted"]
+    assert boards.flags(member_record(11.0, accounted=None)) == ["claim!=accounted"]
+    assert boards.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
     of_labels = member_record(9.0, accounted=None)
     of_labels.privacy["accounted"] = of_labels.privacy["accounted_units"]["label"] = {"epsilon": 1.0, "unit": "label"}
-    assert "membership>accounted" not in leaderboard.flags(of_labels), "a promise for labels says nothing of members"
+    assert "membership>accounted" not in boards.flags(of_labels), "a promise for labels says nothing of members"
     (row,) = rows([member_record(9.0, accounted=10.0)])
     assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
 
@@ -216,7 +216,7 @@ def test_a_student_at_chance_knows_nothing() -> None:
     for times, flags in ((1.4, ["knows-nothing"]), (1.6, [])):
         found = member_record(9.0, accounted=10.0)
         found.metrics |= {"accuracy": times / 10, "times_chance": times}
-        assert leaderboard.flags(found) == flags
+        assert boards.flags(found) == flags
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_of_few_classes_the_way_to_perfect_counts_and_not_the_ratio(
     """0.581 + (1 - 0.581) / 8 = 0.633; of five equal classes both limits are 0.3."""
     for found in (member_record(9.0, accounted=10.0), record(0, accuracy, accounted=10.0)):
         found.metrics |= {"accuracy": accuracy, "times_chance": accuracy / commonest}
-        assert ("knows-nothing" in leaderboard.flags(found)) == nothing
+        assert ("knows-nothing" in boards.flags(found)) == nothing
 
 
 def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_these_are_known() -> None:
@@ -244,7 +244,7 @@ def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_the
         found = member_record(9.0, accounted=10.0)
         found.metrics["accuracy"] = accuracy
         found.spec["release"]["teacher"]["data"] |= {"dataset": name, "split": split}
-        assert leaderboard.flags(found) == flags, (name, split, accuracy)
+        assert boards.flags(found) == flags, (name, split, accuracy)
 
 
 def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:
@@ -262,7 +262,7 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
     for seen, flags in (({}, []), ({"judge_accuracy": None}, ["no-judge"]), ({"judge_accuracy": 0.4}, [])):
         found = record(0, 0.5, accounted=10.0)
         found.metrics |= seen
-        assert leaderboard.flags(found) == flags
+        assert boards.flags(found) == flags
     found.metrics |= {"retrieval_judge_accuracy": 0.19, "reference_held_out_judge_accuracy": 0.98}
     found.metrics |= {"reference_held_out_attack_accuracy": 0.9}
     board = table([found]).set_index("kind")
@@ -282,9 +282,9 @@ def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_anothe
     ):
         found = record(0, 0.5, accounted=10.0)
         found.metrics |= seen
-        assert leaderboard.flags(found) == flags
+        assert boards.flags(found) == flags
     found.metrics = {"accuracy": 0.5, "evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}
-    assert leaderboard.flags(found) == [], "nothing was judged"
+    assert boards.flags(found) == [], "nothing was judged"
 
 
 def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:
@@ -318,7 +318,7 @@ def test_the_text_is_that_of_pandas_with_counts_as_whole_numbers() -> None:
         words = ('a "quoted" word, and a comma', "two\nlines", "plain", "")[number % 4]
         one.options = {"method": {words: 1}} if words else {}
     made[0].metrics["reference_held_out_attack_accuracy"] = 0.95
-    frame = leaderboard.table(made)
+    frame = boards.table(made)
     by_pandas = frame.astype({"failed": "Int64"}).map(csv_cell).to_csv(index=False, lineterminator="\n")
     assert text(made) == by_pandas
 
@@ -327,9 +327,9 @@ def test_rows_stand_in_the_order_that_pandas_sorts_them() -> None:
     made = [record(s, 0.5, tier=t, sigma=float(s % 3)) for s in range(9) for t in ("quick", "paper")]
     for number, one in enumerate(made):
         one.metrics["reference_aux_attack_accuracy"] = number / 100
-    frame = leaderboard.table(made).sample(frac=1, random_state=0)
+    frame = boards.table(made).sample(frac=1, random_state=0)
     again = frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
-    pd.testing.assert_frame_equal(leaderboard.table(made), again)
+    pd.testing.assert_frame_equal(boards.table(made), again)
 
 
 def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:
@@ -339,7 +339,7 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
         made.privacy["claimed"] = None
         made.privacy |= release.pop("privacy", {})
         made.spec["release"] |= release
-        return leaderboard.flags(made)
+        return boards.flags(made)
 
     assert found() == []
     assert found(noise="seeded") == ["seeded-noise"]
@@ -349,7 +349,7 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
     assert found(method="p3gm", version=now) == []
     old = record(0, 0.5)
     old.privacy.pop("noise_version")
-    assert "float32-noise" in leaderboard.flags(old)
+    assert "float32-noise" in boards.flags(old)
     nothing = found(noise="seeded", privacy={"accounted_units": {"example": {"epsilon": "inf"}}})
     assert nothing == [], "where nothing is proved, noise matters to no one"
     units = {"example": {"epsilon": "inf"}, "query": {"epsilon": 2.0}}
@@ -361,7 +361,7 @@ def test_rows_of_plug_ins_that_have_changed_since_say_so() -> None:
         made = record(0, 0.5)
         made.spec["release"] |= release
         made.spec["attack"] |= attack
-        return "older-version" in leaderboard.flags(made)
+        return "older-version" in boards.flags(made)
 
     now = registry.describe("method", "dpsd", "working").facts["version"]
     working = {"method": "dpsd", "variant": "working"}

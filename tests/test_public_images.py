@@ -12,7 +12,7 @@ from conftest import write_toy
 from torch import Tensor
 
 from baselines.pate import Pate
-from bench import leaderboard
+from bench import boards
 from bench.api import Teacher
 from bench.errors import BenchError
 from bench.pipeline import canary_game, run
@@ -66,8 +66,8 @@ def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: p
     record = run.run(given, 0).record
     (teacher,) = seen
     assert teacher.private is None and teacher.public is given.material.public
-    assert "public-data" in leaderboard.flags(record)
-    assert "public-data" not in leaderboard.flags(run.run(job(toy, "no-defence", out=toy / "seen"), 0).record)
+    assert "public-data" in boards.flags(record)
+    assert "public-data" not in boards.flags(run.run(job(toy, "no-defence", out=toy / "seen"), 0).record)
 
 
 def test_the_spec_names_the_public_images_and_the_attackers_fewer_ones(toy: Path) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT
 
-from bench import leaderboard
+from bench import boards as board_files
 from docs.tables import __main__ as pages
 from docs.tables import attacked, boards, cells, lines, proved, results
 
@@ -84,9 +84,9 @@ def test_controls_that_the_results_name_are_in_the_records(where: str, name: str
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     (said,) = re.findall(rf"(\d+\.\d) %(?: on MNIST)? {where}", text)
     controls = {
-        leaderboard.seed(record): record.metrics["control_accuracy"]
+        board_files.seed(record): record.metrics["control_accuracy"]
         for record in boards.records().values()
-        if leaderboard.dataset(record) == name
+        if board_files.dataset(record) == name
         and lines.filled(record.options) == lines.given(teachers=teachers, epsilon=8.0, account="accounted")
         and record.spec["release"]["method"] == "class-moments"
     }

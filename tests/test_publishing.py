@@ -14,10 +14,10 @@ import pytest
 from board_records import record, rows
 from dp_accounting import GaussianDpEvent
 
-from bench import leaderboard
+from bench import boards
+from bench.boards import reported
 from bench.cli import main
 from bench.errors import BenchError
-from bench.leaderboard import reported
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
 from bench.storage.records import Record
@@ -25,7 +25,7 @@ from bench.storage.specs import (
     digest,
 )
 
-publishing = importlib.import_module("bench.leaderboard.publish")
+publishing = importlib.import_module("bench.boards.publish")
 
 
 def save(item: Record, folder: Path) -> Path:
@@ -50,33 +50,33 @@ def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
 
 def test_publish_then_check_then_edit(tmp_path: Path) -> None:
     boards = tmp_path / "leaderboards"
-    leaderboard.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
-    assert leaderboard.differences(boards) == []
+    boards.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
+    assert boards.differences(boards) == []
     board = boards / "digits.csv"
     board.write_text(board.read_text().replace("0.5", "0.9"))
-    assert leaderboard.differences(boards) == [f"{board} is not what its records give"]
+    assert boards.differences(boards) == [f"{board} is not what its records give"]
     board.unlink()
-    assert leaderboard.differences(boards) == [f"{board} is missing"]
-    leaderboard.rebuild(boards)
+    assert boards.differences(boards) == [f"{board} is missing"]
+    boards.rebuild(boards)
     (boards / "mnist.csv").write_text("x\n")
-    assert leaderboard.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
+    assert boards.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
 
 
 def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     boards, first = tmp_path / "leaderboards", record(0, 0.5)
     first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
-    leaderboard.publish(boards, [save(first, tmp_path / "one")])
-    leaderboard.publish(boards, [save(first, tmp_path / "same")])
+    boards.publish(boards, [save(first, tmp_path / "one")])
+    boards.publish(boards, [save(first, tmp_path / "same")])
     assert not capsys.readouterr().err
     other = record(0, 0.75)
     other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
-    leaderboard.publish(boards, [save(other, tmp_path / "two")])
+    boards.publish(boards, [save(other, tmp_path / "two")])
     place = boards / "records" / f"{first.hash}.json"
     assert capsys.readouterr().err == (
         f"{place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
     )
     place.write_text("{")
-    leaderboard.publish(boards, [tmp_path / "two" / first.hash])
+    boards.publish(boards, [tmp_path / "two" / first.hash])
     assert "is not a record" in (told := capsys.readouterr().err) and told.endswith("; replaced\n")
     assert Record.read(place).metrics["accuracy"] == 0.75
 
@@ -92,7 +92,7 @@ def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
         (unsaid, "commit"),
     ):
         with pytest.raises(BenchError, match=word):
-            leaderboard.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
+            boards.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
     assert not (tmp_path / "leaderboards").exists()
 
 
@@ -101,16 +101,16 @@ def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
     steps: dict[str, Any] = {"teacher 0123": known, "evaluator 4567": None, "release 89ab": {"device": "cpu"}}
     one = record(0, 0.5)
     one.provenance |= {"steps": steps}
-    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
     one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
     with pytest.raises(BenchError, match="its step teacher 0123 was made by uncommitted code"):
-        leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
+        boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
 
 
 def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -> None:
     one = record(0, 0.5)
     one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
-    leaderboard.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
+    boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
     (row,) = pd.read_csv(tmp_path / "leaderboards" / "digits.csv").to_dict("records")
     assert row["device"] == "cpu (2 threads), NVIDIA H200"
 
@@ -126,7 +126,7 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
         found.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6} | changes
         return found
 
-    leaderboard.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
+    boards.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
     before = (tmp_path / "leaderboards" / "digits.csv").read_text()
     smaller, larger, without, another = made(), made(), made(), made()
     del without.privacy["events"]
@@ -145,11 +145,11 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
         )
     ):
         with pytest.raises(BenchError, match=words):
-            leaderboard.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
+            boards.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
     assert (tmp_path / "leaderboards" / "digits.csv").read_text() == before
     older = made()
     older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
-    leaderboard.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
+    boards.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
     save(good, tmp_path / "records")
     with pytest.raises(ValueError, match=words):
         Record.read(save(bad, tmp_path / "records") / "record.json")
-    board = leaderboard.refresh(tmp_path, "digits").read_text()
+    board = boards.refresh(tmp_path, "digits").read_text()
     assert "1 records or audits that are damaged" in capsys.readouterr().err and len(board.splitlines()) == 2
     with pytest.raises(BenchError, match="--publish"):
-        leaderboard.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
+        boards.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
 
 
 def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
     good, bad = save(record(0, 0.5), tmp_path / "runs"), save(record(1, 0.5, tier="smoke"), tmp_path / "runs")
     with pytest.raises(BenchError):
-        leaderboard.publish(tmp_path / "leaderboards", [good, bad])
+        boards.publish(tmp_path / "leaderboards", [good, bad])
     assert not (tmp_path / "leaderboards").exists()
 
 
@@ -200,10 +200,10 @@ def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytes
     boards = tmp_path / "leaderboards"
     assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 2
     assert "no such directory" in capsys.readouterr().err
-    leaderboard.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
+    boards.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
     (boards / "digits.csv").write_text("spoiled")
     assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 0
-    assert leaderboard.differences(boards) == []
+    assert boards.differences(boards) == []
 
 
 def test_the_terminal_says_infinite_whatever_else_the_board_has(
@@ -212,7 +212,7 @@ def test_the_terminal_says_infinite_whatever_else_the_board_has(
     endless = record(0, 0.5, accounted=None)
     endless.metrics["reference_held_out_attack_accuracy"] = 0.95
     save(endless, tmp_path / "records")
-    leaderboard.refresh(tmp_path, "digits")
+    boards.refresh(tmp_path, "digits")
     assert main(["leaderboard", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert ["infinite" in line for line in printed if "dpsd" in line] == [True]
@@ -225,7 +225,7 @@ def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
     other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
     other = replace(other, hash=leaderboard_hash(other))
     save(other, tmp_path / "records")
-    path = leaderboard.refresh(tmp_path, "digits")
+    path = boards.refresh(tmp_path, "digits")
     with path.open(newline="") as stream:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
 
@@ -236,7 +236,7 @@ def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, caps
     old.parent.mkdir()
     old.write_text('{"hash": "0123456789abcdef", "setting": "of an older version"}')
     (tmp_path / "records" / "123456789abcdef0" / "record.json").mkdir(parents=True)
-    path = leaderboard.refresh(tmp_path, "digits")
+    path = boards.refresh(tmp_path, "digits")
     with path.open(newline="") as stream:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
     said = capsys.readouterr().err
@@ -265,12 +265,12 @@ def many(tmp_path: Path) -> Path:
 
 
 def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = leaderboard.expected(many)
+    alone = boards.expected(many)
     assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
     assert all("above_floor" in text.partition("\n")[0] for text in alone.values()), "which one record has"
     monkeypatch.setattr(publishing, "PART", 7)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
-    assert leaderboard.expected(many) == alone
+    assert boards.expected(many) == alone
 
 
 def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pyte
     broken.write_text(broken.read_text()[:-20])
     monkeypatch.setattr(publishing, "PART", 7)
     with pytest.raises(ValueError, match=broken.name):
-        leaderboard.expected(many)
+        boards.expected(many)
 
 
 def test_publish_writes_own_boards_apart_from_the_published(

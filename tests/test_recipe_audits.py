@@ -13,10 +13,10 @@ import torch
 from conftest import ROOT
 
 from bench import registry
+from bench.boards import audited_release
 from bench.cli.sweep import Settler
 from bench.config import Variant, describe
 from bench.data import ImageData
-from bench.leaderboard import audited_release
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import check
 from bench.pipeline.job import load_job

@@ -12,9 +12,9 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
+from bench.boards import reported
 from bench.cli.sweep import Settler
 from bench.config import Variant, configure, options
-from bench.leaderboard import reported
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import Recipe, RecipeCell, read
 

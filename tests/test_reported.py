@@ -12,10 +12,10 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
+from bench.boards import reported
+from bench.boards.reported import beside_rows, printed_numbers
+from bench.boards.row_members import options_json
 from bench.errors import BenchError
-from bench.leaderboard import reported
-from bench.leaderboard.reported import beside_rows, printed_numbers
-from bench.leaderboard.row_members import options_json
 
 EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
 

@@ -9,7 +9,7 @@ import torch
 from conftest import write_toy
 from torch import Tensor, nn
 
-from bench import leaderboard
+from bench import boards
 from bench.api import Target
 from bench.pipeline import floors, run
 from bench.pipeline.job import Job, load_job
@@ -105,7 +105,7 @@ def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
     drawn = attack in ("gmi", "brep-mi")
     assert ("retrieval_latents_accuracy" in numbers) == ("reference_decoder_attack_accuracy" in numbers) == drawn
     assert numbers["retrieval_accuracy"] == numbers["teacher_retrieval_accuracy"], "no-defence releases the teacher"
-    assert "retrieval" not in leaderboard.flags(outcome.record), "on few classes nothing is gated"
+    assert "retrieval" not in boards.flags(outcome.record), "on few classes nothing is gated"
 
 
 @pytest.mark.thorough
@@ -128,4 +128,4 @@ def test_floors_are_made_once_for_a_target_and_an_access(tmp_path: Path) -> None
 def test_a_row_of_many_classes_says_retrieval_unless_it_is_more(toy: Path, p: float, status: str, shown: bool) -> None:
     record: Record = run.run(job(toy, "gmi"), 0).record
     record.metrics["floor_p"], record.status = p, status  # type: ignore[assignment]
-    assert ("retrieval" in leaderboard.flags(record)) != shown
+    assert ("retrieval" in boards.flags(record)) != shown

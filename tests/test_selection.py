@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.leaderboard import COLUMNS
-from bench.leaderboard.selection import Candidate, Constraints, attacked, candidates, choose, lacking
+from bench.boards import COLUMNS
+from bench.boards.selection import Candidate, Constraints, attacked, candidates, choose, lacking
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:

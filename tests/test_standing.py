@@ -12,10 +12,10 @@ import torch
 from conftest import ROOT
 from report.made import record
 
-from bench.leaderboard.flags import flags
-from bench.leaderboard.rows import table
-from bench.leaderboard.selection import Constraints, candidates, choose
-from bench.leaderboard.standing import standing
+from bench.boards.flags import flags
+from bench.boards.rows import table
+from bench.boards.selection import Constraints, candidates, choose
+from bench.boards.standing import standing
 from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership import membership, membership_power
 from bench.storage.records import Record

@@ -6,11 +6,11 @@ import math
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
+from bench.boards.flags import UNTRUE_ACCOUNTS
+from bench.boards.selection import MOST_DELTA
 from bench.bundle.schema import FORMAT, LONGEST, Audited, Claimed, Method, Privacy, Promise, Proved, Use
 from bench.errors import BenchError
 from bench.escape import visible
-from bench.leaderboard.flags import UNTRUE_ACCOUNTS
-from bench.leaderboard.selection import MOST_DELTA
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import INFINITE

@@ -12,7 +12,7 @@ from bench.errors import BenchError, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
-    from bench.leaderboard.columns import Column
+    from bench.boards.columns import Column
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
-    from bench.leaderboard import reported
+    from bench.boards import reported
 
     if given.check and given.publish is not None:
         raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
@@ -76,12 +76,12 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _publish(boards: Path, runs: list[Path]) -> int:
-    from bench import leaderboard
+    from bench.boards import publish
 
     if not runs:
         expect_boards(boards)
     try:
-        written = leaderboard.publish(boards, runs)
+        written = publish(boards, runs)
     except (ValueError, OSError) as error:
         if disk_is_full(error):
             raise
@@ -100,13 +100,13 @@ def expect_boards(boards: Path) -> None:
 
 
 def _check(boards: Path) -> int:
-    from bench import leaderboard
+    from bench.boards import differences
 
     expect_boards(boards)
     if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
         raise BenchError(f"--boards {boards}: neither boards nor records there to check")
     try:
-        lines = leaderboard.differences(boards)
+        lines = differences(boards)
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
     for line in lines:
@@ -122,8 +122,8 @@ def _check(boards: Path) -> int:
 def _print(path: Path) -> None:
     from rich.table import Table
 
-    from bench.leaderboard.board_csv import read_board
-    from bench.leaderboard.columns import ALL
+    from bench.boards.board_csv import read_board
+    from bench.boards.columns import ALL
 
     rows = read_board(path)
     table = Table(title=plain_text(f"{path.stem}  ({path})"), title_justify="left", box=None, header_style="bold")

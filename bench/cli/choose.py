@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
-    from bench.leaderboard.selection import Candidate, Choice, Constraints, Row
+    from bench.boards.selection import Candidate, Choice, Constraints, Row
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -70,8 +70,8 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= given.max_delta < 1:
         raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.leaderboard import reported
-    from bench.leaderboard.selection import Constraints, choose
+    from bench.boards import reported
+    from bench.boards.selection import Constraints, choose
 
     folder, own = reported.boards_folder(given.boards), reported.own_folder(given.own)
     rows: list[dict[str, str]] = []
@@ -150,7 +150,7 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     Args:
         most_lines: of each of these; None = all.
     """
-    from bench.leaderboard.selection import lacking, least_epsilon
+    from bench.boards.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
     best, row, audit = found[0], found[0].row, found[0].audited
@@ -185,10 +185,10 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 
 def _command(row: Row) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
+    from bench.boards.board_cells import options
+    from bench.boards.reasons import command
     from bench.config import STUDENT
     from bench.data import typed
-    from bench.leaderboard.board_cells import options
-    from bench.leaderboard.reasons import command
 
     words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
     for name, usual in (("student", STUDENT), ("split", "iid")):

@@ -15,7 +15,7 @@ from bench.escape import csv_cell
 from bench.progress import Screen, out
 
 if TYPE_CHECKING:
-    from bench.leaderboard.reported import Line
+    from bench.boards.reported import Line
 
 HELP = "a table of one of the papers beside our numbers"
 DESCRIPTION = (
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Compare and show. Returns the exit status."""
-    from bench.leaderboard import reported
-    from bench.leaderboard.reasons import without_noise
+    from bench.boards import reported
+    from bench.boards.reasons import without_noise
 
     entries = reported.table(given.paper, given.table)
     present = list(dict.fromkeys(entry.dataset for entry in entries))
@@ -80,8 +80,8 @@ def _exists(method: str, dataset: str) -> bool:
 
 def _cells(line: Line, controls: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
     """A line as FIELDS; None for an empty cell."""
-    from bench.leaderboard import printed_information
-    from bench.leaderboard.reasons import reason
+    from bench.boards import printed_information
+    from bench.boards.reasons import reason
 
     entry, row, why = line.entry, line.row or {}, reason(line, controls)
     found: dict[str, Any] = {

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
-    from bench.leaderboard.reported import boards_folder
+    from bench.boards.reported import boards_folder
     from bench.report import check_free, gather, render, write
 
     if given.picture and given.picture.suffix.lower() != ".png":
@@ -81,7 +81,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _picture(given: argparse.Namespace, sources: Sources) -> int:
-    from bench.leaderboard import dataset
+    from bench.boards import dataset
     from bench.report.picture import draw
 
     names = sorted({dataset(record) for record in sources.records})

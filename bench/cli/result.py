@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from bench import registry
+from bench.boards import dataset, flags, information, seed
 from bench.config import Departure, departures
-from bench.leaderboard import dataset, flags, information, seed
 from bench.metrics.metric import REFERENCE, SUBJECTS, TARGETS, Metric, Subject
 from bench.metrics.table import measured, metrics
 from bench.pipeline.run import Outcome

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bench import leaderboard, registry, teachers
+from bench import boards, registry, teachers
 from bench.nets import Classifier
 from bench.pipeline import release_step, teacher_steps
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
@@ -107,7 +107,7 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
         publish(work, final)
     board = job.material.data.name
     if (job.store.root / "leaderboards" / f"{board}.csv").exists():
-        leaderboard.refresh(job.store.root, board)
+        boards.refresh(job.store.root, board)
     return AuditOutcome(audit, final, cached=False)
 
 

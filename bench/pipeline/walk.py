@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import leaderboard, registry
+from bench import boards, registry
 from bench.api import MembershipAttack, ReleaseAttack
 from bench.metrics.table import check
 from bench.pipeline import (
@@ -127,4 +127,4 @@ def publish_run(job: Job, finished: Finished, final: Path) -> None:
             finished.record.artifacts[key] = plot.file
         (work / RECORD).write_text(finished.record.to_json(), encoding="utf-8")
         publish(work, final)
-    leaderboard.refresh(job.store.root, job.material.data.name)
+    boards.refresh(job.store.root, job.material.data.name)

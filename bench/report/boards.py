@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.columns import ALL
+from bench.boards.columns import ALL
 from bench.privacy.budget import INFINITE
 
 

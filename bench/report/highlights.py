@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.board_cells import number
-from bench.leaderboard.selection import Candidate, Constraints, choose, finished
+from bench.boards.board_cells import number
+from bench.boards.selection import Candidate, Constraints, choose, finished
 from bench.report.glossary import UNITS
 
 EPSILON = 10.0

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from bench import registry, worth
+from bench.boards.flags import UNTRUE
+from bench.boards.selection import EXACT, MOST_DELTA
 from bench.config import Description
-from bench.leaderboard.flags import UNTRUE
-from bench.leaderboard.selection import EXACT, MOST_DELTA
 from bench.privacy.claims import dispute as reason_of_dispute
 from bench.report import glossary
 from bench.report.command import installed, variants_of

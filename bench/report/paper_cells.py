@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.leaderboard.reported import ONE_OF_TWO
+from bench.boards.reported import ONE_OF_TWO
 
 Cell = Mapping[str, Any]
 Size = tuple[str, str]

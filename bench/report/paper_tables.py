@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench import data
-from bench.leaderboard import printed_information, reported
-from bench.leaderboard.board_cells import number
-from bench.leaderboard.reasons import CLOSE, reason, without_noise
-from bench.leaderboard.reported import UNNAMED, Line, Reported
-from bench.leaderboard.selection import finished
+from bench.boards import printed_information, reported
+from bench.boards.board_cells import number
+from bench.boards.reasons import CLOSE, reason, without_noise
+from bench.boards.reported import UNNAMED, Line, Reported
+from bench.boards.selection import finished
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
 from bench.report.paper_cells import cells

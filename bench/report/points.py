@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench import leaderboard
-from bench.leaderboard.flags import UNTRUE, installed_version, share_of_commonest
-from bench.leaderboard.reported import NAMES
-from bench.leaderboard.standing import standing
+from bench import boards
+from bench.boards.flags import UNTRUE, installed_version, share_of_commonest
+from bench.boards.reported import NAMES
+from bench.boards.standing import standing
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record
@@ -92,10 +92,10 @@ def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     groups: dict[str, dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
-            release = leaderboard.with_all_options(record.spec["release"], record.spec["tier"])
+            release = boards.with_all_options(record.spec["release"], record.spec["tier"])
             kept = (record.spec if attacks else {"tier": record.spec["tier"]}) | {"release": release}
-            row = groups[canonical(leaderboard.identity(kept))][canonical(leaderboard.identity(record.spec))]
-            row.setdefault(leaderboard.seed(record), record)
+            row = groups[canonical(boards.identity(kept))][canonical(boards.identity(record.spec))]
+            row.setdefault(boards.seed(record), record)
     return [_fullest(list(rows.values())) for _, rows in sorted(groups.items())]
 
 
@@ -242,12 +242,12 @@ def release(group: list[Record], xs: list[float]) -> Point:
 
 def is_coarse(group: Iterable[Record]) -> bool:
     """Whether noise was drawn in float32, whose tails end, so that no accounted epsilon quite holds."""
-    return any("float32-noise" in leaderboard.flags(record) for record in group)
+    return any("float32-noise" in boards.flags(record) for record in group)
 
 
 def stands(group: Iterable[Record]) -> bool:
     """Whether what is accounted holds."""
-    return all(UNTRUE.keys().isdisjoint(leaderboard.flags(record)) for record in group)
+    return all(UNTRUE.keys().isdisjoint(boards.flags(record)) for record in group)
 
 
 def accounted(group: list[Record]) -> tuple[float, str] | None:
@@ -262,7 +262,7 @@ def _series(record: Record) -> str:
     """What a curve holds fixed: all of the release but its budget and its seeds."""
     release = dict(record.spec["release"])
     budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
-    return canonical(leaderboard.identity(release | {"budget": budget}))
+    return canonical(boards.identity(release | {"budget": budget}))
 
 
 def _x(found: dict[str, Any]) -> float:

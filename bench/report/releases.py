@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.leaderboard.board_cells import number
-from bench.leaderboard.selection import Candidate, asks_teachers, attacked, candidates, finished, lacking
+from bench.boards.board_cells import number
+from bench.boards.selection import Candidate, asks_teachers, attacked, candidates, finished, lacking
 from bench.privacy.budget import INFINITE
 from bench.report.names import apart
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import leaderboard
-from bench.leaderboard.standing import standing
+from bench import boards
+from bench.boards.standing import standing
 from bench.metrics.metric import SUBJECTS, Metric
 from bench.metrics.table import BOUNDS, entry
 from bench.metrics.table import metrics as known
@@ -29,7 +29,7 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
     return {
         "status": "inconclusive" if outgrown else record.status,
         "reason": "It met the gate of its day, and does not meet today's." if outgrown else record.reason,
-        "dataset": leaderboard.dataset(record),
+        "dataset": boards.dataset(record),
         "tier": record.spec["tier"],
         "split": release["teacher"]["data"]["split"],
         "method": release["method"],
@@ -64,8 +64,8 @@ def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
 
 
 def _flags(record: Record, audits: list[Audit]) -> list[str]:
-    found = set(leaderboard.flags(record)) if record.privacy else set()
-    return sorted(found | ({"refuted"} if leaderboard.is_refuted(audits) else set()))
+    found = set(boards.flags(record)) if record.privacy else set()
+    return sorted(found | ({"refuted"} if boards.is_refuted(audits) else set()))
 
 
 def _missing(missing: Mapping[str, str]) -> list[list[str]]:
@@ -133,7 +133,7 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
     for _, found in sorted(privacy["accounted_units"].items()):
         lines.append({"what": "accounted", **_promise(found), "by": f"{found['accountant']}, {found['relation']}"})
     if audits:
-        best = leaderboard.strongest(audits)
+        best = boards.strongest(audits)
         by = (
             f"an attack with {best.audit.canaries['number']} canaries: at least {best.teacher:.3g} on the undefended "
             f"teacher, {best.null:.3g} without canaries, and {best.ceiling:.3g} at most"
@@ -146,7 +146,7 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
 def _information(record: Record) -> dict[str, Any]:
     """Nats that all answers carry at most ("inf" where nothing bounds them, None where it is not known), the accuracy
     that they allow, and why."""
-    found = leaderboard.information(record)
+    found = boards.information(record)
     return {name: value for name, value in found.to_json().items() if name != "classes"} | {"most": found.most_accuracy}
 
 
@@ -161,7 +161,7 @@ def audit_line(audit: Audit) -> dict[str, Any]:
         "hash": audit.hash,
         "method": f"{release['method']} ({release.get('variant', 'printed')})",
         "setting": differences(audit.spec),
-        "dataset": leaderboard.dataset(audit),
+        "dataset": boards.dataset(audit),
         "verdict": audit.verdict,
         "powerful": audit.powerful,
         "ceiling": audit.ceiling,

@@ -10,9 +10,10 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from bench import __version__, data, leaderboard
-from bench.leaderboard import reasons
-from bench.leaderboard.columns import ALL
+from bench import __version__, data
+from bench import boards as board_files
+from bench.boards import reasons
+from bench.boards.columns import ALL
 from bench.report import boards, figures, glossary, method_pages, paper_tables, points, releases, runs
 from bench.report.charts.marks import Styles, styles
 from bench.report.charts.svg import tag
@@ -95,7 +96,7 @@ def _index(
     shown: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What every page needs, and no more of any run than the front page shows."""
-    pictured = {leaderboard.dataset(record) for record in sources.records if record.hash in shown}
+    pictured = {board_files.dataset(record) for record in sources.records if record.hash in shown}
     return {
         "version": __version__,
         "columns": [asdict(column) for column in ALL],
@@ -150,7 +151,7 @@ def _without(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _names(sources: Sources) -> list[str]:
-    return sorted({leaderboard.dataset(record) for record in sources.records})
+    return sorted({board_files.dataset(record) for record in sources.records})
 
 
 def _pngs(sources: Sources) -> list[tuple[str, dict[str, bytes]]]:
@@ -167,9 +168,9 @@ def _kept(known: dict[str, bytes], png: bytes) -> str:
 
 def _table(name: str, sources: Sources) -> list[dict[Any, Any]]:
     """The rows of a data set's board; an empty cell is "", as in its CSV file."""
-    records = [record for record in sources.records if leaderboard.dataset(record) == name]
-    audits = [audit for audit in sources.audits if leaderboard.dataset(audit) == name]
-    rows = leaderboard.table(records, audits).to_dict("records")
+    records = [record for record in sources.records if board_files.dataset(record) == name]
+    audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
+    rows = board_files.table(records, audits).to_dict("records")
     return [{key: "" if value is None or value != value else value for key, value in row.items()} for row in rows]
 
 
@@ -178,14 +179,14 @@ def _named(dataset: str, table: Iterable[Mapping[Any, Any]]) -> list[dict[str, A
 
 
 def _dataset(name: str, table: Sequence[Mapping[Any, Any]], sources: Sources) -> dict[str, Any]:
-    audits = [audit for audit in sources.audits if leaderboard.dataset(audit) == name]
+    audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
     rows = boards.rows(table)
     return {
         "name": name,
         "rows": rows,
         "best": highlights(name, table),
         "columns": boards.columns(rows),
-        "runs": sum(leaderboard.dataset(record) == name for record in sources.records),
+        "runs": sum(board_files.dataset(record) == name for record in sources.records),
         "audits": runs.audit_lines(audits),
     }
 
@@ -199,10 +200,10 @@ def _runs(
         names = releases.text(row["runs"]).split()
         pairs = [list(each) for each in zip(releases.text(row["seeds"]).split(), names, strict=True)]
         seeds |= dict.fromkeys(names, pairs)
-    audits = leaderboard.by_release(sources.audits)
+    audits = board_files.by_release(sources.audits)
     found = {}
     for record in sources.records:
-        of = audits.get(leaderboard.audited_release(record.spec), []) if audits else []
+        of = audits.get(board_files.audited_release(record.spec), []) if audits else []
         pictured = {"pictures": shown[record.hash]} if record.hash in shown else {}
         found[record.hash] = runs.page(record, of) | pictured | {"seeds": seeds[record.hash]}
     return found
@@ -242,7 +243,7 @@ def _label(record: Record) -> list[Any]:
     release, attack = record.spec["release"], record.spec["attack"]
     return [
         record.hash,
-        leaderboard.dataset(record),
+        board_files.dataset(record),
         f"{release['method']} ({release.get('variant', 'printed')})",
         record.setting,
         record.spec["tier"],
@@ -260,7 +261,7 @@ def _order(label: list[Any]) -> list[str | int]:
 
 def _gallery(name: str, records: Iterable[Record], shown: Mapping[str, list[list[str]]]) -> list[dict[str, Any]]:
     """The pictures of a data set's runs, by kind, method and setting."""
-    mine = [record for record in records if leaderboard.dataset(record) == name and record.hash in shown]
+    mine = [record for record in records if board_files.dataset(record) == name and record.hash in shown]
     found = [_picture(record, kind, key) for record in mine for kind, key in shown[record.hash]]
     return sorted(found, key=lambda each: (each["kind"], each["label"], each["run"]))
 
@@ -301,7 +302,7 @@ def _figure(
     ]
     mine = [record for record in sources.records if record.spec["release"]["method"] in figure.methods]
     gallery = [
-        _picture(record, f"{leaderboard.dataset(record)}: {kind}", key)
+        _picture(record, f"{board_files.dataset(record)}: {kind}", key)
         for record in mine
         for kind, key in shown.get(record.hash, [])
         if kind == figure.pictures
@@ -350,7 +351,7 @@ def _panels(drawn: Sequence[Picture], look: Styles) -> str:
 
 def _charts(name: str, sources: Sources) -> str:
     look = styles(record.spec["release"]["method"] for record in sources.records)
-    records = [record for record in sources.records if leaderboard.dataset(record) == name]
+    records = [record for record in sources.records if board_files.dataset(record) == name]
     reported = [row for row in sources.reported if row.get("dataset") == name]
     heading = tag("h1", escape(f"{name}: charts"), tabindex="-1")
     return heading + figures.section(records, reported, look)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from bench import leaderboard, registry
+from bench import boards as board_files
+from bench import registry
 from bench.errors import BenchError, unknown
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
@@ -61,11 +62,11 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
             unknown data set.
     """
     paths = _published(boards, "records") if boards else []
-    published = _read(leaderboard.read, paths)
+    published = _read(board_files.read, paths)
     remarks: list[str] = []
     local = {record.hash: (record, path.parent) for path, record in _readable(Record.read, _below(runs), remarks)}
     records = _unique([*published, *(record for record, _ in local.values())])
-    audited = _read(leaderboard.read_audits, _published(boards, "audits") if boards else [])
+    audited = _read(board_files.read_audits, _published(boards, "audits") if boards else [])
     audit_paths = sorted(path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}"))
     audits = _unique([*audited, *(audit for _, audit in _readable(Audit.read, audit_paths, remarks))])
     if not records:
@@ -74,7 +75,7 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
             f"no records in {boards or 'leaderboards'}{damage}; give runs with --runs DIR or boards with --boards"
         )
     pictures = _pictures({record.hash: record for record in published}, local, remarks)
-    known = sorted({leaderboard.dataset(record) for record in records})
+    known = sorted({board_files.dataset(record) for record in records})
     if dataset is not None and dataset not in known:
         raise unknown("data set with records", dataset, known)
     reported = _reported(boards, dataset)
@@ -92,7 +93,7 @@ def recipes(folder: Path = registry.ROOT / "recipes") -> dict[tuple[str, str], R
 
 
 def _of(dataset: str | None, kept: list[Kept]) -> list[Kept]:
-    return [one for one in kept if dataset in (None, leaderboard.dataset(one))]
+    return [one for one in kept if dataset in (None, board_files.dataset(one))]
 
 
 def _unique(kept: Iterable[Kept]) -> list[Kept]:

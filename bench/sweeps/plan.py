@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
+from bench.boards import flags
 from bench.config import DATASET
 from bench.data.request import Reading
 from bench.errors import BenchError, did_you_mean
-from bench.leaderboard import flags
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
 from bench.pipeline.job import Job, load_job

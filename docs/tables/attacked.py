@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from bench import leaderboard, registry
-from bench.leaderboard.board_cells import options
+from bench import boards, registry
+from bench.boards.board_cells import options
 from bench.metrics.table import metrics
 from bench.storage.records import Record
 from docs.tables.boards import Row, attacks, board, older, own, records, release
@@ -36,7 +36,7 @@ def matrix(name: str) -> dict[str, dict[str, Record]]:
     found: dict[str, dict[str, Record]] = {}
     for record in records().values():
         attack, method = record.spec["attack"], record.spec["release"]["method"]
-        if attack is None or leaderboard.dataset(record) != name or leaderboard.seed(record) != 0:
+        if attack is None or boards.dataset(record) != name or boards.seed(record) != 0:
             continue
         for target, known in TARGETS.items():
             newest = attack["version"] == registry.load("attack", attack["attack"]).version

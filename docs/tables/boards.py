@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 
-from bench import leaderboard, registry
+from bench import boards, registry
+from bench.boards import reported
+from bench.boards.board_cells import options
 from bench.config import STUDENT
-from bench.leaderboard import reported
-from bench.leaderboard.board_cells import options
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from docs.tables.lines import filled
@@ -41,7 +41,7 @@ def published() -> list[Row]:
 @cache
 def records() -> dict[str, Record]:
     """Every committed record by its hash."""
-    return {r.hash: r for r in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json"))}
+    return {r.hash: r for r in boards.read((ROOT / "leaderboards" / "records").glob("*.json"))}
 
 
 def names(kind: str, folder: str) -> list[str]:

@@ -10,9 +10,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from bench import registry
+from bench.boards.standing import standing
 from bench.config import STUDENT
 from bench.escape import visible
-from bench.leaderboard.standing import standing
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 from docs.tables.boards import TEACHERS, Row, own, published

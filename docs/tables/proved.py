@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.leaderboard import printed_information, reported
+from bench.boards import printed_information, reported
 from bench.report.paper_tables import tables
 from docs.tables.boards import board, older, published, read_rows, release
 from docs.tables.cells import accounted, claimed, printed, sized, table, with_seeds

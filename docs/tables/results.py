@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from statistics import mean, median
 
-from bench.leaderboard import reported
-from bench.leaderboard.board_cells import options
-from bench.leaderboard.reasons import reason, without_noise
-from bench.leaderboard.selection import released
+from bench.boards import reported
+from bench.boards.board_cells import options
+from bench.boards.reasons import reason, without_noise
+from bench.boards.selection import released
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record

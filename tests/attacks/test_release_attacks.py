@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attacks.domias import Domias
 from attacks.gan_leaks import GanLeaks
-from bench import leaderboard
+from bench import boards
 from bench.api import AccessDenied, AttackerKnowledge, Reference, ReleasedImages, Sampler, gaussian_latents
 from bench.data import to_float
 from bench.gan.latent_search import nearest_images
@@ -309,7 +309,7 @@ def test_released_generators_are_drawn_from(toy: Path, method: str, box: str) ->
         assert 0 <= record.metrics[f"{prefix}auc"] <= 1  # type: ignore[operator]
     assert "teacher_auc" not in record.metrics, "a teacher draws nothing"
     assert record.spec["attack"]["access"] == ("generator" if box == "white" else "samples")
-    leaderboard.flags(record)
+    boards.flags(record)
 
 
 @pytest.mark.thorough

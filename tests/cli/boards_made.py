@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bench.leaderboard import COLUMNS
+from bench.boards import COLUMNS
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from boards_made import cells, execute, write
 
+from bench.boards import COLUMNS, selection
+from bench.boards.selection import Constraints
 from bench.cli import choose, main
 from bench.errors import BenchError
-from bench.leaderboard import COLUMNS, selection
-from bench.leaderboard.selection import Constraints
 
 
 def proved(method: str, epsilon: float, accuracy: float, **more: Any) -> dict[str, Any]:

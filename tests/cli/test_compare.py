@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from boards_made import cells, execute, write
 
+from bench.boards import reported
+from bench.boards.board_cells import options
 from bench.cli import compare
 from bench.errors import BenchError
-from bench.leaderboard import reported
-from bench.leaderboard.board_cells import options
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, NoOpDpEvent
 from information_made import mutual_information
 
+from bench.boards.information import of_events
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
-from bench.leaderboard.information import of_events
 from bench.privacy import Ledger, Unit
 from bench.privacy.information import (
     Information,

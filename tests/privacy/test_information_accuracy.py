@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 from information_made import mutual_information
 
-from bench import leaderboard, registry
+from bench import boards, registry
+from bench.boards import printed_information, reported
 from bench.errors import BenchError
-from bench.leaderboard import printed_information, reported
 from bench.privacy.information import (
     even_accuracy,
     fano,
@@ -171,8 +171,8 @@ KINDS |= dict.fromkeys(["acgan", "wgan", "infogan", "raw-images"], "infinite")
 
 def test_every_published_record_is_read_and_no_student_knows_more_than_it_was_told():
     seen: dict[str, Counter[str]] = {}
-    for record in leaderboard.read((ROOT / "leaderboards" / "records").glob("*.json")):
-        method, found = record.spec["release"]["method"], leaderboard.information(record)
+    for record in boards.read((ROOT / "leaderboards" / "records").glob("*.json")):
+        method, found = record.spec["release"]["method"], boards.information(record)
         # Nothing bounds what a generator tells that learns from the unprotected teacher, nor of direct training
         saw_teacher = method in ("dp-dfd", "dgd") and record.spec["release"]["version"] < 2
         saw_teacher |= method in ("dp-dfd", "dgd") and record.spec["release"]["variant"] == "printed"

@@ -8,10 +8,10 @@ import struct
 import zlib
 from typing import Any
 
-from bench import leaderboard
-from bench.leaderboard import reported
-from bench.leaderboard.flags import installed_version
-from bench.leaderboard.reported import Line, Reported
+from bench import boards
+from bench.boards import reported
+from bench.boards.flags import installed_version
+from bench.boards.reported import Line, Reported
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
@@ -106,8 +106,8 @@ def value_of(content: bytes) -> Any:
 
 def board(*records: Record) -> list[dict[str, Any]]:
     """Rows of a board as the report has them, with the data set in each."""
-    name = leaderboard.dataset(records[0])
-    rows = leaderboard.table(records).to_dict("records")
+    name = boards.dataset(records[0])
+    rows = boards.table(records).to_dict("records")
     return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
 
 

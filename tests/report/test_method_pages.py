@@ -5,7 +5,7 @@ from __future__ import annotations
 from made import board, record
 
 from bench import registry
-from bench.leaderboard.selection import Constraints, choose, objection
+from bench.boards.selection import Constraints, choose, objection
 from bench.report import (
     Sources,
     method_pages,

@@ -12,7 +12,7 @@ import pytest
 from made import record
 
 from bench import registry
-from bench.leaderboard import reported
+from bench.boards import reported
 from bench.report import (
     Sources,
 )

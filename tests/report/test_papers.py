@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made import board, line, record
 
-from bench.leaderboard import reported
+from bench.boards import reported
 from bench.report import (
     paper_cells,
     paper_tables,

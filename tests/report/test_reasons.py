@@ -6,10 +6,10 @@ from typing import Any
 
 from made import board, line, printed, record
 
-from bench.leaderboard import reported
-from bench.leaderboard.reasons import CODES, reason, without_noise
-from bench.leaderboard.reported import Line
-from bench.leaderboard.row_members import options_json
+from bench.boards import reported
+from bench.boards.reasons import CODES, reason, without_noise
+from bench.boards.reported import Line
+from bench.boards.row_members import options_json
 from bench.storage.records import Record
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from made import png, record, value_of
 
-from bench import cli, leaderboard, registry
+from bench import boards as board_files
+from bench import cli, registry
+from bench.boards.columns import ALL
+from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
 from bench.errors import BenchError
-from bench.leaderboard.columns import ALL
-from bench.leaderboard.flags import flags_of_row
 from bench.privacy.claims import BELOW_ACCOUNT, BELOW_AUDIT, DEFECTS, NO_EPSILON
 from bench.report import (
     Sources,
@@ -34,7 +35,7 @@ SCORED = ("student", "teacher", "null")
 
 
 def test_every_flag_has_a_sentence() -> None:
-    texts = [leaderboard.flags.__doc__ or "", flags_of_row.__doc__ or ""]
+    texts = [board_files.flags.__doc__ or "", flags_of_row.__doc__ or ""]
     documented = set(re.findall(r"`([^`]+)`:", " ".join(texts))) | {"refuted"}
     assert "mixed-versions" in documented
     assert len(documented) >= 6
@@ -48,7 +49,7 @@ def test_every_flag_has_a_sentence() -> None:
 
 
 def test_every_issue_and_every_dispute_has_words_of_its_own() -> None:
-    issues = {issue for entry in leaderboard.reported.load() for issue in entry.issues}
+    issues = {issue for entry in board_files.reported.load() for issue in entry.issues}
     page = (registry.ROOT / "docs" / "reported.md").read_text(encoding="utf-8").partition("## Issues")[2]
     named = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("\n## ")[0], re.MULTILINE))
     assert issues <= named == set(glossary.ISSUES) and all(text.endswith(".") for text in glossary.ISSUES.values())
@@ -78,15 +79,15 @@ def test_figures_of_pictures_of_which_there_are_none_are_named() -> None:
 
 
 def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:
-    assert set(leaderboard.COLUMNS) <= {column.key for column in ALL} and all(column.label for column in ALL)
-    assert {key for column in ALL for key in column.within} <= set(leaderboard.COLUMNS)
-    shown = boards.columns(boards.rows(leaderboard.table([record(attack="gmi")]).to_dict("records")))
+    assert set(board_files.COLUMNS) <= {column.key for column in ALL} and all(column.label for column in ALL)
+    assert {key for column in ALL for key in column.within} <= set(board_files.COLUMNS)
+    shown = boards.columns(boards.rows(board_files.table([record(attack="gmi")]).to_dict("records")))
     assert shown[:2] == ["method", "variant"] and "attack_variant" in shown and "claim_unit" not in shown
 
 
 def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
     records = [record(accounted=None), record("failing", status="failed"), record("none", claim="none")]
-    found = boards.rows(leaderboard.table(records).to_dict("records"))
+    found = boards.rows(board_files.table(records).to_dict("records"))
     rows = {row["method"]: row for row in found}
     assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
     assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
@@ -121,8 +122,8 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
 
 
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = leaderboard.table
-    monkeypatch.setattr(leaderboard, "table", lambda *given: made(*given).assign(flags="reported-differs reported:x-1"))
+    made = board_files.table
+    monkeypatch.setattr(board_files, "table", lambda *given: made(*given).assign(flags="reported-differs reported:x-1"))
     found = parts(Sources([record()]))[0]["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
 
@@ -298,7 +299,7 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     (installed / "records").mkdir(parents=True)
     found = record()
     (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
-    monkeypatch.setattr(leaderboard.reported.board_files, "FILE", installed / "reported.csv")
+    monkeypatch.setattr(board_files.reported.board_files, "FILE", installed / "reported.csv")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0
@@ -314,7 +315,7 @@ def test_the_page_of_a_run_has_the_audits_of_its_row_and_none_of_a_game_that_was
     new = replace(old, hash="b" * 16, spec=spec | {"version": 2}, lines=right)
     for audits, flags in (([old], ["refuted"]), ([old, new], [])):
         page = value_of(render(Sources([run], audits))[f"data/runs-{run.hash[:2]}.js"])[run.hash]
-        (row,) = leaderboard.table([run], audits).to_dict("records")
+        (row,) = board_files.table([run], audits).to_dict("records")
         assert (page["flags"], len(page["audits"])) == (row["flags"].split(), 1) == (flags, 1)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from made import NASTY, png, record, value_of
 
+from bench.boards.reported.printed_numbers import COLUMNS
 from bench.errors import BenchError
 from bench.escape import visible_data
-from bench.leaderboard.reported.printed_numbers import COLUMNS
 from bench.report import Sources, render
 from bench.report.files import script, slug
 from bench.report.files import write as save

@@ -11,9 +11,9 @@ import pytest
 from browser import Browser, find
 from made import png, record
 
-from bench import leaderboard
-from bench.leaderboard import reported
-from bench.leaderboard.selection import Constraints, choose, least_epsilon
+from bench import boards
+from bench.boards import reported
+from bench.boards.selection import Constraints, choose, least_epsilon
 from bench.report import Sources, render, write
 from bench.report.site import parts
 from bench.report.sources import recipes
@@ -326,7 +326,7 @@ def test_the_page_chooses_what_the_command_chooses(
 
 
 def rows_of(sources: Sources, name: str) -> list[dict[str, Any]]:
-    table = leaderboard.table([r for r in sources.records if leaderboard.dataset(r) == name]).to_dict("records")
+    table = boards.table([r for r in sources.records if boards.dataset(r) == name]).to_dict("records")
     return [{k: "" if v is None or v != v else v for k, v in row.items()} | {"dataset": name} for row in table]
 
 

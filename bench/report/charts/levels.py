@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from bench.leaderboard.flags import nothing_below
+from bench.boards.flags import nothing_below
 from bench.report.axes import Scale
 from bench.report.charts.places import Box, overlap
 from bench.report.charts.svg import BOTTOM, LEFT, LETTER, LINE, TOP, tag

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from bench.leaderboard.selection import percent
+from bench.boards.selection import percent
 from bench.report.axes import Scale, logarithmic, share
 from bench.report.charts.levels import dashed, largest_class, level_names, level_of_the_commonest
 from bench.report.charts.marks import Styles, joined, mark, promise, seeds

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any, Literal
 
-from bench.leaderboard.flags import nothing_below
+from bench.boards.flags import nothing_below
 from bench.report.points import Point
 
 Shape = Literal["rises", "falls", "peaks", "waves", "ahead"]

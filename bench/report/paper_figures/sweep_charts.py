@@ -15,7 +15,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from bench.leaderboard.selection import percent
+from bench.boards.selection import percent
 from bench.report.axes import Scale, linear, logarithmic, named, share
 from bench.report.charts.levels import largest_class, level_of_the_commonest
 from bench.report.charts.marks import Styles, account, joined, legend, mark, styles

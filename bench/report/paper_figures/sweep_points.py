@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bench import data, leaderboard
-from bench.leaderboard.reported import TEACHERS, UNNAMED
+from bench import boards, data
+from bench.boards.reported import TEACHERS, UNNAMED
 from bench.privacy.budget import epsilon_from_json
 from bench.report.paper_figures.kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
 from bench.report.points import OLDER, Point, accounted, mean_of, release
@@ -84,7 +84,7 @@ def pictures(sweep: Sweep, paper: str, groups: Sequence[list[Record]], rows: Row
     found: dict[str, list[tuple[Any, Point]]] = defaultdict(list)
     mine = [group for group in groups if group[0].spec["release"]["method"] in sweep.methods]
     for group in _newest(mine):
-        name = data.base_name(leaderboard.dataset(group[0]))
+        name = data.base_name(boards.dataset(group[0]))
         point = _ours(sweep, group) if not sweep.datasets or name in sweep.datasets else None
         if point is not None:
             found[name].append(point)
@@ -159,7 +159,7 @@ def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
 
 def _by(record: Record) -> tuple[str, ...]:
     release = record.spec["release"]
-    return leaderboard.dataset(record), record.spec["tier"], release["method"], release.get("variant", "printed")
+    return boards.dataset(record), record.spec["tier"], release["method"], release.get("variant", "printed")
 
 
 def _lines(found: list[tuple[Any, Point]]) -> list[tuple[Any, Point]]:
@@ -287,7 +287,7 @@ def _rest(sweep: Sweep, record: Record) -> str:
 
 def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
     """All of a run's release but what the axis is about and the seeds."""
-    found = leaderboard.with_all_options(spec["release"], spec["tier"])
+    found = boards.with_all_options(spec["release"], spec["tier"])
     found["options"] = {key: value for key, value in found["options"].items() if key != sweep.x}
     if sweep.x == "teachers" and found.get("ensemble"):  # their number stands there too
         shards = {key: value for key, value in found["ensemble"]["shards"].items() if key != "count"}
@@ -296,7 +296,7 @@ def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
         found["budget"] = {key: value for key, value in found["budget"].items() if key != "epsilon"}
     if sweep.x == TEACHER:
         found["teacher"] = {key: value for key, value in found["teacher"].items() if key not in ("arch", "recipe")}
-    return canonical(leaderboard.identity({"tier": spec["tier"], "release": found}))
+    return canonical(boards.identity({"tier": spec["tier"], "release": found}))
 
 
 def _is_meant(rule: Printed, paper: str, row: Mapping[str, str]) -> bool:

@@ -1,5 +1,5 @@
 "use strict";
-/* "What should I release?": the rules of `bench choose` (bench/leaderboard/selection.py), with sliders. */
+/* "What should I release?": the rules of `bench choose` (bench/boards/selection.py), with sliders. */
 const EXACT = 1e-9;
 const ALIKE = 1e-3;
 const MOST_DELTA = 1e-4;
@@ -102,7 +102,7 @@ function answers({ taken, excluded }) {
   if (rows.length) parts.push(element("details", {}, element("summary", {}, `${counted(rows.length, "other", "others")}, and the reason against each`), grid("excluded", ["release", "data set", "reason"], rows, [], "fit stack", [2])));
   return parts;
 }
-/* As bench.leaderboard.selection.least_epsilon. */
+/* As bench.boards.selection.least_epsilon. */
 function leastEpsilon(found) {
   const most = Math.min(...found.map((line) => line.epsilon)) * (1 + ALIKE);
   const alike = found.filter((line) => line.epsilon <= most);

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from bench.boards.board_cells import Row
+from bench.boards.columns import ALL, COLUMNS, SORT
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.escape import csv_cell, csv_value
-from bench.leaderboard.board_cells import Row
-from bench.leaderboard.columns import ALL, COLUMNS, SORT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.boards.board_csv import read_board
+from bench.boards.reported.printed_numbers import FILE
 from bench.errors import BenchError
-from bench.leaderboard.board_csv import read_board
-from bench.leaderboard.reported.printed_numbers import FILE
 
 PUBLISHED, OWN = Path("leaderboards"), Path("boards")
 """Folders of boards: of this project, and of a user."""

@@ -1,6 +1,6 @@
 """Boards: one CSV file per data set, built from records and from nothing else."""
 
-from bench.leaderboard.audit_bounds import (
+from bench.boards.audit_bounds import (
     audited_release,
     bounds,
     by_release,
@@ -8,13 +8,13 @@ from bench.leaderboard.audit_bounds import (
     strongest,
     with_all_options,
 )
-from bench.leaderboard.board_csv import lines, to_csv
-from bench.leaderboard.columns import COLUMNS
-from bench.leaderboard.flags import flags
-from bench.leaderboard.information import information
-from bench.leaderboard.publish import differences, expected, publish, read, read_audits, rebuild, refresh
-from bench.leaderboard.row_members import dataset, identity, row_key, seed
-from bench.leaderboard.rows import Rows, table
+from bench.boards.board_csv import lines, to_csv
+from bench.boards.columns import COLUMNS
+from bench.boards.flags import flags
+from bench.boards.information import information
+from bench.boards.publish import differences, expected, publish, read, read_audits, rebuild, refresh
+from bench.boards.row_members import dataset, identity, row_key, seed
+from bench.boards.rows import Rows, table
 
 __all__ = [
     "COLUMNS",

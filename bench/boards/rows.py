@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
+from bench.boards import reported
+from bench.boards.audit_bounds import audited_release, by_release, is_refuted, strongest
+from bench.boards.board_csv import place
+from bench.boards.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
+from bench.boards.flags import flags_of_row
+from bench.boards.row_members import Member, row_key
 from bench.data.naming import is_by_path
-from bench.leaderboard import reported
-from bench.leaderboard.audit_bounds import audited_release, by_release, is_refuted, strongest
-from bench.leaderboard.board_csv import place
-from bench.leaderboard.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
-from bench.leaderboard.flags import flags_of_row
-from bench.leaderboard.row_members import Member, row_key
 from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES
 from bench.storage.records import Audit, Record
 

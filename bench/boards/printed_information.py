@@ -15,7 +15,7 @@ from bench import data
 from bench.privacy.information import even_accuracy, gaussian_capacity, most_accuracy, needed
 
 if TYPE_CHECKING:
-    from bench.leaderboard.reported import Reported
+    from bench.boards.reported import Reported
 
 BATCH, ITERATIONS, SIGMA = 256, 200, 100.0
 """DPSD, section IV-A. An iteration is a batch, as Algorithm 1 has it."""

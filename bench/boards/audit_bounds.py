@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import plugins, registry
+from bench.boards.needs import needs, teacher_matters
 from bench.config import Variant
-from bench.leaderboard.needs import needs, teacher_matters
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
+from bench.boards.standing import standing
 from bench.errors import BenchError
-from bench.leaderboard.standing import standing
 from bench.metrics.floors import ALPHA
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import dispute

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from bench.boards.board_cells import Row, blank, number, options
+from bench.boards.flags import UNTRUE
+from bench.boards.reported.beside_rows import ONE_OF_TWO, are_close, difference, names_noise, of_row
+from bench.boards.reported.printed_numbers import UNNAMED, Reported, beside
 from bench.config import STUDENT, TIERS
-from bench.leaderboard.board_cells import Row, blank, number, options
-from bench.leaderboard.flags import UNTRUE
-from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, are_close, difference, names_noise, of_row
-from bench.leaderboard.reported.printed_numbers import UNNAMED, Reported, beside
 from bench.storage.options import GROUPS
 
 Exists = Callable[[str, str], bool]

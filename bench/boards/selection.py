@@ -11,14 +11,14 @@ from functools import cache
 from typing import Any, cast
 
 from bench import data, registry
+from bench.boards.board_cells import Row, blank, number, options
+from bench.boards.flags import UNTRUE, installed_version
+from bench.boards.needs import needs as of_method
+from bench.boards.needs import teacher_matters
+from bench.boards.reported import most_measured
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
-from bench.leaderboard.board_cells import Row, blank, number, options
-from bench.leaderboard.flags import UNTRUE, installed_version
-from bench.leaderboard.needs import needs as of_method
-from bench.leaderboard.needs import teacher_matters
-from bench.leaderboard.reported import most_measured
 from bench.storage.options import described
 
 EXACT = 1e-9

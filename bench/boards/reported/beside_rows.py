@@ -9,10 +9,10 @@ from functools import cache, lru_cache
 from typing import Any
 
 from bench import data
+from bench.boards.board_cells import Row, blank, number, options
+from bench.boards.reported.ablations import ablation
+from bench.boards.reported.printed_numbers import Reported, beside, load
 from bench.data.canaries import SPLIT as CANARIES
-from bench.leaderboard.board_cells import Row, blank, number, options
-from bench.leaderboard.reported.ablations import ablation
-from bench.leaderboard.reported.printed_numbers import Reported, beside, load
 from bench.storage.options import Changed
 
 OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from bench import registry
+from bench.boards.board_cells import number
+from bench.boards.reported.ablations import DGD_PLUS
 from bench.errors import BenchError
-from bench.leaderboard.board_cells import number
-from bench.leaderboard.reported.ablations import DGD_PLUS
 
 FILE = registry.ROOT / "leaderboards" / "reported.csv"
 COLUMNS = (

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from bench.leaderboard.columns import NUMBERS
-from bench.leaderboard.flags import flags
-from bench.leaderboard.information import information
-from bench.leaderboard.standing import Standing, standing
+from bench.boards.columns import NUMBERS
+from bench.boards.flags import flags
+from bench.boards.information import information
+from bench.boards.standing import Standing, standing
 from bench.privacy.budget import epsilon_from_json
 from bench.storage.options import Changed
 from bench.storage.provenance import devices

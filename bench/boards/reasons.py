@@ -13,12 +13,12 @@ from functools import cache
 from typing import Any
 
 from bench import data, registry
+from bench.boards.board_cells import Row, options
+from bench.boards.printed_information import ISSUE
+from bench.boards.reported import Line
+from bench.boards.selection import needs
 from bench.config import TIERS
 from bench.errors import BenchError
-from bench.leaderboard.board_cells import Row, options
-from bench.leaderboard.printed_information import ISSUE
-from bench.leaderboard.reported import Line
-from bench.leaderboard.selection import needs
 from bench.storage.options import BUDGET, Changed
 
 CLOSE = 0.02

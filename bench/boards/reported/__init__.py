@@ -1,10 +1,10 @@
 """What the four papers print (`leaderboards/reported.csv`), and which of it belongs beside a row of a board."""
 
-from bench.leaderboard.reported.ablations import ablation
-from bench.leaderboard.reported.beside_rows import ONE_OF_TWO, difference, find, join
-from bench.leaderboard.reported.board_files import OWN, PUBLISHED, boards, boards_folder, own_folder
-from bench.leaderboard.reported.comparison import Line, compare, most_measured, of_tier
-from bench.leaderboard.reported.printed_numbers import (
+from bench.boards.reported.ablations import ablation
+from bench.boards.reported.beside_rows import ONE_OF_TWO, difference, find, join
+from bench.boards.reported.board_files import OWN, PUBLISHED, boards, boards_folder, own_folder
+from bench.boards.reported.comparison import Line, compare, most_measured, of_tier
+from bench.boards.reported.printed_numbers import (
     FILE,
     NAMES,
     TEACHERS,

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from bench import progress
+from bench.boards.audit_bounds import by_release, note
+from bench.boards.board_csv import Line, lines, to_csv
+from bench.boards.columns import keys
+from bench.boards.row_members import dataset
+from bench.boards.rows import Rows
 from bench.errors import BenchError
-from bench.leaderboard.audit_bounds import by_release, note
-from bench.leaderboard.board_csv import Line, lines, to_csv
-from bench.leaderboard.columns import keys
-from bench.leaderboard.row_members import dataset
-from bench.leaderboard.rows import Rows
 from bench.privacy import Ledger
 from bench.privacy.accountant import VERSION, EmptyLedger, account
 from bench.privacy.budget import as_unit, epsilon_from_json
