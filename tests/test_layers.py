@@ -27,7 +27,7 @@ FLOORS: list[set[str]] = [
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
     {"api", "priors", "registry"},
-    {"distillation", "dp_training", "gan", "leaderboard", "membership", "teachers", "worth"},
+    {"boards", "distillation", "dp_training", "gan", "membership", "teachers", "worth"},
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
     {"cli"},
