@@ -170,9 +170,11 @@ def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> Non
     settings, _ = Settler()(words.split())
     with closing(load_job(settings)) as job:
         spec = run_spec(job, 0)
-    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace-one"}
+    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace"}
+    accounted["version"] = "2"
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}
     privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": {"query": accounted}, "noise": "seeded"}
+    privacy |= {"audited": None, "events": [], "solved": {}}
     record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=privacy)
     (tmp_path / "records" / spec.hash).mkdir(parents=True)
     (tmp_path / "records" / spec.hash / RECORD).write_text(record.to_json(), encoding="utf-8")
