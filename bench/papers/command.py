@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Prints every accuracy of a table with the row of the boards that has the same data set, method, claimed epsilon, "
     "mode and ablation, one for each variant that was run: accuracy over seeds, tier, accounted epsilon, nats that the "
-    "answers carry at most, difference, the reason where ours is more than two points behind (docs/report.md), and "
+    "answers carry at most, difference, the reason where ours is more than two points behind (docs/papers.md), and "
     "flags; and the accuracy that the paper's own settings allow, where they bound it (docs/information.md). What we "
     "lack is marked planned (the bench has no such method or data) or not run; what a paper leaves out, such as "
     "its epsilon, is said."

@@ -81,7 +81,7 @@ DATA_PAGES = (
     "findings",
     "true-epsilon",
     "data",
-    "reported",
+    "papers",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 
