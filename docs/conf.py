@@ -18,9 +18,17 @@ project = "dp-distill-bench"
 release = version = __version__
 copyright = "the authors of dp-distill-bench"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "tables", "README.md"]
+exclude_patterns = ["_build", "tables"]
+html_sidebars = {"index": [], "tutorial": []}
+html_title = project
+smartquotes = False  # two hyphens begin an option
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"show_toc_level": 2, "navigation_depth": 2, "show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "show_toc_level": 1,
+    "navigation_depth": 2,
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -31,7 +39,10 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+python_maximum_signature_line_length = 90
+default_role = "literal"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
 CHECKS = "Further methods that it may have, for checks before anything is trained"

@@ -31,7 +31,9 @@ def commands_page() -> str:
             shown = [each for each in group._group_actions if each.help != argparse.SUPPRESS and each.dest != "help"]
             rows = [(_usage(each), _escape(_help(each))) for each in shown]
             if rows:
-                title = [] if group.title in ("options", "positional arguments") else [f"### bench {name}: {group.title}"]
+                title = (
+                    [] if group.title in ("options", "positional arguments") else [f"### bench {name}: {group.title}"]
+                )
                 parts += [*title, _table(("option", "meaning"), rows)]
     return "\n\n".join(parts) + "\n"
 
@@ -49,8 +51,8 @@ def catalogue_page() -> str:
     measured = [(f"`{each.key}`", _escape(each.label), _escape(each.explanation)) for each in metrics().values()]
     parts += [
         "## Metrics",
-        "A prefix says whose number it is: none for the released student, `teacher_` for the unprotected teacher, `random_` for an "
-        "untrained network.",
+        "A prefix says whose number it is: none for the released student, `teacher_` for the unprotected teacher, "
+        "`random_` for an untrained network.",
         _table(("key", "name", "definition"), measured),
     ]
     return "\n\n".join(parts) + "\n"
@@ -59,10 +61,18 @@ def catalogue_page() -> str:
 def _plugin(kind: str, name: str, summary: str) -> list[str]:
     """The section of one method or attack: source, variants and options of its default variant."""
     described = registry.describe(kind, name)
-    facts = [("Source", str(described.facts.get("reference", ""))), ("Variants", ", ".join(registry.variants(kind, name)))]
+    facts = [
+        ("Source", str(described.facts.get("reference", ""))),
+        ("Variants", ", ".join(registry.variants(kind, name))),
+    ]
     lines = "\n".join(f"- {key}: {_escape(value)}" for key, value in facts if value)
     rows = [(f"`{each.name}`", f"`{each.default}`", _option_help(each)) for each in described.options]
-    return [f"### {name}", _sentence(summary), lines, *([_table(("option", "published value", "meaning"), rows)] if rows else [])]
+    return [
+        f"### {name}",
+        _sentence(summary),
+        lines,
+        *([_table(("option", "published value", "meaning"), rows)] if rows else []),
+    ]
 
 
 def _option_help(option: Option) -> str:

@@ -16,9 +16,7 @@ BLOCKS = re.findall(r"```(bash|python)\n(.*?)```", TUTORIAL.read_text(encoding="
 
 
 @pytest.mark.thorough
-def test_commands_of_the_tutorial_run(
-    tmp_path: Path, bench: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_commands_of_the_tutorial_run(tmp_path: Path, bench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert [language for language, _ in BLOCKS].count("bash") >= 5
     for language, text in BLOCKS:
         if language == "python":

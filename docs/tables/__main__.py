@@ -82,6 +82,7 @@ DATA_PAGES = (
     "true-epsilon",
     "data",
     "papers",
+    "tutorial",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 
