@@ -190,7 +190,11 @@ def _command(row: Row) -> str:
     from bench.config import STUDENT
     from bench.data import typed
 
-    words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
+    given = options(str(row["options"]))
+    words = command(
+        method=str(row["method"]), variant=str(row["variant"]), tier=str(row["tier"]), teacher=str(row["teacher"]),
+        options=given, dataset=typed(str(row["dataset"])), budget={"epsilon": 10, **given["budget"]},
+    )  # fmt: skip
     for name, usual in (("student", STUDENT), ("split", "iid")):
         words += f" --{name} {row[name]}" * (row[name] != usual)
     return f"{words} --noise os"
