@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import run_options
 from bench.cli.read_given import read_budget, read_number, read_options, read_reading, read_seeds, read_settings, shaped
-from bench.errors import BenchError, asking
+from bench.errors import BadOption, asking
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
 def execute(given: argparse.Namespace) -> int:
     """Audit and print. Returns the exit status."""
     if given.action is None:
-        raise BenchError(f"name what to audit: {' or '.join(ACTIONS)}, as in `bench audit release --method dpsd`")
+        raise BadOption(f"name what to audit: {' or '.join(ACTIONS)}, as in `bench audit release --method dpsd`")
     if given.method is None:
-        raise BenchError(
+        raise BadOption(
             f"--method is missing; name one of `bench list methods`, as in `bench audit {given.action} --method dpsd`"
         )
     return {"release": _release, "mechanism": _mechanism, "prepare": _prepare}[given.action](given)
@@ -125,9 +125,9 @@ def _whole(flag: str, text: str, least: int | None = None) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise BenchError(f"{flag} {text}: expected a whole number") from None
+        raise BadOption(f"{flag} {text}: expected a whole number") from None
     if least is not None and not least <= number <= LARGEST_SEED:
-        raise BenchError(f"{flag} {text}: expected a whole number from {least} to {LARGEST_SEED}")
+        raise BadOption(f"{flag} {text}: expected a whole number from {least} to {LARGEST_SEED}")
     return number
 
 
@@ -218,7 +218,7 @@ def _mechanism(given: argparse.Namespace) -> int:
     with asking(f"method '{given.method}'"):
         method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
-        raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
+        raise BadOption(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
     dataset = shaped(given.dataset, given.size, given.channels)
     data.check(dataset)
     images = data.load(dataset, given.data_root, given.download, given.skip_broken, reading=read_reading(given))

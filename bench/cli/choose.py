@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
-from bench.errors import BenchError
+from bench.errors import BadOption, UnknownName
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Choose and show. Returns the exit status, 0 also where nothing qualifies."""
     if not (given.max_epsilon > 0 and math.isfinite(given.max_epsilon)):
-        raise BenchError(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
+        raise BadOption(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
     if not 0 <= given.min_accuracy <= 1:
-        raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
+        raise BadOption(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= given.max_delta < 1:
-        raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
+        raise BadOption(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
     from bench.boards import reported
     from bench.boards.selection import Constraints, choose
 
@@ -83,7 +83,7 @@ def execute(given: argparse.Namespace) -> int:
             read.append(f"{whose} {place} ({len(found)} rows)")
     known = sorted({row["dataset"] for row in rows})
     if given.dataset is not None and given.dataset not in known:
-        raise BenchError(
+        raise UnknownName(
             f"--dataset {given.dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}"
         )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cli import paths
 from bench.config import TIERS
-from bench.errors import BenchError
+from bench.errors import UnknownName
 from bench.escape import csv_cell
 from bench.progress import Screen, out
 
@@ -57,7 +57,7 @@ def execute(given: argparse.Namespace) -> int:
     present = list(dict.fromkeys(entry.dataset for entry in entries))
     if given.dataset is not None:
         if given.dataset not in present:
-            raise BenchError(
+            raise UnknownName(
                 f"--dataset {given.dataset}: not in {given.paper} {given.table}, which has {', '.join(present)}"
             )
         entries = [entry for entry in entries if entry.dataset == given.dataset]

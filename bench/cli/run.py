@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench.cli import teacher_weights
 from bench.cli.read_given import read_options, read_seeds, read_settings
 from bench.cli.run_options import add_arguments, add_plugin_arguments
-from bench.errors import BenchError
+from bench.errors import BadOption
 
 if TYPE_CHECKING:
     from bench.pipeline.settings import Settings
@@ -84,7 +84,7 @@ def _asked_of(given: argparse.Namespace, network: str) -> str:
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
     """The settings and the seeds that the options ask for. Raises BenchError."""
     if given.method is None:
-        raise BenchError(
+        raise BadOption(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
         )
     seeds, weights = read_seeds(given.seeds), teacher_weights.weights_file(given.teacher_weights)

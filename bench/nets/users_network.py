@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench.errors import BenchError, asking, did_you_mean
+from bench.errors import BadPlugin, NotFound, UnknownName, asking, did_you_mean
 
 Shape = tuple[int, int, int]
 
@@ -69,7 +69,7 @@ def identified(name: str) -> str:
     found = _function(name, _imported(name, module), function)
     complete = f"{module}:{function}#{_source_hash(name, module)}"
     if match["hash"] and complete != name:
-        raise BenchError(
+        raise BadPlugin(
             f"--teacher {name}: the source of the network has changed and has now the hash "
             f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a separate run"
         )
@@ -80,7 +80,7 @@ def identified(name: str) -> str:
 def check_named(name: str) -> None:
     """Raise BenchError for a network that the user of this process has not named by --teacher."""
     if name not in _named:
-        raise BenchError(
+        raise UnknownName(
             f"'{name}' is a network in someone's own code, which runs only where --teacher names it; "
             "give one of `bench list networks`, of timm, or tv:NAME"
         )
@@ -113,7 +113,7 @@ def _made(name: str, shape: Shape, classes: int) -> nn.Module:
         }
         network = function(**arguments)
     if not isinstance(network, nn.Module):
-        raise BenchError(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
+        raise BadPlugin(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
     return network
 
 
@@ -121,9 +121,9 @@ def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None
     """Refuse a function of which no second network with other weights can be had, as the control of attacks needs."""
     pairs = list(zip(first.parameters(), second.parameters(), strict=False))
     if first is second or any(one is other for one, other in pairs):
-        raise BenchError(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
+        raise BadPlugin(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
     if all(torch.equal(one, other) for one, other in pairs):
-        raise BenchError(
+        raise BadPlugin(
             f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
             "since attacks are also played on an untrained one; give trained weights by --teacher-weights"
         )
@@ -138,8 +138,8 @@ def _imported(name: str, module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise BenchError(f"--teacher {name}: importing {module} failed, as {error.name} is not installed") from None
-        raise BenchError(
+            raise BadPlugin(f"--teacher {name}: importing {module} failed, as {error.name} is not installed") from None
+        raise NotFound(
             f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
             "the current folder, on PYTHONPATH or installed"
         ) from None
@@ -148,7 +148,7 @@ def _imported(name: str, module: str) -> Any:
         SystemExit,
     ) as error:  # a user's module may raise anything; by SystemExit it would end the command
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BenchError(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
+        raise BadPlugin(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
 
 
 def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
@@ -157,7 +157,7 @@ def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         what = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
         where = getattr(module, "__file__", None) or "a built-in module"
-        raise BenchError(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
+        raise UnknownName(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
     checked: Callable[..., Any] = found
     return checked
 
@@ -168,7 +168,7 @@ def _source_hash(name: str, module: str) -> str:
     where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
     sources = dict(_sources(module, Path(where).parent)) if where else {}
     if module not in sources:
-        raise BenchError(f"--teacher {name}: {module} has no source file, by which its network is identified")
+        raise BadPlugin(f"--teacher {name}: {module} has no source file, by which its network is identified")
     total = hashlib.sha256()
     for part, source in sorted(sources.items()):
         total.update(f"{part} {len(source)}\n".encode() + source)

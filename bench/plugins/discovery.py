@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench.errors import BenchError, unknown
+from bench.errors import BadPlugin, BenchError, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tupl
     found: dict[str, Entry] = {}
     for entry in [*_files(kind), *_entry_points(kind)]:
         if entry.name in found:
-            raise BenchError(
+            raise BadPlugin(
                 f"two {kind}s are called '{entry.name}': {found[entry.name].module} and {entry.module}; rename one"
             )
         found[entry.name] = entry
@@ -164,7 +164,7 @@ def _imported(entry: Entry, module: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         what = f"{entry.kind} '{entry.name}' cannot be imported from {module} ({why})"
-        raise BenchError(f"{what}; install what it needs, or uninstall it") from error
+        raise BadPlugin(f"{what}; install what it needs, or uninstall it") from error
 
 
 def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:
@@ -179,17 +179,17 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     module_name, _, attribute = entry.module.partition(":")
     module = _imported(entry, module_name)
     if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
-        raise BenchError(
+        raise BadPlugin(
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
         )
     if attribute:
         named = getattr(module, attribute, None)
         if not (isinstance(named, type) and is_one(named)):
-            raise BenchError(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
+            raise BadPlugin(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
         return named
     classes = _classes(module, is_one)
     if len(classes) != 1:
-        raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")
+        raise BadPlugin(f"{entry.module}: expected {what}, found {len(classes)}")
     return classes[0]
 
 
