@@ -246,7 +246,10 @@ def field_docs(cls: type) -> dict[str, str]:
 
 @cache
 def _own_field_docs(cls: type) -> dict[str, str]:
-    source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    try:
+        source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError):  # a class that a notebook or a prompt defines has no file; its options lack their help
+        return {}
     tree = instance(source, ast.ClassDef, f"source of {cls.__name__}")
     docs: dict[str, str] = {}
     for statement, follower in zip(tree.body, tree.body[1:], strict=False):

@@ -52,8 +52,20 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData
     Raises:
         BenchError: arrays of which it is not certain what they mean, naming the file and the array.
     """
-    problem = f"data set '{name}': {path}"
     arrays, keys = _READERS[kind](path, name)
+    return as_data(arrays, keys, name, reading, f"data set '{name}': {path}")
+
+
+def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: str) -> ImageData:
+    """The data set in arrays, as `load_arrays` describes it.
+
+    Args:
+        keys: which array is what.
+        problem: begins an error: the data set and its file.
+
+    Raises:
+        BadData: arrays of which it is not certain what they mean.
+    """
     parts = list(keys.parts)
     training = len([part for part in parts if part != "test" and (part != "val" or "test" in parts)])
     images, said = _images(arrays, keys, reading, problem)

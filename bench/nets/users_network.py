@@ -12,6 +12,7 @@ else runs no code.
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import importlib
 import inspect
@@ -25,6 +26,7 @@ import torch
 from torch import nn
 
 from bench.errors import BadPlugin, NotFound, UnknownName, asking, did_you_mean
+from bench.fingerprint import fingerprint
 
 Shape = tuple[int, int, int]
 
@@ -45,6 +47,8 @@ _OWN_PACKAGE = "bench"
 
 _named: dict[str, Callable[..., Any]] = {}
 """Complete name to function, of the networks that the user has named in this process."""
+_values: set[str] = set()
+"""Those of them that are values of this process, not functions of a module."""
 _tried: set[tuple[str, Shape, int]] = set()
 
 
@@ -63,7 +67,7 @@ def identified(name: str) -> str:
             than the hash in the name says.
     """
     match = _NAME.fullmatch(name)
-    if match is None or not is_users_network(name):
+    if match is None or name in _values or not is_users_network(name):
         return name
     module, function = match["module"], match["function"]
     found = _function(name, _imported(name, module), function)
@@ -75,6 +79,35 @@ def identified(name: str) -> str:
         )
     _named[complete] = found
     return complete
+
+
+def add_value(network: nn.Module) -> str:
+    """Make a network that a user passes from Python known to this process; return its complete name.
+
+    The hash in the name is of its class, its attributes and its weights, so that another network has another name.
+    """
+    cls = type(network)
+    name = f"{cls.__module__}:{cls.__name__}#{fingerprint(network)}"
+    template = copy.deepcopy(network).cpu().float().requires_grad_(True)
+    _named[name] = lambda: _untrained(template)
+    _values.add(name)
+    return name
+
+
+def _untrained(template: nn.Module) -> nn.Module:
+    """A copy with new random weights: each layer's own `reset_parameters`, else normal ones of deviation 0.02."""
+    fresh = copy.deepcopy(template)
+    for layer in fresh.modules():
+        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if callable(reset):
+            reset()
+            continue
+        for name, parameter in layer.named_parameters(recurse=False):
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+            else:
+                nn.init.constant_(parameter, 0.0 if "bias" in name else 1.0)
+    return fresh
 
 
 def check_named(name: str) -> None:

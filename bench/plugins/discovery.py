@@ -40,6 +40,9 @@ KINDS = {
     "prior": Kind(("bench/priors/kinds",), "bench.priors"),
 }
 
+GIVEN: dict[str, dict[str, Entry]] = {}
+"""Kind to name to the plug-ins that the user of this process has passed as classes."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -52,6 +55,7 @@ class Entry:
         module: a dotted name; after a colon, the class.
         file: None for an entry point.
         working: where the variant `working` lives, if it has code of its own; written as `module`.
+        given: the class itself, where a user passed it from Python (`bench.plugins.given`).
     """
 
     name: str
@@ -60,6 +64,7 @@ class Entry:
     module: str
     file: Path | None
     working: str | None = None
+    given: type[Any] | None = None
 
     @property
     def summary(self) -> str:
@@ -82,6 +87,7 @@ def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
         BenchError: two plug-ins have the same name; both places are named.
     """
     known = _all(kind, ROOT, tuple(map(_changed, KINDS[kind].folders)), tuple(sys.path))
+    known = known | GIVEN[kind] if kind in GIVEN else known
     return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
 
 
@@ -176,6 +182,8 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     Raises:
         BenchError: the module cannot be imported; another package hides it; or it defines no such class, or several.
     """
+    if entry.given is not None:
+        return entry.given
     module_name, _, attribute = entry.module.partition(":")
     module = _imported(entry, module_name)
     if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
