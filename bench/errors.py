@@ -45,13 +45,13 @@ class BadData(BenchError):
 
 
 class BadWeights(BenchError):
-    """A trained network that cannot be used: an unreadable file, other names or shapes, or values that are not finite."""
+    """A trained network that cannot be used: unreadable, of other names or shapes, or with infinite values."""
 
     code = "bad-weights"
 
 
 class BadPlugin(BenchError):
-    """A method, an attack, a data set or a network in someone's own code that fails or lacks what its kind must have."""
+    """A method, an attack, a data set or a network of your own that fails or lacks what its kind must have."""
 
     code = "bad-plugin"
 

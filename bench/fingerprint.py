@@ -1,10 +1,10 @@
 """Content hashes of classes, functions and objects that a user defines, as in a notebook.
 
-A cached step may be used again only where the same code ran on the same values. So a class is hashed by the byte code of
-its functions, and by everything of the user's that they read: constants, other functions and classes, local modules.
-Code of installed packages, of the standard library and of this project counts by its name alone, as it does for plug-ins
-in files (`version` says when these change). An object that cannot be read gets a hash that no other object ever has:
-then nothing is used again, and nothing stale either.
+A cached step may be used again only where the same code ran on the same values. So a class is hashed by the byte code
+of its functions, and by everything of the user's that they read: constants, other functions and classes, local modules.
+Code of installed packages, of the standard library and of this project counts by its name alone, as it does for
+plug-ins in files (`version` says when these change). An object that cannot be read gets a hash that no other object
+ever has: then nothing is used again, and nothing stale either.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from bench.cli import (
     sweep,
     verify,
 )
-from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
 from bench.errors import BadOption, BenchError, RunFailed, disk_is_full
+from bench.interface.heap import keep_freed_memory
 from bench.progress import complain
 
 COMMANDS: dict[str, Any] = {

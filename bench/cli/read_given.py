@@ -7,7 +7,6 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from bench import data
 from bench.cli.run_options import DESTINATION
 from bench.data.naming import CHANNELS, SIZES
 from bench.data.request import Reading
@@ -44,11 +43,10 @@ COPIED = [
 def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
     budget = read_budget(given)
-    from bench.pipeline.settings import Settings
+    from bench.pipeline.settings import Settings, usual_noise
 
     copied = {name: getattr(given, name) for name in COPIED if getattr(given, name, None) is not None}
-    is_own = data.is_own(given.dataset) or others.get("teacher_weights") is not None
-    copied = {"noise": "os" if is_own else "seeded"} | copied  # of one's own data a release is for others
+    copied = {"noise": usual_noise(given.dataset, others.get("teacher_weights") is not None)} | copied
     return Settings(
         method=given.method,
         budget=budget,

@@ -44,5 +44,7 @@ def add_class(kind: str, cls: type[Any]) -> tuple[str, str | None]:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", cls.__name__).lower()
     name = f"{re.sub(r'[^a-z0-9-]', '', words).strip('-')}-{fingerprint(cls)[:HASH]}"
     folder = KINDS[kind].group.rpartition(".")[2]
-    GIVEN.setdefault(kind, {})[name] = Entry(name, kind, folder, f"{cls.__module__}:{cls.__qualname__}", None, given=cls)
+    GIVEN.setdefault(kind, {})[name] = Entry(
+        name, kind, folder, f"{cls.__module__}:{cls.__qualname__}", None, given=cls
+    )
     return name, None

@@ -1,4 +1,4 @@
-"""A user's own teacher as it is named on the command line: its file, and the normalisation that it was trained with.
+"""A user's own trained teacher: its file, and the normalisation that it was trained with.
 
 A folder as a model hub's cache keeps it has the weights, `model.safetensors` or `pytorch_model.bin`, and beside them
 `config.json` (of timm, mean and std under "pretrained_cfg") or `preprocessor_config.json` ("image_mean", "image_std").
@@ -65,7 +65,7 @@ def _typed(text: str) -> Normalisation:
             f"--teacher-normalise {text}: expected MEAN,STD, as in 0.1307,0.3081, or one of each a channel, as in "
             "0.49/0.48/0.45,0.25/0.24/0.26"
         ) from None
-    return _checked(f"--teacher-normalise {text}", mean, std)
+    return checked(f"--teacher-normalise {text}", mean, std)
 
 
 def _beside(weights: Path) -> Normalisation | None:
@@ -78,7 +78,7 @@ def _beside(weights: Path) -> Normalisation | None:
         except (OSError, ValueError) as error:
             raise BadWeights(f"{path} is no JSON text ({error}); mend it, or give --teacher-normalise") from None
         if (found := _found(read, mean, std)) is not None:
-            return _checked(str(path), *map(_numbers, found))
+            return checked(str(path), *map(_numbers, found))
     return None
 
 
@@ -97,7 +97,8 @@ def _numbers(value: Any) -> tuple[float, ...]:
     return tuple(float(part) if isinstance(part, int | float) else math.nan for part in parts)
 
 
-def _checked(where: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
+def checked(where: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
+    """A normalisation of numbers. Raises BadOption for one that is impossible; `where` begins the message."""
     if len(mean) != len(std):
         raise BadOption(f"{where}: mean of {len(mean)} channels and std of {len(std)}; expected as many of each")
     if not all(each > 0 for each in std) or not all(map(math.isfinite, (*mean, *std))):
