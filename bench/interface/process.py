@@ -18,6 +18,7 @@ Progress = Callable[[str, int, int], None]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 logger = logging.getLogger("bench")
+logger.addHandler(logging.NullHandler())  # else logging would print to stderr where a user has set up nothing
 
 
 class _Stopped(BaseException):
@@ -45,7 +46,7 @@ class _Listener:
 
     def notice(self, line: str) -> None:
         """As `bench.progress.Reporter`."""
-        logger.warning(line)
+        logger.info(line)
 
 
 @contextmanager
