@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.papers.figures import FIGURES
 from bench.papers.figures.draw import answer
 from bench.papers.figures.sweep_points import pictures
-from bench.papers.printed_numbers import read_rows
+from bench.papers.printed_numbers import load
 from bench.report.points import grouped
 from docs.tables.boards import records
 from docs.tables.cells import table
@@ -13,7 +13,7 @@ from docs.tables.cells import table
 
 def said() -> str:
     """Every sentence that a picture has an answer to, by figure and data set."""
-    numbers = read_rows()
+    numbers = load()
     groups = grouped([record for record in records().values() if record.spec["tier"] != "smoke"], attacks=False)
     rows = []
     for figure in FIGURES:
