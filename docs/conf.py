@@ -41,7 +41,6 @@ myst_links_external_new_tab = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-python_maximum_signature_line_length = 90
 default_role = "literal"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
