@@ -7,8 +7,8 @@ import pytest
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, RandomizedResponseDpEvent
 
 from bench import registry
-from bench.cli import result
-from bench.cli.result import _notes, _variants
+from bench.cli import details
+from bench.cli.details import _notes, _variants
 from bench.config import Departure
 from bench.pipeline.release_step import privacy_account
 from bench.privacy import Budget, Ledger, Unit
@@ -42,7 +42,7 @@ def test_records_without_notes_say_nothing():
     ],
 )
 def test_a_run_s_end_says_what_its_answers_carry(nats: float | None, classes: int, line: str) -> None:
-    assert result.informed(Information(nats, "gradients", classes)) == line
+    assert details.informed(Information(nats, "gradients", classes)) == line
 
 
 def spec(variant: str, attack_variant: str | None = None) -> dict[str, Any]:
@@ -72,9 +72,9 @@ def test_numbers_have_their_unit_and_their_interval() -> None:
     numbers = {"auc": 0.5111, "auc.lo": 0.468, "auc.hi": 0.5532, "attack_accuracy": 0.79, "attack_accuracy.lo": 0.7272}
     numbers |= {"attack_accuracy.hi": 0.8441, "inception_e6": 6001526.0, "teacher_fid": 177.66}
     table = {
-        (metric.key, subject.label): result._cell(numbers, metric, subject)
-        for metric in result.measured(numbers, "reconstructions", "membership")
-        for subject in result.TARGETS
+        (metric.key, subject.label): details._cell(numbers, metric, subject)
+        for metric in details.measured(numbers, "reconstructions", "membership")
+        for subject in details.TARGETS
     }
     assert table["auc", "student"] == "0.5111 [0.468, 0.553]"
     assert table["attack_accuracy", "student"] == "79.00% [72.7, 84.4]"
