@@ -54,7 +54,9 @@ def test_commands_and_links_exist(page: Path) -> None:
         name, *rest = line.split()
         assert name in commands, f"{page.name} names `bench {name}`"
         known = set(commands[name]._option_string_actions)
-        for option in (word for word in rest if word.startswith("--") and "." not in word and name not in ("audit", "papers")):
+        for option in (
+            word for word in rest if word.startswith("--") and "." not in word and name not in ("audit", "papers")
+        ):
             assert option in known, f"{page.name} names `bench {name} {option}`"
     for link, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
         target = page.parent / link if link else page
