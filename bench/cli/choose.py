@@ -173,11 +173,15 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 def _command(row: Row) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
     from bench.boards.board_cells import options
-    from bench.boards.reasons import command
+    from bench.boards.release_command import command
     from bench.config import STUDENT
     from bench.data import typed
 
-    words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
+    given = options(str(row["options"]))
+    words = command(
+        method=str(row["method"]), variant=str(row["variant"]), tier=str(row["tier"]), teacher=str(row["teacher"]),
+        options=given, dataset=typed(str(row["dataset"])), budget={"epsilon": 10, **given["budget"]},
+    )  # fmt: skip
     for name, usual in (("student", STUDENT), ("split", "iid")):
         words += f" --{name} {row[name]}" * (row[name] != usual)
     return f"{words} --noise os"

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.cli.read_given import read_options, read_seeds, read_settings
-from bench.cli.run_options import add_arguments, add_plugin_arguments
+from bench.cli.run_options import add_arguments as add_run_options
+from bench.cli.run_options import add_plugin_arguments
 from bench.errors import BadOption
 from bench.interface import teacher_weights
 
@@ -26,19 +27,28 @@ DESCRIPTION = (
 )
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a run, and how much of its result is printed."""
+    add_run_options(parser)
+    parser.add_argument("--details", action="store_true", help="print every metric with its interval and baselines too")
+
+
 def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
     settings, seeds = settle(given)
-    from bench.cli import result
+    from bench.cli.details import show_details
+    from bench.cli.result import WIDEST, show
     from bench.cli.together import together
     from bench.interface.running import outcomes
-    from bench.progress import say
+    from bench.progress import out, say
 
     made = []
     notices = partial(_notices, given, settings)
     for outcome in outcomes(settings, seeds, given.unfit_attack == "refuse", given.memory_check, notices):
         made.append(outcome.record)
-        result.show(outcome, settings)
+        show(outcome, settings.out, out.width if out.is_terminal else WIDEST)
+        if given.details:
+            show_details(outcome, settings)
         if given.student not in (None, outcome.record.student):
             say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
     for line in together(made, settings.out):
@@ -110,7 +120,7 @@ class PREPARE:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         """The options of `bench run`, and one of its own."""
-        add_arguments(parser)
+        add_run_options(parser)
         parser.add_argument("--only", choices=("teacher", "evaluator"), help="make this one alone (default both)")
 
     @staticmethod

@@ -48,9 +48,9 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
 
 def _releases(boards: Folder) -> list[dict[str, str]]:
     """The rows of all boards in a folder."""
-    from bench.boards import reported
+    from bench.boards import board_files
 
-    return reported.boards(reported.boards_folder(None if boards is None else Path(boards)))
+    return board_files.boards(board_files.boards_folder(None if boards is None else Path(boards)))
 
 
 def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -134,12 +134,12 @@ def choose(
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
         raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import reported
+    from bench.boards import board_files
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
 
     given = [None if folder is None else Path(folder) for folder in (boards, own)]
-    places = (("published", reported.boards_folder(given[0])), ("yours", reported.own_folder(given[1])))
+    places = (("published", board_files.boards_folder(given[0])), ("yours", board_files.own_folder(given[1])))
     rows: list[dict[str, str]] = []
     read = []
     for whose, place in places:

@@ -83,7 +83,7 @@ DATA_PAGES = (
     "findings",
     "true-epsilon",
     "data",
-    "reported",
+    "papers",
     "errors",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
