@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bench.pipeline.settings import Settings
     from bench.privacy.audit import DistinguishingGame, MechanismAudit
 
-AUDITED = ("student", "teacher", "null")
-
 
 @dataclass(frozen=True)
 class AuditLine:
@@ -156,8 +154,15 @@ def audit(
     with undisturbed(given.pop("progress")):
         from bench.pipeline.canary_game import CanaryGame
 
-        unused = {"attack": None, "attack_variant": None, "attack_options": None, "evaluator_options": None}
-        settings = settings_of(**given, **unused, teacher_weights=None, teacher_normalise=None)
+        settings = settings_of(
+            **given,
+            attack=None,
+            attack_variant=None,
+            attack_options=None,
+            evaluator_options=None,
+            teacher_weights=None,
+            teacher_normalise=None,
+        )
         (outcome,) = audits(settings, CanaryGame(*game), [seed])
     return _result(outcome)
 
@@ -175,11 +180,13 @@ def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterat
 
 def _result(outcome: AuditOutcome) -> AuditResult:
     found = outcome.audit
-    lines = [AuditLine(**found.lines[name]) for name in AUDITED]
+    student, teacher, null = (AuditLine(**found.lines[name]) for name in ("student", "teacher", "null"))
     return AuditResult(
-        found.verdict,
-        tuple(found.reasons),
-        *lines,
+        verdict=found.verdict,
+        reasons=tuple(found.reasons),
+        student=student,
+        teacher=teacher,
+        null=null,
         ceiling=found.ceiling,
         delta=found.delta,
         has_power=found.powerful,
