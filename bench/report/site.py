@@ -15,8 +15,7 @@ from bench import boards as board_files
 from bench.boards import reasons
 from bench.boards.columns import ALL
 from bench.report import boards, figures, glossary, method_pages, paper_tables, points, releases, runs
-from bench.report.charts.marks import Styles, styles
-from bench.report.charts.svg import tag
+from bench.report.charts import Styles, styles, tag
 from bench.report.files import DATA, PICTURES, WEB, Files, readable, script, slug
 from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.names import apart
