@@ -58,7 +58,7 @@ class Departure:
         what: the change, in one line.
         why: what goes wrong without it.
         sets: the options that make the change, name to value; empty where the variant `working` has code of its own.
-        worth: what an ablation measured, with its settings; "" = what leaderboards/ablations has, if anything.
+        worth: what an ablation measured, with its settings; "" = what leaderboards/papers/ablations has, if anything.
         without: the options that take it back, name to value, where `sets` does not tell; empty = no option does.
     """
 

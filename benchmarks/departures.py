@@ -4,9 +4,10 @@
     bench sweep departures.toml --out ABLATIONS
     python benchmarks/ablations.py ABLATIONS
 
-A departure is missing whose plug-in states no worth, whose options can take it back, and that leaderboards/ablations
-does not have on the data set at the plug-in's present version. Budgets are those of recipes/board.toml. Attacks are
-tried on the undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
+A departure is missing whose plug-in states no worth, whose options can take it back, and that
+leaderboards/papers/ablations does not have on the data set at the plug-in's present version. Budgets are
+those of recipes/board.toml. Attacks are tried on the
+undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from bench import registry
 from bench.config import Departure, Description
-from bench.worth import Kind, measured, taken_back
+from bench.papers.effects import Kind, measured, taken_back
 
 BOARD = registry.ROOT / "recipes" / "board.toml"
 BUDGET = ("epsilon", "unit", "account")

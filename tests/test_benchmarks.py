@@ -160,7 +160,7 @@ def test_time_is_attributed_to_networks_forward_and_backward(on_path: None, diff
 
 
 class TestAblations:
-    """leaderboards/ablations/runs.csv from the records of a sweep."""
+    """leaderboards/papers/ablations/runs.csv from the records of a sweep."""
 
     @pytest.fixture
     def ablations(self, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -202,7 +202,7 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
         made = record(0, 0.5)
         made.spec["release"]["method"] = method
         parser = Elements()
-        parser.feed(_charts("digits", Sources([made])))
+        parser.feed(_charts("digits", Sources([made]), []))
         return parser.found
 
     assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")

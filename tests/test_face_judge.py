@@ -147,7 +147,7 @@ def test_the_command_says_it_too(
     line = "run --method no-defence --attack random-guess --dataset lfw:10@16 --split identity --teacher datalens"
     assert main([*line.split(), "--tier", "smoke", "--data-root", str(faces), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert f"nobody judged the faces: {ABSENT}" in said and "flag: no-judge" in said
+    assert ABSENT in " ".join(said.split()) and "no-judge" in said
 
 
 def test_nobody_is_judged_where_classes_are_no_people(

@@ -70,15 +70,15 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= given.max_delta < 1:
         raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import reported
+    from bench.boards import board_files
     from bench.boards.selection import Constraints, choose
 
-    folder, own = reported.boards_folder(given.boards), reported.own_folder(given.own)
+    folder, own = board_files.boards_folder(given.boards), board_files.own_folder(given.own)
     rows: list[dict[str, str]] = []
     read = []
     for whose, place in (("published", folder), ("yours", own)):
         if place is not None:
-            found = [row | {"whose": whose} for row in reported.boards(place)]
+            found = [row | {"whose": whose} for row in board_files.boards(place)]
             rows += found
             read.append(f"{whose} {place} ({len(found)} rows)")
     known = sorted({row["dataset"] for row in rows})
@@ -186,7 +186,7 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 def _command(row: Row) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
     from bench.boards.board_cells import options
-    from bench.boards.reasons import command
+    from bench.boards.release_command import command
     from bench.config import STUDENT
     from bench.data import typed
 

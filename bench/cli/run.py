@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from bench.cli import teacher_weights
 from bench.cli.read_given import read_options, read_seeds, read_settings
-from bench.cli.run_options import add_arguments, add_plugin_arguments
+from bench.cli.run_options import add_arguments as add_run_options
+from bench.cli.run_options import add_plugin_arguments
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -24,16 +25,23 @@ DESCRIPTION = (
 )
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a run, and how much of its result is printed."""
+    add_run_options(parser)
+    parser.add_argument("--details", action="store_true", help="print every metric with its interval and baselines too")
+
+
 def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
     settings, seeds = settle(given)
-    from bench.cli import result
+    from bench.cli.details import show_details
+    from bench.cli.result import WIDEST, show
     from bench.cli.together import together
     from bench.pipeline import run
     from bench.pipeline.attack_fit import refuse_unfit
     from bench.pipeline.job import load_job
     from bench.pipeline.memory import check_memory
-    from bench.progress import say
+    from bench.progress import out, say
 
     with closing(load_job(settings, budget=False)) as job:
         if given.unfit_attack == "refuse":
@@ -61,7 +69,9 @@ def execute(given: argparse.Namespace) -> int:
         for seed in seeds:
             outcome = run.run(job, seed)
             made.append(outcome.record)
-            result.show(outcome, settings)
+            show(outcome, settings.out, out.width if out.is_terminal else WIDEST)
+            if given.details:
+                show_details(outcome, settings)
             if given.student not in (None, outcome.record.student):
                 say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
         for line in together(made, settings.out):
@@ -111,7 +121,7 @@ class PREPARE:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         """The options of `bench run`, and one of its own."""
-        add_arguments(parser)
+        add_run_options(parser)
         parser.add_argument("--only", choices=("teacher", "evaluator"), help="make this one alone (default both)")
 
     @staticmethod

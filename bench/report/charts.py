@@ -37,7 +37,10 @@ SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star", "
 """Shapes of marks, which the page defines (web/page.html)."""
 SHIFTS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 """Which part of a text is left of its place, by its anchor."""
+POWERLESS = "the attack did not prove its power"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+Kind = Literal["log", "share", "number", "names"]
+"""What an axis holds: positive numbers, shares of 1, plain numbers, or names."""
 Styles = Mapping[str, tuple[int, str]]
 """Colour and shape of each method."""
 
@@ -63,7 +66,7 @@ class Scale:
 
     label: str
     values: Sequence[float]
-    kind: Literal["log", "share", "number", "names"] = "share"
+    kind: Kind = "share"
     names: tuple[str, ...] = ()
     beyond: str = "∞"
 
@@ -121,12 +124,16 @@ class Chart:
     """A chart of points; lines and names are added to it, and names go where they cover least.
 
     Attributes:
+        hollow: what a hollow mark with a run means.
         edge: where the axes end on the right, in units of the view box.
         places: of the marks, in the same units.
     """
 
-    def __init__(self, x: Scale, y: Scale, points: Sequence[Point], look: Styles, margin: float = 24.0) -> None:
-        self.x, self.y, self.points, self.look, self.edge = x, y, points, look, WIDTH - margin
+    def __init__(
+        self, x: Scale, y: Scale, points: Sequence[Point], look: Styles, margin: float = 24.0, hollow: str = POWERLESS
+    ) -> None:
+        self.x, self.y, self.points, self.look, self.hollow = x, y, points, look, hollow
+        self.edge = WIDTH - margin
         self._end = self.edge - (BAND + 8 if any(map(math.isinf, x.values)) else 0)
         self.places = self._places()
         self._taken = [(across - 6, down - 6, across + 6, down + 6) for across, down in self.places]
@@ -291,7 +298,7 @@ class Chart:
         where = x.beyond if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
         notes = [promise(point.unit)] if point.unit else []
         notes += [f"ε accounted {account(*point.account)}"] if point.account else []
-        notes += [] if point.proven else ["the attack did not prove its power"]
+        notes += [] if point.proven else [self.hollow]
         return [point.reached(self.y.kind == "share"), where, seeds(point), ", ".join(notes), point.setting]
 
     def _table(self) -> str:

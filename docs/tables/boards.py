@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from bench import boards, registry
-from bench.boards import reported
+from bench.boards import board_files
 from bench.boards.board_cells import options
 from bench.config import STUDENT
 from bench.storage.options import Changed
@@ -35,7 +35,7 @@ def board(name: str, split: str = "iid") -> list[Row]:
 @cache
 def published() -> list[Row]:
     """All rows of all committed boards."""
-    return reported.boards(ROOT / "leaderboards")
+    return board_files.boards(ROOT / "leaderboards")
 
 
 @cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.boards import printed_information, reported
-from bench.report.paper_tables import tables
+from bench.papers import information, printed_numbers
+from bench.papers.tables import tables
 from docs.tables.boards import board, older, published, read_rows, release
 from docs.tables.cells import accounted, claimed, printed, sized, table, with_seeds
 from docs.tables.lines import FINDINGS
@@ -31,12 +31,12 @@ def excluded() -> str:
     """The printed accuracies that need more than the settings printed beside them let through; a sentence that repeats
     a table is left out."""
     rows = []
-    for entry in reported.load():
-        if printed_information.exceeds(entry) and not entry.table.startswith("text"):
+    for entry in printed_numbers.load():
+        if information.exceeds(entry) and not entry.table.startswith("text"):
             rows.append([
                 entry.source, entry.dataset, f"{entry.epsilon:g}", entry.ablation, entry.printed,
-                f"{printed_information.allowed(entry):.3f}", f"{printed_information.least(entry):.1f}",
-                f"{printed_information.carried(entry):.2f}",
+                f"{information.allowed(entry):.3f}", f"{information.least(entry):.1f}",
+                f"{information.carried(entry):.2f}",
             ])  # fmt: skip
     heads = ["where", "data set", "epsilon", "ablation", "printed accuracy", "possible at most"]
     return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
@@ -78,7 +78,7 @@ def compared() -> str:
 
 def issues() -> str:
     """How many of the papers' printed numbers a contradiction touches, by paper."""
-    rows = read_rows(reported.FILE)
+    rows = read_rows(printed_numbers.FILE)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
     slugs = sorted({slug for row in rows for slug in row["issue"].split()})
     counts = [

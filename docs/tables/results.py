@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from statistics import mean, median
 
-from bench.boards import reported
 from bench.boards.board_cells import options
-from bench.boards.reasons import reason, without_noise
 from bench.boards.selection import released
+from bench.papers import comparison, printed_numbers
+from bench.papers.effects import read
+from bench.papers.reasons import reason, without_noise
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from bench.validate import present
-from bench.worth import read
 from docs.tables.boards import NETWORKS, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
     accounted,
@@ -178,7 +178,7 @@ def verdict(row: Row) -> str:
     told = float(row["reported_accuracy"])
     (line, *_) = [
         line
-        for line in reported.compare(reported.table(paper, name), [row], lambda *_: True)
+        for line in comparison.compare(printed_numbers.table(paper, name), [row], lambda *_: True)
         if line.row is not None and float(line.entry.value) == told
     ]
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, find
-from made import png, record
+from made import parts_of, png, record
 
 from bench import boards
-from bench.boards import reported
 from bench.boards.selection import Constraints, choose, least_epsilon
 from bench.report import Sources, render, write
-from bench.report.site import parts
-from bench.report.sources import recipes
 from bench.storage.records import Record
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get install chromium")
@@ -50,10 +46,8 @@ def some_records() -> list[Record]:
 @pytest.fixture(scope="module")
 def sources() -> Sources:
     records = some_records()
-    with reported.FILE.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
     pictures = {r.hash: {"synthetic": png()} for r in records if r.spec["release"]["method"] == "dpsd"}
-    return Sources(records, pictures=pictures, reported=rows, recipes=recipes())
+    return Sources(records, pictures=pictures)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, sources: Sources) -> Path:
 
 @pytest.fixture(scope="module")
 def index(sources: Sources) -> dict[str, Any]:
-    return parts(sources)[0]["index"]
+    return parts_of(sources, None)["index"]
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +94,8 @@ def places(index: dict[str, Any], sources: Sources) -> list[str]:
     runs = [r.hash for r in sources.records[:2]]
     found = ["#", "#choose", "#papers", "#methods", "#reported", "#compare", "#compare-" + "-".join(runs)]
     found += [f"#{kind}-{one['name']}" for one in index["datasets"] for kind in ("board", "charts", "images")]
-    found += [f"#table-{one['slug']}" for one in index["tables"]]
-    found += [f"#figure-{one['slug']}" for one in index["figures"]]
+    found += [f"#table-{one['slug']}" for one in index["papers"]["tables"]]
+    found += [f"#figure-{one['slug']}" for one in index["papers"]["figures"]]
     idle = [one["name"] for one in index["methods"] if not one["runs"]]
     found += [f"#method-{one['name']}" for one in index["methods"] if one["runs"]]
     return found + [f"#method-{name}" for name in (*idle[:4], idle[-1])] + [f"#run-{run}" for run in runs]
