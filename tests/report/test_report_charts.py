@@ -180,8 +180,9 @@ def test_names_cover_no_line_where_there_is_room() -> None:
     chart.name_methods(above=True)
     names = boxes(chart.markup("", "", ""))
     assert set(names) == {"a", "b"}
-    heights = [chart.at(1.0, y)[1] for y in (0.6, 0.62, 0.7)]
-    assert not any(box[1] < height < box[3] for box in names.values() for height in heights)
+    curves = [(*chart.at(1.0, y), *chart.at(10.0, y)) for y in (0.6, 0.62)]
+    level = (charts.LEFT, chart.at(1.0, 0.7)[1], chart.edge, chart.at(1.0, 0.7)[1])
+    assert not any(overlap(box, line) for box in names.values() for line in (*curves, level))
 
 
 def test_names_cover_neither_marks_nor_each_other() -> None:
