@@ -120,6 +120,7 @@ def test_csv_cell_is_no_formula_and_reads_back(text: str) -> None:
     assert csv_value(cell) == text
 
 
+@pytest.mark.thorough
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=20))
 def test_csv_value_inverts_csv_cell(text: str) -> None:

@@ -88,6 +88,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
+@pytest.mark.thorough
 def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Path, out: Path, asked: list[int]) -> None:
     given = job(faces, out)
     assert given.evaluator_recipe.settings()["recipe"] == "faces"
@@ -150,6 +151,7 @@ def test_the_command_says_it_too(
     assert ABSENT in " ".join(said.split()) and "no-judge" in said
 
 
+@pytest.mark.thorough
 def test_nobody_is_judged_where_classes_are_no_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
 ) -> None:
