@@ -1,4 +1,4 @@
-"""Boards as tests of `bench compare` and `bench choose` write them."""
+"""Boards as tests of `bench papers compare` and `bench choose` write them."""
 
 from __future__ import annotations
 

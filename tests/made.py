@@ -6,14 +6,15 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bench import boards
 from bench.boards.flags import installed_version
 from bench.papers import printed_numbers
 from bench.papers.comparison import Line
-from bench.papers.printed_numbers import Reported
+from bench.papers.printed_numbers import PrintedNumber
+from bench.papers.results import Result
 from bench.papers.section import section
 from bench.report import Sources
 from bench.report.site import parts, show
@@ -116,18 +117,18 @@ def board(*records: Record) -> list[dict[str, Any]]:
     return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
 
 
-def line(entry: Reported, accuracy: float, **changes: Any) -> Line:
-    """A printed number and a row of ours beside it, with such an accuracy."""
-    return Line(entry, ROW | {"accuracy_mean": accuracy} | changes, "", "")
+def line(entry: PrintedNumber, accuracy: float, **changes: Any) -> Line:
+    """A published number, and a result of ours with this accuracy."""
+    return Line(entry, Result.of(ROW | {"accuracy_mean": accuracy} | changes))
 
 
-def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> Reported:
+def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> PrintedNumber:
     """The accuracy that a table prints of a method at an epsilon."""
     entries = printed_numbers.table(paper, table)
     return next(e for e in entries if (e.method, e.epsilon, e.dataset) == (method, epsilon, dataset))
 
 
-def parts_of(sources: Sources, numbers: Sequence[Mapping[str, str]] | None = ()) -> dict[str, Any]:
+def parts_of(sources: Sources, numbers: Sequence[PrintedNumber] | None = ()) -> dict[str, Any]:
     """The parts of a report with the papers' section, of these printed numbers; None reads the published ones."""
     shown, _ = show(sources)
     return parts(shown, {"papers": section(shown, numbers)})

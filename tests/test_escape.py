@@ -154,9 +154,9 @@ def test_csv_cell_changes_no_published_cell() -> None:
 
 
 def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    from bench.cli import compare
+    from bench.papers import command
 
-    compare._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
+    command._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["dataset"], row["method"], row["difference"]) == ("'=1+1", "'a\\x1b[2J", "-0.5")
 

@@ -14,7 +14,7 @@ from conftest import ROOT
 from bench import registry
 from bench.cli.sweep import Settler
 from bench.config import Variant, configure, options
-from bench.papers import ablations, printed_numbers
+from bench.papers import printed_numbers
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import Recipe, RecipeCell, read
 
@@ -143,7 +143,7 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 def _ablation(method: str, options: dict[str, str]) -> str:
     """What `ablations.ablation` makes of a board's row that such a cell gives."""
     own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
-    return ablations.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
+    return printed_numbers.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
 
 
 def _value(text: str) -> Any:

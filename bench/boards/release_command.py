@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.boards.board_cells import Row, options
-from bench.storage.options import BUDGET
+from bench.storage.options import BUDGET, Changed
 
 
-def command(row: Row, dataset: str, budget: Mapping[str, Any]) -> str:
-    """What makes the release of a row again, on the data set of a paper, with these options of the budget and its unit.
+def command(
+    *, method: str, variant: str, tier: str, teacher: str, options: Changed, dataset: str, budget: Mapping[str, Any]
+) -> str:
+    """`bench run ...` with the options of a row, except those of the budget, of which the unit alone is kept.
 
-    >>> options = '{"budget": {"epsilon": 1.0}, "method": {"mode": "label"}}'
+    Args:
+        options: of the row, group to option to value.
+        dataset: as it is typed.
+        budget: options of the budget to use.
+
+    >>> options = {"budget": {"epsilon": 1.0}, "method": {"mode": "label"}, "teacher": {}}
     >>> row = {"method": "dpsd", "variant": "working", "tier": "paper", "teacher": "resnet34", "options": options}
-    >>> command(row, "mnist", {"epsilon": "inf"}).removeprefix("bench run --method dpsd --variant working ")
-    '--dataset mnist --teacher resnet34 --tier paper --epsilon inf --method.mode label'
+    >>> command(**row, dataset="mnist", budget={"epsilon": "inf"}).removeprefix("bench run --method dpsd ")
+    '--variant working --dataset mnist --teacher resnet34 --tier paper --epsilon inf --method.mode label'
     """
-    cell = row.get("options")
-    own = options(cell if isinstance(cell, str) else "")
-    limits = {"unit": own["budget"].get("unit", "example"), **budget}
+    limits = {"unit": options["budget"].get("unit", "example"), **budget}
     usual = {"teacher": "resnet18", "tier": "quick", "unit": "example", "solve": "none"}
-    named = {"teacher": row.get("teacher", ""), "tier": row["tier"]} | {
-        name: limits[name] for name in BUDGET if name in limits
-    }
-    words = [f"bench run --method {row['method']} --variant {row['variant']} --dataset {dataset}"]
-    given = {name: typed(value) for name, value in named.items()}
+    named = {"teacher": teacher, "tier": tier} | {name: limits[name] for name in BUDGET if name in limits}
+    words = [f"bench run --method {method} --variant {variant} --dataset {dataset}"]
+    given = {name: write_option(value) for name, value in named.items()}
     words += [f"--{name} {value}" for name, value in given.items() if value not in ("", "nan", usual.get(name))]
     for group in ("method", "teacher"):
-        words += [f"--{group}.{name} {typed(value)}" for name, value in own[group].items()]
+        words += [f"--{group}.{name} {write_option(value)}" for name, value in options[group].items()]
     return " ".join(words)
 
 
-def typed(value: Any) -> str:
+def write_option(value: Any) -> str:
     """An option's value as the command takes it."""
     if value is None:
         return "none"

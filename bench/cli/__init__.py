@@ -24,9 +24,9 @@ from bench.cli import (
     sweep,
     verify,
 )
-from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
-from bench.errors import BenchError, RunFailed, disk_is_full
+from bench.errors import BadOption, BenchError, RunFailed, disk_is_full
+from bench.interface.heap import keep_freed_memory
 from bench.progress import complain
 
 GROUPS: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         self.named: set[str] = set()
 
     def error(self, message: str) -> NoReturn:
-        raise BenchError(f"{message}; see `{self.prog} --help`")
+        raise BadOption(f"{message}; see `{self.prog} --help`")
 
     def unknown_option(self, given: str) -> BenchError:
         """The error for an option that does not exist, with the nearest one."""
@@ -72,16 +72,14 @@ class Parser(argparse.ArgumentParser):
         family, dot, _ = name.partition(".")
         if dot and family in FAMILIES and family[2:] not in self.named:
             if family not in self._option_string_actions:
-                return BenchError(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
-            return BenchError(
-                f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well"
-            )
+                return BadOption(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
+            return BadOption(f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well")
         # What all options of a plug-in begin with says nothing of how near they are
         start = family + dot if dot else "--"
         known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
         close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.6)
         hint = f" Did you mean '{start}{close[0]}'?" if close else ""
-        return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
+        return BadOption(f"no option '{given}'.{hint} See `{self.prog} --help`")
 
 
 Parsers = tuple[Parser, dict[str, Parser]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import extensions
 from bench.cli import paths
-from bench.errors import BenchError, disk_is_full
+from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def execute(given: argparse.Namespace) -> int:
     from bench.boards import board_files
 
     if given.check and given.publish is not None:
-        raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
+        raise BadOption("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
-        raise BenchError(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
+        raise BadOption(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
     if given.publish is not None:
         return _publish(given.boards or board_files.OWN, given.publish)
     if given.check:
@@ -69,7 +69,7 @@ def execute(given: argparse.Namespace) -> int:
         found = [path for path in found if path.stem == given.dataset]
     if not found:
         which = f"for data set '{given.dataset}' " if given.dataset else ""
-        raise BenchError(
+        raise NotFound(
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
     for path in found:
@@ -102,7 +102,7 @@ def _published(boards: Path) -> Published | None:
 def expect_boards(boards: Path) -> None:
     """Raises BenchError unless a directory of boards is there."""
     if not boards.is_dir():
-        raise BenchError(
+        raise NotFound(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
         )
 
@@ -112,7 +112,7 @@ def _check(boards: Path) -> int:
 
     expect_boards(boards)
     if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
-        raise BenchError(f"--boards {boards}: neither boards nor records there to check")
+        raise NotFound(f"--boards {boards}: neither boards nor records there to check")
     try:
         lines = differences(boards, _published(boards))
     except (ValueError, OSError) as error:

@@ -1,37 +1,32 @@
-"""Why a number of ours is behind the paper's: a code, and the experiment or the page that it stands on.
+"""Why a result of ours is behind the published number: a code, and an experiment or a page to look at.
 
-A code names what is known to set the two numbers apart, the surest first. Only `information` is a proof; `noise` and
-`learns-less` are measured, by the same run without noise; of the others the sentence says what was tried.
+A code names a known difference between the two, the surest first. Only `information` is proved; `noise` and
+`learns-less` are measured by the same run without noise; the sentences of the others say what was tried.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-from bench import data, registry
-from bench.boards.board_cells import Row, options
-from bench.boards.release_command import command
-from bench.boards.selection import needs
+from bench import data
 from bench.config import TIERS
-from bench.errors import BenchError
 from bench.papers.comparison import Line
 from bench.papers.information import ISSUE
-from bench.storage.options import Changed
+from bench.papers.results import Result
 
 CLOSE = 0.02
 """Shortfalls of accuracy up to this need no reason: two points."""
 WITH_INGREDIENT = {"dgd": "recipes/dgd-ablations.toml", "dp-dfd": "recipes/ingredients.toml"}
-"""Methods whose generator, as their papers print it, learns from the unprotected teacher, to what shows ours with it
-(docs/methods.md)."""
+"""Methods whose generator, as their papers print it, learns from the unprotected teacher, and the recipe that runs ours
+with it (docs/methods.md)."""
+Controls = Mapping[object, Result]
+"""Results without noise, by all else that their accuracy depends on."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A code of `CODES`, and what a reader can look up or run.
+    """A code of `CODES`.
 
     Attributes:
         experiment: a page of docs/ or a command.
@@ -62,112 +57,57 @@ CODES = {
 """Code to what it means; the first that fits is given."""
 
 
-def without_noise(rows: Iterable[Row]) -> dict[object, Row]:
-    """The rows of `--epsilon inf`, by what they are besides: the controls of the rows with noise."""
+def without_noise(results: Iterable[Result]) -> dict[object, Result]:
+    """The results of `--epsilon inf`: the controls of results with noise."""
     return {
-        _but_noise(row): row
-        for row in rows
-        if _is_without_noise(row) and not _is_older(row) and str(row.get("accuracy_mean") or "")
+        each.key_without_noise(): each
+        for each in results
+        if each.has_no_noise and not each.is_older and each.accuracy is not None
     }
 
 
-def reason(line: Line, controls: Mapping[object, Row] | None = None) -> Reason | None:
-    """What sets a number of ours apart from the printed one, where it is more than `CLOSE` behind; else None.
+def reason(line: Line, controls: Controls | None = None) -> Reason | None:
+    """Explain a result that is more than `CLOSE` behind the published number; None for any other line.
 
     Args:
-        controls: of the boards that the line's row is of, by `without_noise`.
+        controls: `without_noise` of the boards that the line's result is of.
     """
-    if line.row is None or line.difference is None or line.difference >= -CLOSE:
+    if line.result is None or line.difference is None or line.difference >= -CLOSE:
         return None
-    entry, row = line.entry, line.row
+    entry, result, controls = line.entry, line.result, controls or {}
     if ISSUE in entry.issues:
         return Reason("information", "docs/information.md")
-    is_noisy = not (_is_without_noise(row) or _never_has_noise(row) or _is_older(row))  # or it is its own control
-    control = (controls or {}).get(_but_noise(row)) if is_noisy else None
-    smaller = _of_smaller_size(row, controls or {}) if is_noisy else []
-    for found in ([] if control is None else [control]) + smaller:
-        if float(found["accuracy_mean"]) >= entry.value - CLOSE:
-            return Reason("noise", _reached(found, entry.dataset))
-    if _is_behind(row.get("teacher_accuracy"), entry.value, -line.difference / 2) and _asks_teacher(row):
+    is_noisy = not (result.has_no_noise or result.never_has_noise or result.is_older)  # else it is its own control
+    control = controls.get(result.key_without_noise()) if is_noisy else None
+    for each in ([] if control is None else [control]) + (_find_smaller(result, controls) if is_noisy else []):
+        if (each.accuracy or 0.0) >= entry.value - CLOSE:
+            return Reason("noise", _reached(each, entry.dataset))
+    if _is_teacher_behind(result, entry.value, line.difference) and result.needs_teacher:
         return Reason("teacher", "docs/data.md")
-    if _is_other_data(str(row["dataset"]), entry.dataset):
+    if result.dataset != entry.dataset and data.base_name(result.dataset) == entry.dataset:
         return Reason("data-subset", "docs/data.md")
-    if entry.method in WITH_INGREDIENT and row["variant"] == "working":
+    if entry.method in WITH_INGREDIENT and result.variant == "working":
         return Reason("unprotected-generator", f"bench sweep {WITH_INGREDIENT[entry.method]}")
     if control is not None:
         return Reason("learns-less", _reached(control, entry.dataset))
-    if row["tier"] == "paper":
-        return Reason("unknown", command(row, entry.dataset, {"epsilon": "inf"}))
-    return Reason("size", command({**row, "tier": "paper"}, entry.dataset, _options(row)["budget"]))
+    if result.tier == "paper":
+        return Reason("unknown", result.command(entry.dataset, {"epsilon": "inf"}))
+    return Reason("size", result.command(entry.dataset, result.options["budget"], tier="paper"))
 
 
-def _is_behind(accuracy: Any, printed: float, least: float) -> bool:
-    """Whether an accuracy, empty or NaN where there is none, is more than `CLOSE` and `least` below what is printed."""
-    return str(accuracy or "") not in ("", "nan") and float(accuracy) < printed - max(CLOSE, least)
+def _is_teacher_behind(result: Result, published: float, difference: float) -> bool:
+    """Whether the teacher is behind the published number by more than `CLOSE`, and than half of the difference."""
+    teacher = result.teacher_accuracy
+    return teacher is not None and teacher < published - max(CLOSE, -difference / 2)
 
 
-def _asks_teacher(row: Row) -> bool:
-    """Whether the method of a row asks the undefended teacher, at its options; of one that is not installed, no."""
-    return "teacher" in (needs(row) or ())
+def _find_smaller(result: Result, controls: Controls) -> list[Result]:
+    """The controls of smaller tiers, with any teacher: if one reaches the published number, size explains nothing."""
+    size, key = TIERS.index(result.tier), result.key_without_noise("tier", "teacher")
+    smaller = (each for each in controls.values() if TIERS.index(each.tier) < size)
+    return [each for each in smaller if each.key_without_noise("tier", "teacher") == key]
 
 
-def _of_smaller_size(row: Row, controls: Mapping[object, Row]) -> list[Row]:
-    """The controls of smaller tiers, whatever their teachers: what reaches print there needs no size."""
-    size, alike = TIERS.index(str(row["tier"])), _but_noise({**row, "tier": "", "teacher": ""})
-    return [
-        each
-        for each in controls.values()
-        if TIERS.index(str(each["tier"])) < size and _but_noise({**each, "tier": "", "teacher": ""}) == alike
-    ]
-
-
-def _is_other_data(ours: str, theirs: str) -> bool:
-    return ours != theirs and data.base_name(ours) == theirs
-
-
-def _is_older(row: Row) -> bool:
-    return "older-version" in str(row.get("flags")).split()
-
-
-def _is_without_noise(row: Row) -> bool:
-    epsilon = _options(row)["budget"].get("epsilon")
-    return epsilon is not None and math.isinf(float(epsilon))
-
-
-def _never_has_noise(row: Row) -> bool:
-    """Of `--epsilon none`, of a method that has no noise for a budget to decide."""
-    budget = _options(row)["budget"]
-    promised_nothing = "epsilon" in budget and budget["epsilon"] is None
-    return promised_nothing and not _noises(str(row.get("method")), str(row.get("variant")))
-
-
-def _options(row: Row) -> Changed:
-    cell = row.get("options")
-    return options(cell if isinstance(cell, str) else "")
-
-
-def _but_noise(row: Row) -> object:
-    """All of a row that its accuracy comes of, but for the budget and a noise that was given instead of one; the attack
-    looks at what is released."""
-    same = ("dataset", "method", "variant", "tier", "split", "teacher", "student")
-    noise = _noises(str(row.get("method")), str(row.get("variant")))
-    own = {
-        group: sorted((name, value) for name, value in held.items() if group != "method" or name not in noise)
-        for group, held in _options(row).items()
-        if group not in ("budget", "attack", "evaluator")
-    }
-    return (*(str(row.get(name)) for name in same), str(sorted(own.items())))
-
-
-@cache
-def _noises(method: str, variant: str) -> frozenset[str]:
-    """The options of a method that a budget decides, such as sigma; none of one that is not installed."""
-    try:
-        return frozenset(o.name for o in registry.describe("method", method, variant).options if o.solved)
-    except BenchError:
-        return frozenset()
-
-
-def _reached(control: Row, dataset: str) -> str:
-    """The command of a control, and what it reaches."""
-    return f"{command(control, dataset, {'epsilon': 'inf'})} # {100 * float(control['accuracy_mean']):.1f} %"
+def _reached(control: Result, dataset: str) -> str:
+    """The command of a control, and its accuracy."""
+    return f"{control.command(dataset, {'epsilon': 'inf'})} # {100 * (control.accuracy or 0.0):.1f} %"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -12,22 +11,24 @@ from typing import Any
 from bench.papers import reasons
 from bench.papers.figures.draw import draw_figures, find_undrawn
 from bench.papers.figures.sweep_charts import agreement
-from bench.papers.printed_numbers import ISSUES, NAMES, read_rows
-from bench.papers.tables import read_recipes, tables
+from bench.papers.printed_numbers import ISSUES, PrintedNumber, load
+from bench.papers.results import read_results
+from bench.papers.tables import read_recipes, read_tables
 from bench.report import glossary
 from bench.report.points import Panel, Point
 from bench.report.sections import Section, Shown
 
 
-def section(shown: Shown, numbers: Sequence[Mapping[str, str]] | None = None) -> Section:
+def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Section:
     """Make the section.
 
     Args:
-        numbers: rows of reported.csv for the figures and the charts; None reads them.
+        numbers: for the figures and the charts; None = all published numbers.
     """
     dataset, recipes = shown.sources.dataset, read_recipes()
-    numbers = [row for row in (read_rows() if numbers is None else numbers) if dataset in (None, row["dataset"])]
-    found, drawn = tables(shown.rows, recipes, dataset), draw_figures(shown, numbers, recipes)
+    numbers = [each for each in (load() if numbers is None else numbers) if dataset in (None, each.dataset)]
+    found = [table.to_json() for table in read_tables(read_results(shown.rows), recipes, dataset)]
+    drawn = draw_figures(shown, numbers, recipes)
     parts = {f"table-{table['slug']}": table | {"chart": agreement(table["lines"])} for table in found}
     parts |= {f"figure-{figure['slug']}": figure for figure in drawn}
     flags = {flag for table in found for line in table["lines"] if line["ours"] for flag in line["ours"]["flags"]}
@@ -44,7 +45,7 @@ def section(shown: Shown, numbers: Sequence[Mapping[str, str]] | None = None) ->
     return Section(
         script=script,
         index=index,
-        parts=parts | {"reported": numbers},
+        parts=parts | {"reported": [each.to_row() for each in numbers]},
         flags={flag: _explain(flag) for flag in flags},
         methods=_count_by_method(found),
         curves=partial(curves, numbers),
@@ -73,19 +74,17 @@ def _count_by_method(found: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[
     return dict(counts)
 
 
-def curves(numbers: Iterable[Mapping[str, str]], dataset: str, methods: Collection[str]) -> list[Panel]:
+def curves(numbers: Iterable[PrintedNumber], dataset: str, methods: Collection[str]) -> list[Panel]:
     """The papers' accuracies on a data set at a finite epsilon, for methods that have runs; a panel for every unit.
 
     Ablations are left out, except the lowest points of DPSD's figure 9.
     """
     found: dict[str, set[Point]] = defaultdict(set)
-    for row in numbers:
-        method = NAMES.get(row["method"], row["method"])
-        drawn = row["kind"] != "ablation" or "Fig. 9" in row["note"]
-        drawn = drawn and row["dataset"] == dataset and method in methods
-        if drawn and row["metric"] == "accuracy" and row["epsilon"]:
-            point = Point(method, f"as {row['paper']} prints", float(row["epsilon"]), float(row["value"]), None, "")
-            found[row["unit_claimed"]].add(replace(point, series=f"{row['method']} {row['paper']}"))
+    for each in numbers:
+        is_drawn = each.dataset == dataset and each.method in methods and each.metric == "accuracy"
+        if is_drawn and each.epsilon is not None and (each.kind != "ablation" or "Fig. 9" in each.note):
+            label, series = f"as {each.paper} prints", f"{each.named} {each.paper}"
+            found[each.unit].add(Point(each.method, label, each.epsilon, each.value, None, "", series=series))
     return [
         Panel("reported", unit, sorted(points, key=lambda p: (p.method, p.x, p.y, p.setting)))
         for unit, points in sorted(found.items())

@@ -1,30 +1,30 @@
-"""The papers' tables, number by number beside ours, as plain data and as one chart of each."""
+"""The papers' tables: every published number with ours, and the lines that a cell of the page shows."""
 
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bench import data, registry
-from bench.boards.board_cells import number
-from bench.boards.selection import finished
-from bench.papers import cells, comparison, information, matching, printed_numbers
-from bench.papers.comparison import Line
-from bench.papers.printed_numbers import UNNAMED, Reported
-from bench.papers.reasons import CLOSE, reason, without_noise
+from bench.papers import information, printed_numbers
+from bench.papers.comparison import Line, compare
+from bench.papers.matching import ONE_OF_TWO
+from bench.papers.printed_numbers import UNNAMED, PrintedNumber, epsilons_of_table
+from bench.papers.reasons import CLOSE, Controls, reason, without_noise
+from bench.papers.results import Result
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
-from bench.report.releases import plain, text
-
-Row = Mapping[str, Any]
+from bench.report.releases import plain
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is shown of a recipe: its file's name and its title."""
+    """A recipe's file name and title."""
 
     file: str
     title: str
@@ -35,7 +35,7 @@ Recipes = Mapping[tuple[str, str], Recipe]
 
 
 def read_recipes(folder: Path = registry.ROOT / "recipes") -> Recipes:
-    """The recipes of the papers' tables and figures; others are left out."""
+    """The recipes of the papers' tables and figures."""
     found = {}
     for path in sorted(folder.glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -44,118 +44,163 @@ def read_recipes(folder: Path = registry.ROOT / "recipes") -> Recipes:
     return found
 
 
-def tables(rows: Iterable[Row], recipes: Recipes, dataset: str | None = None) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class PaperTable:
+    """A table, or the sentences of a section, with a line for each published number and each variant of ours.
+
+    Attributes:
+        controls: of the boards (`without_noise`).
+        recipe: that runs it; None for none.
+    """
+
+    entries: Sequence[PrintedNumber]
+    lines: Sequence[Line]
+    controls: Controls
+    recipe: Recipe | None = None
+
+    @cached_property
+    def counting(self) -> dict[PrintedNumber, Line]:
+        """Each number that we have to the line that counts: of the variant that is run by default, or else of the one
+        that was run; where several epsilons are possible, the line that is furthest behind."""
+        found: dict[PrintedNumber, Line] = {}
+        for line in self.lines:
+            if line.result is not None and (line.entry not in found or _rank(line) < _rank(found[line.entry])):
+                found[line.entry] = line
+        return found
+
+    @property
+    def within(self) -> int:
+        """Numbers whose counting line is at most two points behind, or better."""
+        return sum((line.difference or 0.0) >= -CLOSE for line in self.counting.values())
+
+    @cached_property
+    def ablation_variants(self) -> dict[str, set[str]]:
+        """Method to the variants of ours that its ablations were run in."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for line in self.counting.values():
+            if line.entry.ablation and line.result is not None:
+                found[line.entry.method].add(line.result.variant)
+        return dict(found)
+
+    def is_shown(self, line: Line) -> bool:
+        """Whether the number's cell shows a line.
+
+        It shows the one that counts; where the number belongs to one of two epsilons, also ours of the other one; and
+        of a number that ablations are compared with, also ours in the ablations' variant.
+        """
+        counting = self.counting.get(line.entry)
+        if line.result is None or counting is None or counting.result is None or line is counting:
+            return True
+        if line.result.variant == counting.result.variant:
+            return ONE_OF_TWO in line.entry.issues
+        variants = self.ablation_variants.get(line.entry.method, set())
+        return not line.entry.ablation and line.result.variant in variants
+
+    @cached_property
+    def mixed(self) -> frozenset[str]:
+        """The methods of which a table with ablations shows more than one variant or tier."""
+        found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for line in self.lines if self.ablation_variants else ():
+            if line.result is not None and self.is_shown(line):
+                found[line.entry.method].add((line.result.variant, line.result.tier))
+        return frozenset(method for method, kinds in found.items() if len(kinds) > 1)
+
+    def label(self, line: Line) -> str:
+        """The small print of a line in its cell: epsilon, variant and tier, where they are not obvious."""
+        if line.result is None or not self.is_shown(line):
+            return ""
+        claimed, words = line.result.claimed, []
+        if ONE_OF_TWO in line.entry.issues and claimed is not None:
+            words.append(f"ε {claimed:.3g}")
+        return ", ".join(words + ([line.result.variant, line.result.tier] if line.entry.method in self.mixed else []))
+
+    def to_json(self) -> dict[str, Any]:
+        """For the page. Lines of one number have the same `entry`."""
+        first = self.entries[0]
+        return {
+            "slug": readable(first.source),
+            "paper": first.paper,
+            "table": first.table,
+            "title": f"{first.source}: {_summary(self.entries)}" if self.recipe is None else self.recipe.title,
+            "recipe": None if self.recipe is None else self.recipe.file,
+            "cells": len(set(self.entries)),
+            "ours": len(self.counting),
+            "within": self.within,
+            "lines": [self._line_json(line) for line in self.lines],
+        }
+
+    def _line_json(self, line: Line) -> dict[str, Any]:
+        entry = line.entry
+        return {
+            "entry": self.entries.index(entry),
+            "dataset": entry.dataset,
+            "method": entry.method,
+            "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
+            "unit": entry.unit,
+            "epsilon": entry.epsilon,
+            "either": list(epsilons_of_table(entry)) if ONE_OF_TWO in entry.issues else [],
+            "printed": entry.value,
+            "issues": list(entry.issues),
+            "note": entry.note,
+            "allows": information.allowed(entry),
+            "state": line.state,
+            "counts": line is self.counting.get(entry),
+            "shown": self.is_shown(line),
+            "told": self.label(line),
+            "ours": None if line.result is None else self._result_json(line, line.result),
+        }
+
+    def _result_json(self, line: Line, result: Result) -> dict[str, Any]:
+        why = reason(line, self.controls)
+        return {
+            "usual": _is_default_variant(result),
+            "variant": result.variant,
+            "accuracy": result.accuracy,
+            "std": result.deviation,
+            "seeds": result.seeds,
+            "tier": result.tier,
+            "dataset": result.dataset,
+            "setting": result.setting,
+            "difference": line.difference,
+            "claimed": plain(result.claimed),
+            "epsilon": plain(result.accounted),
+            "unit": result.unit,
+            "information": plain(result.information),
+            "flags": line.flags,
+            "run": result.runs.split()[0],
+            "reason": None if why is None else [why.code, why.experiment],
+        }
+
+
+def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None = None) -> list[PaperTable]:
     """Every table and every group of sentences of the papers that prints accuracies, in the file's order.
 
     Args:
-        rows: of boards, with "dataset" in each; each number is compared with the largest tier that it was run at.
-        dataset: of the papers' numbers, those of this data set alone.
+        results: of boards; each number is compared with the largest tier that it was run at.
+        dataset: only published numbers of this data set.
     """
-    kept = comparison.of_tier(rows)
-    controls = without_noise(kept)
-    datasets = set(data.names())
+    controls, datasets = without_noise(results), set(data.names())
     found = []
     for paper, names in printed_numbers.papers().items():
         for name in names:
-            entries = [entry for entry in printed_numbers.table(paper, name) if dataset in (None, entry.dataset)]
+            entries = [each for each in printed_numbers.table(paper, name) if dataset in (None, each.dataset)]
             if entries:
-                compared = comparison.compare(entries, kept, lambda m, d: m in installed("method") and d in datasets)
-                found.append(_table(entries, compared, controls, recipes.get((paper, name))))
+                lines = compare(entries, results, lambda m, d: m in installed("method") and d in datasets)
+                found.append(PaperTable(entries, lines, controls, recipes.get((paper, name))))
     return found
 
 
-def _table(
-    entries: Sequence[Reported], compared: Sequence[Line], controls: Mapping[object, Row], recipe: Recipe | None
-) -> dict[str, Any]:
-    first, counting = entries[0], {id(line) for line in standing_for(compared).values()}
-    return {
-        "slug": readable(first.source),
-        "paper": first.paper,
-        "table": first.table,
-        "title": f"{first.source}: {_about(entries)}" if recipe is None else recipe.title,
-        "recipe": None if recipe is None else recipe.file,
-        **counted(compared),
-        "lines": cells.cells(
-            [_line(line, entries.index(line.entry), controls, id(line) in counting) for line in compared]
-        ),
-    }
-
-
-def _about(entries: Sequence[Reported]) -> str:
-    """What a sentence of a paper prints accuracies of."""
+def _summary(entries: Iterable[PrintedNumber]) -> str:
+    """The methods and data sets of some sentences."""
     methods, places = dict.fromkeys(e.method for e in entries), dict.fromkeys(e.dataset for e in entries)
     return f"{', '.join(methods)} on {', '.join(places)}".replace(f" on {UNNAMED}", ", no data set named")
 
 
-def counted(compared: Sequence[Line]) -> dict[str, int]:
-    """How many numbers the table prints, how many have one of ours, and how many of these are within two points.
-
-    A number counts as within by the line of ours that `standing_for` takes.
-    """
-    ours = standing_for(compared)
-    within = [line for line in ours.values() if line.difference is not None and line.difference >= -CLOSE]
-    return {"cells": len({line.entry for line in compared}), "ours": len(ours), "within": len(within)}
+def _rank(line: Line) -> tuple[bool, float]:
+    """The smallest counts: the default variant, then the one that is furthest behind."""
+    return line.result is None or not _is_default_variant(line.result), line.difference or 0.0
 
 
-def standing_for(compared: Iterable[Line]) -> dict[Reported, Line]:
-    """Of each number that we have, the line that counts: of the variant that is run by default, or of the only one that
-    was run; of several, where the number's epsilon is not known, the one that is furthest behind."""
-    ours: dict[Reported, Line] = {}
-    for line in compared:
-        if line.row is not None and (line.entry not in ours or _counts_before(line, ours[line.entry])):
-            ours[line.entry] = line
-    return ours
-
-
-def _counts_before(line: Line, other: Line) -> bool:
-    usual, behind = _is_usual(line), (line.difference or 0.0) < (other.difference or 0.0)
-    return usual > _is_usual(other) or (usual == _is_usual(other) and behind)
-
-
-def _is_usual(line: Line) -> bool:
-    method = str((line.row or {})["method"])
-    return method in installed("method") and (line.row or {})["variant"] == variants_of("method", method)[-1]
-
-
-def _line(line: Line, number_of_entry: int, controls: Mapping[object, Row], counts: bool) -> dict[str, Any]:
-    """A printed number, and ours of one variant. `entry` is the same for all lines of one printed number, of which one
-    `counts`."""
-    entry = line.entry
-    return {
-        "entry": number_of_entry,
-        "dataset": entry.dataset,
-        "method": entry.method,
-        "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
-        "unit": entry.unit,
-        "epsilon": entry.epsilon,
-        "either": list(printed_numbers.beside(entry)) if matching.ONE_OF_TWO in entry.issues else [],
-        "printed": entry.value,
-        "issues": list(entry.issues),
-        "note": entry.note,
-        "allows": information.allowed(entry),
-        "state": line.state,
-        "counts": counts,
-        "ours": None if line.row is None else _ours(line, line.row, controls),
-    }
-
-
-def _ours(line: Line, row: Row, controls: Mapping[object, Row]) -> dict[str, Any]:
-    why = reason(line, controls)
-    return {
-        "usual": _is_usual(line),
-        "variant": row["variant"],
-        "accuracy": number(row["accuracy_mean"]),
-        "std": number(row["accuracy_std"]),
-        "seeds": finished(row),
-        "tier": row["tier"],
-        "dataset": row["dataset"],
-        "setting": text(row["setting"]),
-        "difference": line.difference,
-        "claimed": plain(number(row["epsilon_claimed"])),
-        "epsilon": plain(number(row["epsilon_accounted"])),
-        "unit": row["unit"],
-        "information": plain(number(row["information"])),
-        "flags": line.flags.split(),
-        "run": str(row["runs"]).split()[0],
-        "reason": None if why is None else [why.code, why.experiment],
-    }
+def _is_default_variant(result: Result) -> bool:
+    method = result.method
+    return method in installed("method") and result.variant == variants_of("method", method)[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench import registry
-from bench.errors import BenchError
+from bench.errors import BenchError, Incompatible
 from bench.metrics.power import FEWEST
 from bench.pipeline.job import Job
 
@@ -52,6 +52,6 @@ def refuse_unfit(job: Job) -> None:
         return
     other = instead(job)
     advice = f"give --attack {other}" if other else "leave --attack out"
-    raise BenchError(
+    raise Incompatible(
         f"--attack {job.settings.attack}: {reason}; {advice}, or --unfit-attack record to run it all the same"
     )

@@ -26,6 +26,12 @@ PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
 OF = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset", "lfw": "lfw-crop"}
 OF |= {"celeba": "celeba-id-subset", "dp_dfd": "dp-dfd", "fed_dpsd": "fed-dpsd"}
 """What a table is of, where its name on the pages is not that of the board or the method."""
+TEMPLATES = Environment(
+    loader=FileSystemLoader(ROOT / "docs" / "templates"), undefined=StrictUndefined, finalize=cell,
+    trim_blocks=True, lstrip_blocks=True, autoescape=False,
+)  # fmt: skip
+"""Each value of a template is escaped as a cell by `finalize`."""
+TEMPLATES.filters |= {each.__name__: each for each in FILTERS}
 TABLES: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
     "methods": ("measured", partial(results.measured, "methods")),
     "baselines": ("measured", partial(results.measured, "baselines")),
@@ -37,33 +43,16 @@ TABLES: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
         make.__name__: (make.__name__, make)
         for make in (
             attacked.examples, attacked.faces, attacked.few, attacked.floors, attacked.released, attacked.remembered,
-            attacked.shown, papers.audited, papers.compared, papers.excluded, papers.found, papers.issues, papers.said,
-            papers.seen, results.ablations, results.classifiers, results.federations, results.headlines, results.larger,
-            results.noiseless, results.results, results.students, results.votes, trained.demo, trained.teachers,
+            attacked.shown, papers.audited, papers.compared, papers.errors, papers.excluded, papers.found,
+            papers.issues, papers.said, papers.seen, results.ablations, results.classifiers, results.federations,
+            results.headlines, results.larger, results.noiseless, results.results, results.students, results.votes,
+            trained.demo, trained.teachers,
         )
     },
 }  # fmt: skip
-"""First word of a table's name -> its template in docs/templates, and its rows; the rest of the name is their
+"""First word of a table's name -> its template in docs/templates, and what makes the rows. The rest of the name is the
 argument."""
-TEMPLATES = Environment(
-    loader=FileSystemLoader(ROOT / "docs" / "templates"), undefined=StrictUndefined, finalize=cell,
-    trim_blocks=True, lstrip_blocks=True, autoescape=False,
-)  # fmt: skip
-"""Each value of a template is escaped as a cell by `finalize`."""
-TEMPLATES.filters |= {each.__name__: each for each in FILTERS}
-DATA_PAGES = (
-    "results",
-    "methods",
-    "baselines",
-    "attacks",
-    "audits",
-    "information",
-    "findings",
-    "true-epsilon",
-    "data",
-    "papers",
-)
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def table(name: str) -> str:

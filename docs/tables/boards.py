@@ -15,6 +15,7 @@ from bench.boards import board_files
 from bench.boards.board_cells import options
 from bench.config import STUDENT
 from bench.errors import BenchError
+from bench.papers.matching import join
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
@@ -30,8 +31,9 @@ Row = dict[str, str]
 
 @cache
 def published() -> list[Row]:
-    """All rows of all committed boards."""
-    return board_files.boards(ROOT / "leaderboards")
+    """All rows of all committed boards, each with the published number next to it (`bench.papers.matching.join`)."""
+    rows = board_files.boards(ROOT / "leaderboards")
+    return [row | {name: "" if cell is None else str(cell) for name, cell in join(row).items()} for row in rows]
 
 
 @cache

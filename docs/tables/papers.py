@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 
 from bench import registry
+from bench.errors import BenchError, kinds
 from bench.papers import information, printed_numbers
 from bench.papers.figures import FIGURES
 from bench.papers.figures.draw import answer
 from bench.papers.figures.sweep_points import pictures
-from bench.papers.tables import tables
+from bench.papers.results import read_results
+from bench.papers.tables import read_tables
 from bench.report.points import grouped
-from docs.tables.boards import board, lines, needed, older, published, read_rows, records, seeds
+from docs.tables.boards import board, lines, needed, older, published, records, seeds
 from docs.tables.cells import sized
 
 
@@ -39,7 +42,7 @@ def compared() -> dict[str, object]:
     """Of each table of the papers, and of their sentences: how many numbers have one of ours."""
     counts: dict[str, Counter[str]] = {}
     codes: dict[str, Counter[str]] = {}
-    for each in tables(published(), {}):
+    for each in (found.to_json() for found in read_tables(read_results(published()), {})):
         of = f"`{each['paper']}` {each['table'] if each['table'].startswith('Table') else 'sentences'}"
         counting = [line["ours"] for line in each["lines"] if line["counts"]]
         for key in (of, "all"):
@@ -51,17 +54,17 @@ def compared() -> dict[str, object]:
 
 def issues() -> dict[str, object]:
     """How many of the papers' published numbers a contradiction touches, by paper."""
-    rows = read_rows(printed_numbers.FILE)
-    papers = list(dict.fromkeys(row["paper"] for row in rows))
-    names = sorted({name for row in rows for name in row["issue"].split()})
-    counts = Counter((row["paper"], name) for row in rows for name in row["issue"].split())
-    touched, every = Counter(row["paper"] for row in rows if row["issue"]), Counter(row["paper"] for row in rows)
+    numbers = printed_numbers.load()
+    papers = list(dict.fromkeys(number.paper for number in numbers))
+    names = sorted({name for number in numbers for name in number.issues})
+    counts = Counter((number.paper, name) for number in numbers for name in number.issues)
+    touched, every = (Counter(number.paper for number in of) for of in ([n for n in numbers if n.issues], numbers))
     return {"papers": papers, "names": names, "counts": counts, "touched": touched, "every": every}
 
 
 def said() -> dict[str, object]:
     """Every sentence of the papers on a figure that a picture has an answer to, by figure and data set."""
-    numbers, rows = printed_numbers.read_rows(), []
+    numbers, rows = printed_numbers.load(), []
     groups = grouped([record for record in records().values() if record.spec["tier"] != "smoke"], attacks=False)
     for figure in FIGURES:
         sweeps = [sweep for sweep in figure.sweeps if sweep.says]
@@ -78,4 +81,13 @@ def seen() -> dict[str, object]:
         for name in registry.entries("method", "baselines")
         for dataset, settings in sorted(registry.describe("method", name).facts.get("seen_test_sets", {}).items())
     ]
+    return {"rows": rows}
+
+
+def errors() -> dict[str, object]:
+    """Every class of errors with its exit status, and its meaning: the first paragraph of its docstring."""
+    rows = []
+    for kind in kinds():
+        meaning = (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
+        rows.append((kind, 2 if issubclass(kind, BenchError) else 1, meaning))
     return {"rows": rows}

@@ -11,6 +11,7 @@ from bench.boards.selection import released
 from bench.papers import comparison, printed_numbers
 from bench.papers.effects import read
 from bench.papers.reasons import reason, without_noise
+from bench.papers.results import Result
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.validate import present
@@ -90,10 +91,10 @@ def verdict(row: Row) -> str:
         return ""
     paper, name = row["reported_source"].split(" ", 1)
     told = float(row["reported_accuracy"])
-    compared = comparison.compare(printed_numbers.table(paper, name), [row], lambda *_: True)
-    line = next(each for each in compared if each.row is not None and float(each.entry.value) == told)
+    compared = comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
+    line = next(each for each in compared if each.result is not None and each.entry.value == told)
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
-    controls = without_noise(boards.board(row["dataset"]))
+    controls = without_noise(map(Result.of, boards.board(row["dataset"])))
     why = reason(line, controls) if line.difference < -FAR else None
     return points if why is None else f"{points}, {why.code}"
 
@@ -112,9 +113,10 @@ def elsewhere(row: Row) -> str:
 def noiseless(name: str) -> dict[str, object]:
     """Accuracy of baselines with `--epsilon inf`, next to what they reach at a claim, and what is printed."""
     rows = []
-    for bare in without_noise(boards.board(name)).values():
-        method = bare["method"]
-        if method in registry.entries("method", "baselines") and not boards.own(bare).get("method"):
+    for bare in boards.board(name):
+        method, result = bare["method"], Result.of(bare)
+        is_control = result.has_no_noise and not result.is_older and result.accuracy is not None
+        if is_control and method in registry.entries("method", "baselines") and not boards.own(bare).get("method"):
             noisy = [release(name, method, changed, bare["variant"]) for changed in CLAIMS.values()]
             if noisy[0] is not None and noisy[0]["claim_unit"]:  # else its noise is of another thing
                 rows.append((method, bare["variant"], bare, noisy))

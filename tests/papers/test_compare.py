@@ -12,6 +12,7 @@ from boards_made import cells, execute, write
 from bench.boards.board_cells import options
 from bench.errors import BenchError
 from bench.papers import command, comparison, printed_numbers
+from bench.papers.results import read_results
 
 
 @pytest.fixture
@@ -89,12 +90,12 @@ def test_of_every_number_the_largest_tier_is_compared() -> None:
     ]
     entries = [e for e in printed_numbers.table("dpsd", "Table I") if (e.method, e.dataset) == ("dp-merf", "mnist")]
     ours = {
-        line.entry.epsilon: (line.row["tier"], line.row["accuracy_mean"])
-        for line in comparison.compare(entries, comparison.of_tier(rows), lambda *_: True)
-        if line.row is not None
+        line.entry.epsilon: (line.result.tier, line.result.accuracy)
+        for line in comparison.compare(entries, read_results(rows), lambda *_: True)
+        if line.result is not None
     }
     assert ours == {1.0: ("standard", 0.7), 10.0: ("quick", 0.6)}
-    assert [row["accuracy_mean"] for row in comparison.of_tier(rows, "smoke")] == [0.9]
+    assert [result.accuracy for result in read_results(rows, "smoke")] == [0.9]
 
 
 def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import replace
 from itertools import combinations
@@ -12,9 +11,9 @@ import pytest
 from made import parts_of, record
 
 from bench import registry
-from bench.papers import printed_numbers
 from bench.papers.figures import FIGURES, sweep_charts, sweep_points
 from bench.papers.figures.kinds import Printed, Sweep
+from bench.papers.printed_numbers import PrintedNumber, load, read_row
 from bench.papers.tables import read_recipes
 from bench.report import Sources
 from bench.report.charts import LEFT, SHIFTS, WIDTH
@@ -192,10 +191,10 @@ def test_only_the_newest_version_of_a_method_is_drawn() -> None:
     assert [point.x for point in drawn(BETA, old, new)[0].points] == [0.3]
 
 
-def row(**changes: str) -> dict[str, str]:
+def row(**changes: str) -> PrintedNumber:
     made = {"paper": "dpsd", "table": "Table I", "dataset": "mnist", "method": "dpsd", "kind": "", "note": ""}
     made |= {"unit_claimed": "data", "epsilon": "1", "delta": "", "metric": "accuracy", "value": "0.9", "setting": ""}
-    return made | {"issue": ""} | changes
+    return read_row(made | {"issue": ""} | changes)
 
 
 def test_print_is_a_point_a_level_or_an_upright_line() -> None:
@@ -224,7 +223,7 @@ def test_a_sentence_of_no_data_set_is_drawn_on_the_papers_own_and_counted_once()
     runs = [record("dpsd", dataset=name, claim=5.0) for name in ("digits", "mnist")]
     found = {each.dataset: each for each in drawn(sweep, *runs, rows=rows)}
     assert {name: each.printed for name, each in found.items()} == {"fmnist": 2, "mnist": 2, "digits": 0}
-    assert len(frozenset().union(*(each.rows for each in found.values()))) == 3
+    assert len(frozenset().union(*(each.numbers for each in found.values()))) == 3
 
 
 Box = tuple[float, float, float, float]
@@ -274,13 +273,11 @@ def test_names_of_levels_beside_each_other_are_apart_and_long_ones_inside() -> N
 
 
 def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
-    with printed_numbers.FILE.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
     for figure in FIGURES:
         for sweep in figure.sweeps:
             for rule in sweep.printed:
                 only = Sweep(sweep.title, (), sweep.x, "", sweep.axis, sweep.y, printed=(rule,))
-                found = sweep_points.pictures(only, figure.paper, [], rows)
+                found = sweep_points.pictures(only, figure.paper, [], load())
                 assert sum(picture.printed for picture in found) > 0, f"{figure.paper} {figure.name}: {rule}"
 
 

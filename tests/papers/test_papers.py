@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from made import board, line, record
+from made import board, line, printed, record
 
-from bench.papers import cells, tables
+from bench.papers.comparison import Line
 from bench.papers.figures import sweep_charts
-from bench.papers.printed_numbers import load, table
+from bench.papers.printed_numbers import PrintedNumber, load, table
+from bench.papers.results import read_results
+from bench.papers.tables import PaperTable, Recipes, read_recipes, read_tables
 from bench.report import charts
 
 
@@ -20,9 +23,14 @@ def some_rows() -> list[dict[str, Any]]:
     return board(*records, record("dpsd", 0, 0.1, variant="printed", **made), record("dp-merf", 0, 0.8, **made))
 
 
+def tables(rows: list[dict[str, Any]], recipes: Recipes | None = None, dataset: str | None = None) -> Any:
+    """The papers' tables next to these rows, as their pages have them."""
+    return [each.to_json() for each in read_tables(read_results(rows), recipes or {}, dataset)]
+
+
 def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
     rows = some_rows()
-    found = {table["slug"]: table for table in tables.tables(rows, tables.read_recipes())}
+    found = {table["slug"]: table for table in tables(rows, read_recipes())}
     one = found["dpsd-table-i"]
     assert one["cells"] == len(table("dpsd", "Table I")) and one["recipe"] == "recipes/dpsd-table1.toml"
     own = [each for each in one["lines"] if each["method"] == "dpsd" and each["ours"]]
@@ -42,41 +50,49 @@ def test_one_line_counts_for_a_number_the_furthest_behind_where_its_epsilon_is_n
     of_merf = {"method": "dp-merf", "variant": "printed"}
     near, far = line(entry, entry.value + 0.01, **of_merf), line(entry, entry.value - 0.05, **of_merf)
     for lines in ([near, far], [far, near]):
-        assert tables.standing_for(lines) == {entry: far} and tables.counted(lines)["within"] == 0
-    for one in tables.tables(some_rows(), {}):
+        made = PaperTable([entry], lines, {})
+        assert made.counting == {entry: far} and made.within == 0
+    for one in tables(some_rows()):
         assert sum(each["counts"] for each in one["lines"]) == one["ours"]
 
 
-def cell(entry: int, variant: str, tier: str = "quick", **changes: Any) -> dict[str, Any]:
-    ours = {"variant": variant, "tier": tier, "claimed": changes.pop("claimed", 10.0)}
-    made = {"entry": entry, "method": "dpsd", "ablation": "", "issues": [], "counts": False, "ours": ours}
-    return made | changes
+def number(**changes: Any) -> PrintedNumber:
+    """A published number of DPSD, without issues."""
+    return replace(printed("dpsd", "Table I", "dpsd", 10.0), issues=(), **changes)
+
+
+def shown(*lines: Line) -> list[tuple[bool, str]]:
+    """Whether each line is shown in its cell, and its small print."""
+    made = PaperTable(list(dict.fromkeys(each.entry for each in lines)), lines, {})
+    return [(made.is_shown(each), made.label(each)) for each in lines]
 
 
 def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their_epsilons() -> None:
-    unsure: dict[str, Any] = {"issues": ["eps-uncertain"]}
-    counting = cell(0, "working", claimed=0.9997, counts=True, **unsure)
-    other, printed_too = cell(0, "working", claimed=10.0, **unsure), cell(0, "printed", claimed=1.0, **unsure)
-    found = cells.cells([other, counting, printed_too, cell(1, "working", counts=True), cell(1, "printed")])
-    assert [(one["shown"], one["told"]) for one in found] == [
-        *((True, "ε 10"), (True, "ε 1"), (False, ""), (True, ""), (False, ""))
-    ]
+    unsure, other = replace(number(), issues=("eps-uncertain",)), number(table="another")
+    assert shown(
+        line(unsure, 0.5, epsilon_claimed=10.0),
+        line(unsure, 0.4, epsilon_claimed=0.9997),
+        line(unsure, 0.3, epsilon_claimed=1.0, variant="printed"),
+        line(other, 0.5),
+        line(other, 0.4, variant="printed"),
+    ) == [(True, "ε 10"), (True, "ε 1"), (False, ""), (True, ""), (False, "")]
 
 
-def test_the_number_that_ablations_are_held_against_is_shown_in_their_variant_and_all_say_what_they_are() -> None:
-    full = [cell(0, "working", "paper", counts=True), cell(0, "printed")]
-    without = [cell(1, "printed", ablation="loss=CE+IE", counts=True), {**cell(2, ""), "ours": None}]
-    other = cell(3, "own", method="pate", counts=True)
-    found = cells.cells([*full, *without, other])
-    assert [(one["shown"], one["told"]) for one in found] == [
-        *((True, "working, paper"), (True, "printed, quick"), (True, "printed, quick"), (True, ""), (True, ""))
-    ]
-    alike = [cell(0, "printed", counts=True), cell(1, "printed", ablation="loss=CE+IE", counts=True)]
-    assert [one["told"] for one in cells.cells(alike)] == ["", ""]
+def test_the_number_that_ablations_are_compared_with_is_shown_in_their_variant_with_variant_and_tier() -> None:
+    full, ablated = number(), number(ablation="loss=CE+IE")
+    assert shown(
+        line(full, 0.5, tier="paper"),
+        line(full, 0.4, variant="printed"),
+        line(ablated, 0.4, variant="printed"),
+        Line(number(table="not run"), None, "not run"),
+        line(number(method="pate"), 0.4, method="pate", variant="printed"),
+    ) == [(True, "working, paper"), (True, "printed, quick"), (True, "printed, quick"), (True, ""), (True, "")]
+    alike = shown(line(full, 0.4, variant="printed"), line(ablated, 0.4, variant="printed"))
+    assert [label for _, label in alike] == ["", ""]
 
 
 def test_a_number_of_one_of_two_epsilons_has_both_and_one_of_no_data_set_says_so() -> None:
-    found = {one["slug"]: one for one in tables.tables(some_rows(), {})}
+    found = {one["slug"]: one for one in tables(some_rows())}
     (merf,) = (e for e in found["dp-dfd-table-i"]["lines"] if (e["method"], e["dataset"]) == ("dp-merf", "celeba-g"))
     assert (merf["epsilon"], merf["either"], merf["shown"]) == (None, [1.0, 10.0], True)
     (nowhere,) = found["dgd-text-iv-b-label-query"]["lines"]
@@ -90,7 +106,7 @@ def test_a_seed_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row | {"failed": 1} if row["seeds"] == "0 1" else row for row in some_rows()]
     told = {
         each["ours"]["variant"]: each["ours"]["seeds"]
-        for table in tables.tables(rows, {})
+        for table in tables(rows)
         for each in table["lines"]
         if each["ours"] and each["method"] == "dpsd"
     }
@@ -98,20 +114,20 @@ def test_a_seed_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_data_set_can_be_asked_for_alone() -> None:
-    found = tables.tables(some_rows(), {}, "fmnist")
+    found = tables(some_rows(), {}, "fmnist")
     assert {line["dataset"] for table in found for line in table["lines"]} == {"fmnist"}
-    assert tables.tables(some_rows(), {}, "digits") == []
+    assert tables(some_rows(), {}, "digits") == []
 
 
 def test_ours_against_print_marks_every_number_of_ours() -> None:
-    table = next(t for t in tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
     markup = sweep_charts.agreement(table["lines"])
     assert markup.count('class="point') == sum(each["ours"] is not None for each in table["lines"]) == 3
     assert sweep_charts.agreement([each for each in table["lines"] if not each["ours"]]) == ""
 
 
 def test_the_band_of_two_points_is_two_points_everywhere() -> None:
-    table = next(t for t in tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
     markup = sweep_charts.agreement(table["lines"])
     (band,) = re.findall(r'<path d="M([^"]+)z" class="near"', markup)
     corners = [tuple(map(float, each.split())) for each in band.split("L")]
@@ -126,7 +142,7 @@ def test_the_band_of_two_points_is_two_points_everywhere() -> None:
 
 
 def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
-    table = next(t for t in tables.tables(some_rows(), {}) if t["slug"] == "dpsd-table-i")
+    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
     lines = [
         each | {"printed": 0.95, "ours": each["ours"] | {"accuracy": 0.1}} for each in table["lines"] if each["ours"]
     ]

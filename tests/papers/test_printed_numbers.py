@@ -15,7 +15,8 @@ from bench import registry
 from bench.boards.row_members import options_json
 from bench.errors import BenchError
 from bench.papers import comparison, matching, printed_numbers
-from bench.papers.printed_numbers import COLUMNS, FILE, NAMES, Reported, beside, load, table
+from bench.papers.printed_numbers import COLUMNS, FILE, NAMES, PrintedNumber, epsilons_of_table, load, table
+from bench.papers.results import read_results
 
 EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
 
@@ -65,7 +66,7 @@ def test_issues_follow_from_the_notes() -> None:
 
 def test_quoted_differently_is_what_the_numbers_say() -> None:
     """Derived here again: papers that print the same cell differently, and nothing else but two cells named below."""
-    cells: dict[tuple[Any, ...], list[Reported]] = {}
+    cells: dict[tuple[Any, ...], list[PrintedNumber]] = {}
     for entry in load():
         if entry.metric == "accuracy" and (entry.epsilon is not None or entry.unit == "none"):
             key = (entry.dataset, entry.method, entry.epsilon, entry.unit, entry.ablation, entry.teacher)
@@ -86,14 +87,14 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
 
 def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
     (entry,) = (e for e in table("dpsd", "Table IV") if (e.dataset, e.method) == ("celeba-h", "alibi"))
-    assert entry.epsilon is None and beside(entry) == (1.0, 2.0)
+    assert entry.epsilon is None and epsilons_of_table(entry) == (1.0, 2.0)
     ours = [
         row("alibi", claimed)
         | {"dataset": "celeba-h-subset", "accuracy_mean": accuracy, "variant": "working", "tier": "quick"}
         for claimed, accuracy in ((1.0, 0.7), (2.0, 0.8), (3.0, 0.9), (None, 0.95))
     ]
-    lines = comparison.compare([entry], ours, lambda *_: True)
-    assert [line.row["accuracy_mean"] for line in lines if line.row is not None] == [0.7, 0.8] and len(lines) == 2
+    lines = comparison.compare([entry], read_results(ours), lambda *_: True)
+    assert [line.result.accuracy for line in lines if line.result is not None] == [0.7, 0.8] and len(lines) == 2
     assert all("reported:eps-uncertain" in line.flags for line in lines)
     assert matching.join(ours[0])["reported_accuracy"] is None, (
         "a board's row does not take a number that may be another's"
@@ -226,13 +227,13 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
         row("dpsd", 10.0, {}, accuracy_mean="", seeds="0 1 2 3", runs="failed"),
     ]
     entries = [e for e in table("dpsd", "Table I") if e.dataset == "mnist"]
-    lines = comparison.compare(entries, rows, lambda method, dataset: method != "datalens")
+    lines = comparison.compare(entries, read_results(rows), lambda method, dataset: method != "datalens")
     states = {(line.entry.method, line.entry.epsilon): line.state for line in lines}
-    ours = next(line for line in lines if line.row is not None)
-    assert (ours.entry.method, ours.entry.epsilon, ours.row and ours.row["runs"]) == ("dpsd", 10.0, "c")
+    ours = next(line for line in lines if line.result is not None)
+    assert (ours.entry.method, ours.entry.epsilon, ours.result and ours.result.runs) == ("dpsd", 10.0, "c")
     assert ours.difference == pytest.approx(0.40 - 0.9785)
     assert states["datalens", 1.0] == "planned" and states["dpsd", 1.0] == "not run" and states["dpsd", 10.0] == ""
-    assert sum(line.row is not None for line in lines) == 1
+    assert sum(line.result is not None for line in lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -252,36 +253,34 @@ def test_where_the_paper_leaves_out_what_a_run_needs_that_is_said(paper: str, ta
     assert {line.state for line in lacking} == {state if state.startswith("no data") else "planned"}
 
 
-def test_a_row_of_an_older_version_stands_back_however_many_seeds_it_has() -> None:
-    older = row("dpsd", 10.0, accuracy_mean="0.40", seeds="0 1 2", flags="older-version seeded-noise", runs="older")
-    today = row("dpsd", 10.0, accuracy_mean="0.50", seeds="0", flags="seeded-noise", runs="today")
-    entries = [e for e in table("dpsd", "Table I") if (e.dataset, e.method, e.epsilon) == ("mnist", "dpsd", 10)]
-    for rows in ([older, today], [today, older]):
-        (line,) = (each for each in comparison.compare(entries, rows, lambda *_: True) if each.row is not None)
-        assert line.row is not None and line.row["runs"] == "today"
-
-
-def test_a_row_whose_account_is_not_true_stands_back_however_many_seeds_it_has() -> None:
-    untrue = row("dpsd", 10.0, accuracy_mean="0.40", seeds="0 1 2", flags="float32-noise", runs="untrue")
-    true = row("dpsd", 10.0, accuracy_mean="0.50", seeds="0", flags="seeded-noise", runs="true")
-    entries = [e for e in table("dpsd", "Table I") if (e.dataset, e.method, e.epsilon) == ("mnist", "dpsd", 10)]
-    for rows in ([untrue, true], [true, untrue]):
-        (line,) = (each for each in comparison.compare(entries, rows, lambda *_: True) if each.row is not None)
-        assert line.row is not None and line.row["runs"] == "true"
+@pytest.mark.parametrize(
+    ("method", "epsilon", "worse", "better"),
+    [
+        ("dpsd", 10.0, {"flags": "older-version seeded-noise"}, {"flags": "seeded-noise"}),
+        ("dpsd", 10.0, {"flags": "float32-noise"}, {"flags": "seeded-noise"}),
+        ("fedavg", None, {"student": "dense-cnn"}, {"student": "datalens"}),
+    ],
+    ids=["older version", "account that does not hold", "other student"],
+)
+def test_preferred_result_is_compared_with_fewer_seeds(
+    method: str, epsilon: float | None, worse: dict[str, str], better: dict[str, str]
+) -> None:
+    rows = [
+        row(method, epsilon, accuracy_mean="0.70", seeds="0 1 2", runs="worse", **worse),
+        row(method, epsilon, accuracy_mean="0.60", seeds="0", runs="better", **better),
+    ]
+    tables = {"dpsd": "Table I", "fedavg": "Table V"}
+    entries = [
+        e for e in table("dpsd", tables[method]) if (e.dataset, e.method, e.epsilon) == ("mnist", method, epsilon)
+    ]
+    for ordered in (rows, rows[::-1]):
+        lines = comparison.compare(entries, read_results(ordered), lambda *_: True)
+        assert [line.result.runs for line in lines if line.result is not None] == ["better"]
 
 
 def test_a_number_without_a_promise_stands_beside_a_claim_of_infinity_and_beside_none() -> None:
     found = {claimed: matching.find("mnist", "no-defence", claimed) for claimed in (None, float("inf"), 10.0)}
     assert found[None] and found[None] == found[float("inf")] and not found[10.0]
-
-
-def test_a_row_of_another_student_stands_back_however_many_seeds_it_has() -> None:
-    other = row("fedavg", None, accuracy_mean="0.70", seeds="0 1 2", student="dense-cnn", runs="a")
-    usual = row("fedavg", None, accuracy_mean="0.60", seeds="0", student="datalens", runs="b")
-    entries = [e for e in table("dpsd", "Table V") if (e.dataset, e.method) == ("mnist", "fedavg")]
-    for rows in ([other, usual], [usual, other]):
-        (line,) = (each for each in comparison.compare(entries, rows, lambda *_: True) if each.row is not None)
-        assert line.row is not None and line.row["runs"] == "b"
 
 
 def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:

@@ -11,6 +11,7 @@ from bench.papers import comparison
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import table
 from bench.papers.reasons import CODES, reason, without_noise
+from bench.papers.results import Result, read_results
 from bench.storage.records import Record
 
 
@@ -18,7 +19,7 @@ def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
     assert reason(line(entry, entry.value - 0.0199, method="dpdfd")) is None
     assert reason(line(entry, entry.value + 0.2, method="dpdfd")) is None
-    assert reason(Line(entry, None, "not run", "")) is None
+    assert reason(Line(entry, None, "not run")) is None
     found = reason(line(entry, entry.value - 0.021, method="dpdfd"))
     assert found is not None and found.code == "size"
     assert found.experiment == "bench run --method dpdfd --variant working --dataset mnist --tier paper"
@@ -78,8 +79,8 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
 
     def found(method: str, without: float, **other: Any) -> str:
         rows = board(*boards(method, without, **other))
-        (mine, *_) = comparison.compare([printed("dpsd", "Table I", method, 10.0)], rows, lambda *_: True)
-        told = reason(mine, without_noise(rows))
+        (mine, *_) = comparison.compare([printed("dpsd", "Table I", method, 10.0)], read_results(rows), lambda *_: True)
+        told = reason(mine, without_noise(read_results(rows)))
         assert told is not None
         return f"{told.code}: {told.experiment}"
 
@@ -91,17 +92,19 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     large = record("pate-gan", 0, 0.4, accounted=10.0, dataset="mnist", variant="working", tier="paper")
     for without, code in ((0.66, "noise"), (0.60, "unknown")):
         rows = board(large, boards("pate-gan", without)[1])
-        (mine, *_) = comparison.compare([printed("dpsd", "Table I", "pate-gan", 10.0)], rows, lambda *_: True)
-        told = reason(mine, without_noise(rows))
+        (mine, *_) = comparison.compare(
+            [printed("dpsd", "Table I", "pate-gan", 10.0)], read_results(rows), lambda *_: True
+        )
+        told = reason(mine, without_noise(read_results(rows)))
         assert told is not None and told.code == code
     free = {"dataset": "mnist", "claim": "none", "variant": "printed", "budget": "inf"}
     rows = board(record("fedavg", 0, 0.8, options={"budget": {"epsilon": "inf", "solve": "none"}}, **free))
     entries = [each for each in table("dpsd", "Table V") if (each.method, each.dataset) == ("fedavg", "mnist")]
-    (mine,) = comparison.compare(entries, rows, lambda *_: True)
-    told = reason(mine, without_noise(rows))
-    assert mine.row is not None and told is not None and told.code == "size"  # nothing is its own control
+    (mine,) = comparison.compare(entries, read_results(rows), lambda *_: True)
+    told = reason(mine, without_noise(read_results(rows)))
+    assert mine.result is not None and told is not None and told.code == "size"  # nothing is its own control
     none = {**rows[0], "options": options_json({"budget": {"epsilon": None, "solve": "none"}})}
-    told = reason(Line(entries[0], none, "", ""), without_noise(rows))
+    told = reason(Line(entries[0], Result.of(none)), without_noise(read_results(rows)))
     assert told is not None and told.code == "size"  # no budget decides a noise of it: no more its own control
     assert found("datalens", 0.90, version=0).startswith("size: ")
 
@@ -116,7 +119,7 @@ def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() ->
     control = same | {"options": options_json({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
     for given, code in ((options(sigma=50.0), "noise"), (options(sigma=50.0, iterations=9), "size")):
         row = same | {"options": given, "accuracy_mean": "0.09"}
-        told = reason(Line(entry, row, "", ""), without_noise([control, row]))
+        told = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
         assert told is not None and told.code == code
 
 
@@ -127,12 +130,12 @@ def test_the_command_of_a_control_names_what_is_not_usual() -> None:
     budget = {"unit": "label", "epsilon": "inf", "solve": "none"}
     control = same | {"options": options_json({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
     row = same | {"options": options_json({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
-    told = reason(Line(entry, row, "", ""), without_noise([control, row]))
+    told = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
     command = (
         "bench run --method lp-2st --variant working --dataset mnist --teacher resnet34 --epsilon inf --unit label"
     )
     assert told is not None and told.experiment == f"{command} --method.batch 9 # 99.9 %"
     # of a smaller tier and with another teacher it is a control of the same kind, whose command says so
     larger = row | {"tier": "paper", "teacher": "resnet18"}
-    told = reason(Line(entry, larger, "", ""), without_noise([control | {"tier": "standard"}, larger]))
+    told = reason(Line(entry, Result.of(larger)), without_noise(read_results([control | {"tier": "standard"}, larger])))
     assert told is not None and " --teacher resnet34 --tier standard --epsilon inf --unit label " in told.experiment

@@ -7,10 +7,12 @@ import re
 from made import parts_of, png, record
 
 from bench import registry
-from bench.papers.printed_numbers import ISSUES, load
+from bench.papers.printed_numbers import COLUMNS, ISSUES, load, read_row
 from bench.papers.section import curves
 from bench.report import Sources
 from bench.report.site import parts, show
+
+EMPTY = dict.fromkeys(COLUMNS, "")
 
 
 def test_every_issue_is_explained_in_the_report_and_in_the_docs() -> None:
@@ -36,8 +38,8 @@ def test_a_report_without_the_section_has_no_trace_of_it() -> None:
 
 
 def test_numbers_of_papers_keep_to_their_own_words_and_methods() -> None:
-    row = {"paper": "dpsd", "dataset": "mnist", "method": "dpsgd", "kind": "training", "unit_claimed": "data"}
-    row |= {"epsilon": "2", "metric": "accuracy", "value": "0.95", "note": ""}
+    row = EMPTY | {"paper": "dpsd", "dataset": "mnist", "method": "dpsgd", "kind": "training", "unit_claimed": "data"}
+    row |= {"epsilon": "2", "metric": "accuracy", "value": "0.95"}
     rows = [
         row,
         row,
@@ -50,17 +52,20 @@ def test_numbers_of_papers_keep_to_their_own_words_and_methods() -> None:
         row | {"unit_claimed": "label"},
         row | {"kind": "ablation", "note": "lowest point of Fig. 9", "value": "0.3"},
     ]
-    found = {panel.unit: [(p.method, p.x, p.y) for p in panel.points] for panel in curves(rows, "mnist", ["dp-sgd"])}
+    found = {
+        panel.unit: [(p.method, p.x, p.y) for p in panel.points]
+        for panel in curves(map(read_row, rows), "mnist", ["dp-sgd"])
+    }
     assert found == {"data": [("dp-sgd", 2.0, 0.3), ("dp-sgd", 2.0, 0.95)], "label": [("dp-sgd", 2.0, 0.95)]}
 
 
 def test_dp_dfd_and_dpdfd_are_two_methods() -> None:
-    row = {"paper": "dp-dfd", "dataset": "mnist", "kind": "generator", "unit_claimed": "label", "note": ""}
+    row = EMPTY | {"paper": "dp-dfd", "dataset": "mnist", "kind": "generator", "unit_claimed": "label"}
     row |= {"epsilon": "1", "metric": "accuracy"}
     rows = [row | {"method": "dp-dfd", "value": "0.97"}, row | {"method": "dpdfd", "value": "0.9"}]
 
     def drawn(*methods: str) -> list[tuple[str, float]]:
-        return [(p.method, p.y) for panel in curves(rows, "mnist", methods) for p in panel.points]
+        return [(p.method, p.y) for panel in curves(map(read_row, rows), "mnist", methods) for p in panel.points]
 
     assert drawn("dp-dfd", "dpdfd") == [("dp-dfd", 0.97), ("dpdfd", 0.9)]
     assert drawn("dpdfd") == [("dpdfd", 0.9)] and drawn("dp-dfd") == [("dp-dfd", 0.97)]

@@ -13,7 +13,7 @@ from made import NASTY, parts_of, png, record, value_of
 
 from bench.errors import BenchError
 from bench.escape import visible_data
-from bench.papers.printed_numbers import COLUMNS
+from bench.papers.printed_numbers import COLUMNS, read_row
 from bench.report import Sources, render
 from bench.report.files import script, slug
 from bench.report.files import write as save
@@ -73,7 +73,7 @@ def test_text_from_records_cannot_become_markup() -> None:
     reported = [dict.fromkeys(COLUMNS, "")]
     reported[0] |= {"paper": NASTY, "method": NASTY, "dataset": "digits", "unit_claimed": NASTY, "kind": NASTY}
     reported[0] |= {"epsilon": "1", "metric": "accuracy", "value": "0.5", "note": NASTY}
-    found = parts_of(Sources(bad), reported)
+    found = parts_of(Sources(bad), [read_row(each) for each in reported])
     drawn = [value for part in found.values() if isinstance(part, dict) for value in marked(part)]
     assert "&lt;/script&gt;" in "".join(drawn), "it is shown, as text"
     for markup in drawn:

@@ -178,8 +178,7 @@ def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None
     go(page, "#table-dgd-text-iv-b-label-query")
     assert "1 accuracy; none of ours beside any." in words(page) and "no data set named" in words(page, ".sheet")
     assert "planned" not in words(page), "what no number of the table is needs no word"
-    told = "cell({ key: 'reported_difference', kind: 'percent' }, { reported_difference: 0.107 }).textContent"
-    assert page.ask(told) == "+10.7 points"
+    assert page.ask("points(0.107)") == "+10.7"
     assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"
 
 

@@ -1,5 +1,5 @@
-"""The figures of the four papers: what each draws, of which runs, and which of its numbers are printed anywhere."""
+"""The figures of the four papers: the runs that each is of, the published numbers in it, and what the text says."""
 
-from bench.papers.figures import dgd, dp_dfd, dpsd
+from bench.papers.figures.kinds import read_figures
 
-FIGURES = (*dp_dfd.FIGURES, *dgd.FIGURES, *dpsd.FIGURES)
+FIGURES = read_figures()

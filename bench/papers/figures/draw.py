@@ -11,6 +11,7 @@ from bench.papers.figures.claims import answers
 from bench.papers.figures.kinds import Figure
 from bench.papers.figures.sweep_charts import SIDES, look_of, sweep_figure
 from bench.papers.figures.sweep_points import Picture, pictures
+from bench.papers.printed_numbers import PrintedNumber
 from bench.papers.tables import Recipes
 from bench.report import points
 from bench.report.charts import Styles, tag
@@ -18,8 +19,7 @@ from bench.report.files import readable
 from bench.report.sections import Shown, gallery
 from bench.storage.records import Record
 
-Numbers = Sequence[Mapping[str, str]]
-"""Rows of reported.csv."""
+Numbers = Sequence[PrintedNumber]
 
 
 def draw_figures(shown: Shown, numbers: Numbers, recipes: Recipes) -> list[dict[str, Any]]:
@@ -72,13 +72,13 @@ def _draw_figure(
         "answers": answer(figure, found, numbers),
         "gallery": gallery(of_runs, lambda each: f"{boards.dataset(each.record)}: {each.kind}"),
         "ours": sum(picture.ours for picture in found if picture.shows),
-        "printed": len(frozenset[tuple[str, ...]]().union(*(picture.rows for picture in found))),
+        "printed": len({number for picture in found for number in picture.numbers}),
     }
 
 
 def answer(figure: Figure, drawn: Iterable[Picture], numbers: Numbers) -> list[dict[str, Any]]:
     """What the paper's text says of its figure, and what ours do on its data sets."""
-    theirs = {row["dataset"] for row in numbers if row["paper"] == figure.paper}
+    theirs = {each.dataset for each in numbers if each.paper == figure.paper}
     return [
         {"dataset": picture.dataset, "picture": picture.sweep.title} | each.to_json()
         for picture in drawn

@@ -1,15 +1,17 @@
-"""What a figure of a paper is: its pictures, the runs that each is of, what is printed of it, and what the text says.
+"""What a figure of a paper is (`figures.toml`): its pictures, the runs and the published numbers that each shows.
 
-The papers print few of their figures' points. What they do print, in a sentence or in a table of the same experiment,
-is drawn beside ours: a point, a level where they give no place on the axis, an upright line where they name a place
-alone.
+The papers print few of their figures' points. A number that they do print, in a sentence or in a table of the same
+experiment, is drawn with ours: as a point; as a level where its place on the axis is not given; as an upright line
+where only a place is given.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Literal
 
 from bench.papers.figures.claims import Says
@@ -18,21 +20,21 @@ Axis = Literal["log", "linear", "names"]
 CLAIMED = "epsilon"
 """The claimed epsilon, as an axis; any other axis is an option of the method."""
 WHICH = "method"
-"""As an axis: which method it is, and which of `Sweep.series` it has."""
+"""As an axis: the method, with its values of `Sweep.series`."""
 TEACHER = "teacher"
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Which rows of reported.csv are drawn, and where.
+    """Which published numbers are drawn, and where.
 
     Attributes:
         table: the beginning of the table's or the sentence's name.
         method: in the papers' own names; "" for any.
-        metric: of the row.
-        at: "epsilon", a key of the row's setting, "value" (the number is a place on the axis) or "" (a level).
-        epsilon: the row's own, as a number; None for any.
-        unit: what the paper says is protected; "" for any.
+        metric: of the number.
+        at: "epsilon", a key of the number's setting, "value" (the number is a place on the axis) or "" (a level).
+        epsilon: of the number; None for any.
+        unit: what the paper protects; "" for any.
     """
 
     table: str
@@ -45,19 +47,19 @@ class Printed:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One picture of a figure, drawn for every data set that has runs or printed numbers of it.
+    """One picture of a figure, drawn for every data set that has runs or published numbers of it.
 
     Attributes:
         x: `CLAIMED`, `WHICH`, `TEACHER` or an option of the methods.
         label: of that axis.
         y: "accuracy", `CLAIMED`, or another number of a record.
-        series: options whose value tells lines apart.
-        where: options that a run must have, by their values.
-        epsilon: the budget that it must have, where the figure is of one; None for any.
+        series: options whose values distinguish lines.
+        where: options that a run must have, with their values.
+        epsilon: the budget that a run must have; None for any.
         attack: whose runs are meant, where the number is the attack's.
-        endless: from where on a place is as good as infinite, and what the axis calls it.
+        endless: values from here on are drawn at the end of the axis, under the name `beyond`.
         datasets: only these of the papers' data sets; () for all.
-        says: what the paper's text says of it.
+        says: sentences of the paper's text about it.
     """
 
     title: str
@@ -79,7 +81,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper; `pictures` names the kind of images of runs of `methods` that it shows besides."""
+    """A figure of a paper; it may also show images of runs of `methods`, of the kind `pictures`."""
 
     paper: str
     name: str
@@ -89,5 +91,11 @@ class Figure:
     note: str = ""
 
 
-SATURATION = "synthetic_samples_at_convergence"
-"""What the papers call the place on an axis from which accuracy is flat."""
+def read_figures() -> tuple[Figure, ...]:
+    """The figures of `figures.toml`. Raises pydantic's ValidationError, which names the key, for a wrong file."""
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    for kind in (Printed, Sweep, Says, Figure):
+        with_config(ConfigDict(extra="forbid"))(kind)
+    content = tomllib.loads(files("bench.papers.figures").joinpath("figures.toml").read_text(encoding="utf-8"))
+    return TypeAdapter(tuple[Figure, ...]).validate_python(content["figures"])

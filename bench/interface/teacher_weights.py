@@ -1,4 +1,4 @@
-"""A user's own teacher as it is named on the command line: its file, and the normalisation that it was trained with.
+"""A user's own trained teacher: its file, and the normalisation that it was trained with.
 
 A folder as a model hub's cache keeps it has the weights, `model.safetensors` or `pytorch_model.bin`, and beside them
 `config.json` (of timm, mean and std under "pretrained_cfg") or `preprocessor_config.json` ("image_mean", "image_std").
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BadOption, BadWeights, NotFound
 from bench.storage.specs import Numbers
 
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -36,7 +36,7 @@ def weights_file(given: Path | None) -> Path | None:
         return given
     found = next((given / name for name in FILES if (given / name).is_file()), None)
     if found is None:
-        raise BenchError(f"--teacher-weights {given}: no {' or '.join(FILES)} in this folder; give the file of weights")
+        raise NotFound(f"--teacher-weights {given}: no {' or '.join(FILES)} in this folder; give the file of weights")
     return found
 
 
@@ -51,7 +51,7 @@ def normalisation(text: str | None, weights: Path | None) -> Normalisation | Non
         BenchError: a text that is no such pair, or without weights; a file that cannot be read, or says something else.
     """
     if text is not None and weights is None:
-        raise BenchError("--teacher-normalise was given without --teacher-weights; our own teachers need none")
+        raise BadOption("--teacher-normalise was given without --teacher-weights; our own teachers need none")
     if weights is None:
         return None
     return _beside(weights) if text is None else _typed(text)
@@ -61,11 +61,11 @@ def _typed(text: str) -> Normalisation:
     try:
         mean, std = (tuple(float(number) for number in part.split("/")) for part in text.split(","))
     except ValueError:
-        raise BenchError(
+        raise BadOption(
             f"--teacher-normalise {text}: expected MEAN,STD, as in 0.1307,0.3081, or one of each a channel, as in "
             "0.49/0.48/0.45,0.25/0.24/0.26"
         ) from None
-    return _checked(f"--teacher-normalise {text}", mean, std)
+    return checked(f"--teacher-normalise {text}", mean, std)
 
 
 def _beside(weights: Path) -> Normalisation | None:
@@ -76,9 +76,9 @@ def _beside(weights: Path) -> Normalisation | None:
         try:
             read = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BenchError(f"{path} is no JSON text ({error}); mend it, or give --teacher-normalise") from None
+            raise BadWeights(f"{path} is no JSON text ({error}); mend it, or give --teacher-normalise") from None
         if (found := _found(read, mean, std)) is not None:
-            return _checked(str(path), *map(_numbers, found))
+            return checked(str(path), *map(_numbers, found))
     return None
 
 
@@ -97,9 +97,10 @@ def _numbers(value: Any) -> tuple[float, ...]:
     return tuple(float(part) if isinstance(part, int | float) else math.nan for part in parts)
 
 
-def _checked(where: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
+def checked(where: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
+    """A normalisation of numbers. Raises BadOption for one that is impossible; `where` begins the message."""
     if len(mean) != len(std):
-        raise BenchError(f"{where}: mean of {len(mean)} channels and std of {len(std)}; expected as many of each")
+        raise BadOption(f"{where}: mean of {len(mean)} channels and std of {len(std)}; expected as many of each")
     if not all(each > 0 for each in std) or not all(map(math.isfinite, (*mean, *std))):
-        raise BenchError(f"{where}: expected a finite mean and a std above 0")
+        raise BadOption(f"{where}: expected a finite mean and a std above 0")
     return (mean[0], std[0]) if len(mean) == 1 else (mean, std)
