@@ -88,9 +88,10 @@ def _figure(chart: Chart, panel: Panel, title: str, meaning: str, above: bool = 
         chart.level(commonest, "largest class")
     chart.name_methods(above)
     write = "{:.4g}".format if panel.attack else percent
-    notes = [] if panel.attack and len(panel.points) == 1 else [meaning]
+    is_drawn = len(panel.points) > 1
+    notes = [meaning] if is_drawn or not panel.attack else []
     levels = ", ".join(f"{name} {write(value)}" for name, value in panel.lines.items())
-    notes += [f"dashed: {levels}"] if levels else []
+    notes += [f"dashed: {levels}" if is_drawn else levels] if levels else []
     notes += [] if panel.commonest is None else [f"the largest class is {percent(panel.commonest)}"]
     return chart.markup(title, "; ".join(notes), f"{title}: accuracy against {chart.x.label}")
 

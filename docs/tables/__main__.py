@@ -3,7 +3,8 @@
     python -m docs.tables            # writes them again
     python -m docs.tables --check    # fails if one of them is not what the boards and records say
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function that returns
+the template's values, named alike (`TABLES`). A release that a table lists is a line of docs/tables/rows.csv.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def test_a_panel_of_one_point_is_a_sentence() -> None:
     made = figures.section([record(accuracy=0.7, attack="gmi")], [].copy, styles(["dpsd"]))
     assert "<use" not in made.partition("</div>")[2] and made.count("<figure") == 4
     assert "</a>, printed: 70.0 % at 0.8, 1 seed, per query" in made
-    assert "dashed: on the teacher 0.9, on a random net 0.1" in made
+    assert "<span>on the teacher 0.9, on a random net 0.1" in made
 
 
 def test_a_chart_has_a_label_a_description_and_a_table_of_its_points() -> None:
