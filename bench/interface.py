@@ -278,9 +278,8 @@ def run(
     import torch
 
     from bench.pipeline import run as pipeline
-    from bench.pipeline.attack_fit import refuse_unfit
-    from bench.pipeline.job import load_job
     from bench.pipeline.memory import check_memory
+    from bench.pipeline.resolve import load_job, refuse_unfit
 
     with _reporting(progress), torch.random.fork_rng(), closing(load_job(settings, budget=False)) as job:
         if unfit_attack == "refuse":

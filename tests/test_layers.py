@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.cli.sweep import Settler
-from bench.pipeline.job import load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.job import run_spec
+from bench.pipeline.resolve import load_job
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import canonical
 
@@ -50,7 +50,7 @@ import sys
 from bench.cli import main
 assert main({0!r}) == 0
 slow = {{"timm", "torchvision", "torch._dynamo", "torchmetrics", "sklearn", "pandas", "matplotlib", "dp_accounting"}}
-slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.walk"}}) & set(sys.modules)
+slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.stages"}}) & set(sys.modules)
 assert not slow, slow
 """
 TOOLBOXES = {"api", "config", "data", "errors", "nets", "priors", "privacy", "seeds", "validate"}
@@ -98,8 +98,8 @@ def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
 
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The judge of faces, and what it is made of."""
-MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion_stage.py"}
-MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/lookup.py", "cli/doctor.py"}
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
+MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
 """Files of `bench` that ask the judge of faces, or whether it is there."""
 
 

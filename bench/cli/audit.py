@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import run_options
 from bench.cli.read_given import read_budget, read_number, read_options, read_reading, read_seeds, read_settings, shaped
-from bench.errors import BenchError, asking
+from bench.errors import BenchError, plugin_errors
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
 def _release(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
     from bench.pipeline import canary_audit, canary_game
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
 
     with closing(load_job(settings)) as job:
         canary_game.check(job, game)
@@ -156,7 +156,7 @@ def _release(given: argparse.Namespace) -> int:
 def _prepare(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
     from bench.pipeline.canary_audit import prepare_shared
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
 
     with closing(load_job(settings)) as job:
         for seed in seeds:
@@ -210,19 +210,19 @@ def _mechanism(given: argparse.Namespace) -> int:
     from bench import data, registry
     from bench.api import AuditableMethod
     from bench.config import configure
-    from bench.pipeline.failures import failing
+    from bench.pipeline.run import failing
     from bench.privacy.audit import DistinguishingGame, audit
 
     options = dict(read_options(given, "method"))
     variant = registry.settle("method", given.method, given.variant)
-    with asking(f"method '{given.method}'"):
+    with plugin_errors(f"method '{given.method}'"):
         method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
     if not isinstance(method, AuditableMethod):
         raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
     dataset = shaped(given.dataset, given.size, given.channels)
     data.check(dataset)
     images = data.load(dataset, given.data_root, given.download, given.skip_broken, reading=read_reading(given))
-    with asking(f"method '{given.method}'"):
+    with plugin_errors(f"method '{given.method}'"):
         method.check(budget, images.name, images.classes)
         game = method.game(budget, images.name, images.classes)
         if not isinstance(game, DistinguishingGame):

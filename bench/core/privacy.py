@@ -7,6 +7,7 @@ Epsilons of different units are never compared. `docs/privacy.md` explains the t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
@@ -35,6 +36,10 @@ class Value(BaseModel):
     """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data as files hold it: fields that were not given are left out."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 class Claim(Value):
@@ -136,17 +141,15 @@ class LedgerEntry(Value):
     relation: str | None = None
 
 
-class PrivacyReport(Value):
-    """Everything that is known about the privacy of one release.
+class Account(Value):
+    """The privacy of one release, as far as its method knows it.
 
     Attributes:
-        claimed: the paper's epsilon; None for a method that promises nothing.
+        claimed: the paper's epsilon; None for a method that claims none.
         accounted: the accountant's epsilon for the unit of the budget.
         accounted_units: the same for every unit of the ledger.
         audited: the empirical lower bound; None where no audit was made.
         events: the ledger.
-        noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
-        solved: parameters that the budget determined, such as {"sigma": 5.1}.
         covers: what the account covers, of "student", "generator", "synthetic"; None in records of older versions.
         information: None in records of older versions.
         noise_version: of the noise generator; None in records of older versions.
@@ -157,8 +160,23 @@ class PrivacyReport(Value):
     accounted_units: dict[str, Accounted]
     audited: LowerBound | None
     events: list[LedgerEntry]
-    noise: str
-    solved: dict[str, int | float]
     covers: list[str] | None = None
     information: Information | None = None
     noise_version: int | None = None
+
+    def report(self, noise: str, solved: Mapping[str, int | float]) -> PrivacyReport:
+        """The same with the source of the noise and the parameters that the budget determined."""
+        known = {name: getattr(self, name) for name in self.model_fields_set}
+        return PrivacyReport(**known, noise=noise, solved=dict(solved))
+
+
+class PrivacyReport(Account):
+    """Everything that is known about the privacy of one release.
+
+    Attributes:
+        noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
+        solved: parameters that the budget determined, such as {"sigma": 5.1}.
+    """
+
+    noise: str
+    solved: dict[str, int | float]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from bench.core.privacy import Extended, PrivacyReport, Value
+from bench.core.privacy import Accounted, Claim, Extended, PrivacyReport, Value
 from bench.errors import BenchError
+
+Status = Literal["ok", "skipped", "failed", "inconclusive"]
+Verdict = Literal["refuted", "not refuted"]
+NETWORKS = ("student", "teacher", "null")
+"""Networks that an audit guesses canaries from: the null teacher was trained on none of them."""
 
 
 class DataSpec(Value):
@@ -125,7 +130,7 @@ class RunRecord(Value):
     """
 
     hash: str
-    status: str
+    status: Status
     reason: str
     spec: RunSpec
     options: dict[str, dict[str, Any]]
@@ -135,6 +140,88 @@ class RunRecord(Value):
     privacy: PrivacyReport | None
     provenance: dict[str, Any]
     artifacts: dict[str, str]
+
+
+class AuditTeacherSpec(TeacherSpec):
+    """A teacher trained on the private part and on mislabelled canaries that coins chose."""
+
+    canaries: int
+    coins: int
+
+
+class AuditSpec(Value):
+    """Everything that identifies an audit: the release, the teacher with canaries, and how they are guessed."""
+
+    tier: str
+    release: ReleaseSpec
+    teacher: AuditTeacherSpec
+    score: str
+    guesses: int
+    confidence: float
+    kind: str
+    version: int
+
+
+class AuditCanaries(Value):
+    """The canaries of an audit: how many, how many of them were inserted, and which images they are."""
+
+    number: int
+    inserted: int
+    source: str = Field(alias="from")
+
+
+class AuditLine(Value):
+    """Guesses from one network.
+
+    Attributes:
+        correct, guesses: right guesses of all.
+        epsilon_lower: the bound that they give.
+        accuracy: of the network on the test set.
+        memorised_inserted, memorised_left_out: share of the canaries that the network answers with the wrong label
+            that was taught; None of no canary.
+    """
+
+    correct: int
+    guesses: int
+    epsilon_lower: float
+    accuracy: float
+    memorised_inserted: float | None
+    memorised_left_out: float | None
+
+
+class AuditedPrivacy(Value):
+    """The account of the audited release, as in its record."""
+
+    claimed: Claim | None
+    accounted: Accounted
+    accounted_units: dict[str, Accounted]
+
+
+class AuditRecord(Value):
+    """The result of an end-to-end audit of a release.
+
+    Attributes:
+        hash: of `spec`.
+        verdict: refuted, or not refuted; an audit verifies nothing.
+        reasons: a sentence per number of the release: refuted, not exceeded, or why the audit cannot speak of it.
+        ceiling: the bound if all guesses were right.
+        delta: at which the bounds hold.
+        lines: by network of `NETWORKS`.
+        powerful: whether the bound of the undefended teacher is above 0; otherwise the audit shows nothing.
+        provenance: versions, device and seconds; never compared.
+    """
+
+    hash: str
+    verdict: Verdict
+    reasons: list[str]
+    spec: AuditSpec
+    canaries: AuditCanaries
+    ceiling: float
+    delta: float
+    lines: dict[Literal["student", "teacher", "null"], AuditLine]
+    powerful: bool
+    privacy: AuditedPrivacy
+    provenance: dict[str, Any]
 
 
 def decode(text: bytes, name: str) -> RunRecord:
@@ -170,7 +257,7 @@ def read(path: Path) -> RunRecord:
 
 def to_plain(record: RunRecord) -> dict[str, Any]:
     """The record as plain data, equal to what its file holds."""
-    plain = record.model_dump(mode="json", exclude_unset=True)
+    plain = record.to_plain()
     if plain["privacy"] is None:
         plain["privacy"] = {}
     return plain

@@ -15,13 +15,13 @@ from typing import Any
 from torch import Tensor
 
 from bench import boards, registry, teachers
+from bench.core.privacy import Account
+from bench.core.records import AuditLine
 from bench.nets import Classifier
-from bench.pipeline import release_step, teacher_steps
-from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
-from bench.pipeline.canary_scores import log_probability, scores, verdict
-from bench.pipeline.failures import failing
-from bench.pipeline.job import Job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, log_probability, scores, verdict
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.run import failing
+from bench.pipeline.stages import make_release, only_asked, train_ensemble, train_teacher
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
@@ -122,7 +122,7 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
         RunFailed: a teacher could not be trained.
     """
     check(job, game)
-    asked = teacher_steps.only_asked(teachers_of(audit_spec(job, game, seed)), only)
+    asked = only_asked(teachers_of(audit_spec(job, game, seed)), only)
     with failing(), job.following():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
         for name, teacher in asked.items():
@@ -146,17 +146,17 @@ class _Training:
 
     def teacher(self, name: str, spec: AuditTeacherSpec) -> Trained[Classifier]:
         """A teacher of `teachers_of`, trained on the private part, with the inserted canaries or with none of them."""
-        trained = teacher_steps.teacher(self._given(spec), spec)
+        trained = train_teacher(self._given(spec), spec)
         self.seconds[name] = trained.step.seconds
         return trained
 
     def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
         """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
         job = self._given(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
-        ensemble = teacher_steps.ensemble(job, spec.ensemble)
+        ensemble = train_ensemble(job, spec.ensemble)
         if ensemble is not None:
             self.seconds[f"{name}_ensemble"] = ensemble.step.seconds
-        student = release_step.release(job, spec, teacher.network, ensemble)
+        student = make_release(job, spec, teacher.network, ensemble)
         self.seconds[name] = student.step.seconds
         return student
 
@@ -170,6 +170,7 @@ class _Training:
 
 
 def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> Audit:
+    """Train and convert with and without canaries, guess them from each network, and compare with the claims."""
     training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
     teacher = training.teacher("teacher", of["teacher"])
     student = training.release("release", teacher, release_of(spec, of["teacher"]))
@@ -182,26 +183,26 @@ def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made:
         references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
     lines = {name: _line(job, each, references[name], canaries, spec) for name, each in audited.items()}
     found = provenance.collect(registry.ROOT, made, training.seconds)
-    return _audit(job, spec, canaries, lines, student.result["privacy"], found)
+    return _audit(job, spec, canaries, lines, student.account, found)
 
 
 def _line(
     job: Job, audited: Trained[Classifier], reference: Classifier | None, canaries: Canaries, spec: AuditSpec
-) -> dict[str, Any]:
-    """One target: guesses, bound, and how many canaries it answers with the label that was taught."""
+) -> AuditLine:
+    """Guesses from one network, their bound, and how many canaries it answers with the label that was taught."""
     likely = log_probability(audited.network, canaries, job.device)
     outside = None if reference is None else log_probability(reference, canaries, job.device)
     coins = canaries.coins.numpy()
     correct, delta = correct_guesses(scores(likely, outside), coins, spec.guesses), job.settings.budget.delta
     answers = teachers.predict(audited.network, canaries.images, job.device).argmax(1) == canaries.labels
-    return {
-        "correct": correct,
-        "guesses": spec.guesses,
-        "epsilon_lower": one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
-        "accuracy": audited.result["accuracy"],
-        "memorised_inserted": _share(answers[canaries.coins]),
-        "memorised_left_out": _share(answers[~canaries.coins]),
-    }
+    return AuditLine(
+        correct=correct,
+        guesses=spec.guesses,
+        epsilon_lower=one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
+        accuracy=audited.result.accuracy,
+        memorised_inserted=_share(answers[canaries.coins]),
+        memorised_left_out=_share(answers[~canaries.coins]),
+    )
 
 
 def _share(answers: Tensor) -> float | None:
@@ -213,12 +214,13 @@ def _audit(
     job: Job,
     spec: AuditSpec,
     canaries: Canaries,
-    lines: dict[str, dict[str, Any]],
-    privacy: dict[str, Any],
+    lines: dict[str, AuditLine],
+    account: Account,
     made: dict[str, Any],
 ) -> Audit:
     delta, number = job.settings.budget.delta, len(canaries.coins)
-    found, reasons = verdict(lines["student"]["epsilon_lower"], delta, privacy)
+    bound, proved = lines["student"].epsilon_lower, account.accounted_units
+    found, reasons = verdict(bound, delta, account.claimed, proved.get("example"))
     return Audit(
         spec.hash,
         found,
@@ -227,8 +229,8 @@ def _audit(
         {"number": number, "inserted": int(canaries.coins.sum()), "from": "aux of iid, in hash order"},
         ceiling(spec.guesses, number, delta, spec.confidence),
         delta,
-        lines,
-        lines["teacher"]["epsilon_lower"] > 0,
-        {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
+        {name: line.to_plain() for name, line in lines.items()},
+        lines["teacher"].epsilon_lower > 0,
+        {name: account.to_plain()[name] for name in ("claimed", "accounted", "accounted_units")},
         made,
     )

@@ -26,7 +26,7 @@ from bench.nets.critics import Critic
 from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import LARGEST, MOST
+from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS
 from bench.progress import say
 
 Check = Literal["refuse", "warn", "off"]
@@ -175,13 +175,13 @@ def _networks(job: Job) -> Iterator[Stage]:
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     part = at_once(m.private[0], QUERIED)
-    if job.asks_teacher:
+    if job.needs_teacher:
         size, at = _of(job, s.teacher).querying(part), lower
         if job.weights_sha256 is None:
             size = max(size, _of(job, s.teacher).training(job.recipe.batch))
             at = f"--teacher.batch ({job.recipe.batch}), {lower}"
         yield Stage("the teacher", size, at)
-    if job.judged:
+    if job.needs_evaluator:
         batch = job.evaluator_recipe.batch
         size = _of(job, s.evaluator).training(batch)
         yield Stage("training of the evaluator", size, f"--evaluator.batch ({batch}), {lower}")
@@ -219,14 +219,14 @@ def _conversion(job: Job) -> Iterator[Stage]:
 def _attack(job: Job) -> Iterator[Stage]:
     """The attack on the teacher: its GAN, its search, or its suspects and reference models."""
     attack, s, m = job.attack, job.settings, job.material
-    if attack is None or job.unplayable is not None:
+    if attack is None or job.attack_skip_reason is not None:
         return
     pixels = math.prod(m.data.shape)
     batch, option = _largest_batch(attack, "batch")
     lower = f"--attack.{option} ({batch}) or --size" if option else "--size"
     target, aux = _of(job, s.teacher), FLOAT * pixels * len(m.aux)
     if job.goal == "membership":
-        suspects = min(LARGEST, 2 * MOST * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
+        suspects = min(LARGEST_SUSPECTS, 2 * MOST_SUSPECTS * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
         yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
         return
     made = _made_at_once(attack, m.data.classes)

@@ -322,7 +322,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(
 
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("bench.pipeline.release_step.save_network", full)
+        patched.setattr("bench.pipeline.stages.privacy_account", full)
         status, said = main(RUN), capsys.readouterr().err.strip().splitlines()
     assert status == 1 and "the disk is full" in said[-1] and "Traceback" not in "".join(said)
     assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob(".making-*"))

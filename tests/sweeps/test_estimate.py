@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.pipeline.attack_targets import attack_specs
+from bench.pipeline.attacks import attack_specs
 from bench.pipeline.canary_audit import teachers_of
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.storage.specs import (
