@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 import torch
@@ -21,6 +21,7 @@ from bench.errors import BenchError, RunFailed, plugin_errors
 from bench.pipeline import attacks, canary_audit, run, stages
 from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.job import Job
+from bench.pipeline.plots import Plot
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Ledger
@@ -160,16 +161,8 @@ def test_whatever_a_plug_in_raises_is_a_failed_run_with_a_record(
 
 def test_a_picture_that_cannot_be_drawn_is_a_failed_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = failing(ValueError("no such colour"), tmp_path, monkeypatch)
-    record = Record("h", "ok", "", {})
-    monkeypatch.setattr(run, "make_run", lambda job, spec, made: run.Finished(record, {}))
-    drawn = run.publish_run
-
-    def publish(job: Job, finished: run.Finished, final: Path) -> None:
-        if not finished.record.reason:
-            raise ValueError("no such colour")
-        drawn(job, finished, final)
-
-    monkeypatch.setattr(run, "publish_run", publish)
+    pictures = {"synthetic": Plot("synthetic.png", bad(ValueError("no such colour")))}
+    monkeypatch.setattr(run, "make_run", lambda *_: run.Finished(cast("Any", None), pictures))
     with pytest.raises(RunFailed, match=r"^ValueError: no such colour \(recorded in "):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from records_made import accounted, privacy
 
 from bench.cli.sweep import Settler
 from bench.pipeline.job import run_spec
@@ -170,10 +171,9 @@ def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> Non
     settings, _ = Settler()(words.split())
     with closing(load_job(settings)) as job:
         spec = run_spec(job, 0)
-    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace-one"}
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}
-    privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": {"query": accounted}, "noise": "seeded"}
-    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=privacy)
+    report = privacy(accounted(9.5, "query"), claimed=claimed)
+    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=report)
     (tmp_path / "records" / spec.hash).mkdir(parents=True)
     (tmp_path / "records" / spec.hash / RECORD).write_text(record.to_json(), encoding="utf-8")
     run = subprocess.run([sys.executable, "-c", CACHED.format(words.split())], cwd=ROOT, capture_output=True, text=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 INFINITE = "inf"
 
@@ -28,8 +28,20 @@ def _written(value: float) -> float | str:
     return INFINITE if math.isinf(value) else value
 
 
-Extended = Annotated[float, BeforeValidator(_number), PlainSerializer(_written, when_used="json")]
-"""A number that may be `math.inf`; files write infinity as "inf", since JSON has none."""
+Extended = Annotated[
+    float, Field(ge=0), BeforeValidator(_number), PlainSerializer(_written, return_type=float | str, when_used="json")
+]
+"""A number >= 0 that may be `math.inf`; files write infinity as "inf", since JSON has none."""
+
+
+def _as_it_is(value: object) -> object:
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r} is no number")
+    return value
+
+
+Number = Annotated[int | float, PlainValidator(_as_it_is), WithJsonSchema({"type": "number"})]
+"""A finite number that stays an int or a float, as the hash of a record's text depends on it."""
 
 
 class Value(BaseModel):
@@ -39,7 +51,7 @@ class Value(BaseModel):
 
     def to_plain(self) -> dict[str, Any]:
         """Plain data as files hold it: fields that were not given are left out."""
-        return self.model_dump(mode="json", exclude_unset=True)
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
 class Claim(Value):
@@ -179,4 +191,4 @@ class PrivacyReport(Account):
     """
 
     noise: str
-    solved: dict[str, int | float]
+    solved: dict[str, Number]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bench.core.privacy import Accounted, Claim, Extended, PrivacyReport, Value
+from bench.core.privacy import Accounted, Claim, Extended, Number, PrivacyReport, Value
 from bench.errors import BenchError
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]
 Verdict = Literal["refuted", "not refuted"]
+Kept = TypeVar("Kept", "RunRecord", "AuditRecord")
 NETWORKS = ("student", "teacher", "null")
 """Networks that an audit guesses canaries from: the null teacher was trained on none of them."""
 
@@ -113,8 +114,23 @@ class RunSpec(Value):
     version: int
 
 
+class Provenance(BaseModel):
+    """What a record was made with, and by what: never compared. Its other fields are kept as they are.
+
+    Attributes:
+        device: the device of the run; "" in records of older versions.
+        seconds: step to the seconds that making it took, cached or not.
+        steps: what differs for steps that came from elsewhere, by kind and hash; None where a step says nothing.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+    device: str = ""
+    seconds: dict[str, Number] = {}
+    steps: dict[str, dict[str, Any] | None] = {}
+
+
 class RunRecord(Value):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         hash: of `spec`.
@@ -135,11 +151,30 @@ class RunRecord(Value):
     spec: RunSpec
     options: dict[str, dict[str, Any]]
     student: str
-    metrics: dict[str, int | float | None]
+    metrics: dict[str, Number | None]
     missing: dict[str, str]
     privacy: PrivacyReport | None
-    provenance: dict[str, Any]
+    provenance: Provenance
     artifacts: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_empty_report(cls, plain: Any) -> Any:
+        """Files of failed runs, which have released nothing, have an empty object for the report."""
+        if isinstance(plain, dict) and plain.get("privacy") == {} and plain.get("status") == "failed":
+            return plain | {"privacy": None}
+        return plain
+
+    @model_validator(mode="after")
+    def _expect_report(self) -> Self:
+        if self.privacy is None and self.status != "failed":
+            raise ValueError(f"a run of status {self.status} has no privacy report")
+        return self
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data as its file holds it."""
+        plain = super().to_plain()
+        return plain if self.privacy is not None else plain | {"privacy": {}}
 
 
 class AuditTeacherSpec(TeacherSpec):
@@ -167,7 +202,7 @@ class AuditCanaries(Value):
 
     number: int
     inserted: int
-    source: str = Field(alias="from")
+    source: str = Field(alias="from", serialization_alias="from")
 
 
 class AuditLine(Value):
@@ -221,11 +256,36 @@ class AuditRecord(Value):
     lines: dict[Literal["student", "teacher", "null"], AuditLine]
     powerful: bool
     privacy: AuditedPrivacy
-    provenance: dict[str, Any]
+    provenance: Provenance
+
+    @field_validator("lines")
+    @classmethod
+    def _expect_lines(cls, lines: dict[str, AuditLine]) -> dict[str, AuditLine]:
+        for name in NETWORKS:
+            if name not in lines:
+                raise ValueError(f"there is no line of {name}")
+        return lines
+
+
+def validate(kind: type[Kept], plain: object) -> Kept:
+    """Make a record of plain data, strictly: no unknown field, no missing field, no field of another type.
+
+    Args:
+        kind: RunRecord or AuditRecord.
+
+    Raises:
+        ValueError: the path of the first wrong field, and what is wrong with it.
+    """
+    try:
+        return kind.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def decode(text: bytes, name: str) -> RunRecord:
-    """Read a record strictly: no unknown field, no missing field, no field of another type.
+    """Read the text of a record, strictly as `validate`.
 
     Args:
         name: of the file, for messages.
@@ -234,16 +294,9 @@ def decode(text: bytes, name: str) -> RunRecord:
         BenchError: the text is not a record; the message gives the path of the field.
     """
     try:
-        plain = orjson.loads(text)
-        if isinstance(plain, dict) and plain.get("privacy") == {}:  # a failed run has released nothing
-            plain["privacy"] = None
-        return RunRecord.model_validate(plain)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where, what = ".".join(map(str, first["loc"])) or "the whole", first["msg"]
+        return validate(RunRecord, orjson.loads(text))
     except ValueError as error:
-        where, what = "the text", str(error)
-    raise BenchError(f"{name} is not a record of a run ({where}: {what}); give a record.json of `bench run`")
+        raise BenchError(f"{name} is not a record of a run ({error}); give a record.json of `bench run`") from None
 
 
 def read(path: Path) -> RunRecord:
@@ -253,11 +306,3 @@ def read(path: Path) -> RunRecord:
     except OSError as error:
         raise BenchError(f"{path} cannot be read ({error.strerror}); give a record.json of `bench run`") from None
     return decode(text, str(path))
-
-
-def to_plain(record: RunRecord) -> dict[str, Any]:
-    """The record as plain data, equal to what its file holds."""
-    plain = record.to_plain()
-    if plain["privacy"] is None:
-        plain["privacy"] = {}
-    return plain
