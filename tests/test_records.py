@@ -272,7 +272,7 @@ def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_r
     ("change", "words"),
     [
         (lambda a: None, ""),
-        (lambda a: a.lines.pop("null"), "lines: there is no line of null"),
+        (lambda a: a.lines.pop("null"), "lines: lines of student, teacher; expected student, teacher, null"),
         (lambda a: a.lines.update(student=[]), r"lines\.student: Input should be a valid dictionary"),
         (
             lambda a: a.lines["student"].update(epsilon_lower="much"),

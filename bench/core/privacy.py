@@ -34,10 +34,10 @@ Extended = Annotated[
 """A number >= 0 that may be `math.inf`; files write infinity as "inf", since JSON has none."""
 
 
-def _as_it_is(value: object) -> object:
-    if type(value) not in (int, float):
+def _as_it_is(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is no number")
-    return value
+    return float(value) if isinstance(value, float) else value  # NumPy's float is a float too
 
 
 Number = Annotated[int | float, PlainValidator(_as_it_is), WithJsonSchema({"type": "number"})]

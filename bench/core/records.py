@@ -253,7 +253,7 @@ class AuditRecord(Value):
     canaries: AuditCanaries
     ceiling: float
     delta: float
-    lines: dict[Literal["student", "teacher", "null"], AuditLine]
+    lines: dict[str, AuditLine]
     powerful: bool
     privacy: AuditedPrivacy
     provenance: Provenance
@@ -261,9 +261,8 @@ class AuditRecord(Value):
     @field_validator("lines")
     @classmethod
     def _expect_lines(cls, lines: dict[str, AuditLine]) -> dict[str, AuditLine]:
-        for name in NETWORKS:
-            if name not in lines:
-                raise ValueError(f"there is no line of {name}")
+        if set(lines) != set(NETWORKS):
+            raise ValueError(f"lines of {', '.join(lines) or 'no network'}; expected {', '.join(NETWORKS)}")
         return lines
 
 

@@ -8,15 +8,16 @@ but the training data: canaries, labels, score, reference models and the number 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from bench import boards, registry, teachers
+from bench.core import records
 from bench.core.privacy import Account
-from bench.core.records import AuditLine
+from bench.core.records import AuditCanaries, AuditedPrivacy, AuditLine, AuditRecord, Provenance
 from bench.nets import Classifier
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, log_probability, scores, verdict
 from bench.pipeline.job import Job, run_spec
@@ -28,13 +29,15 @@ from bench.seeds import derive
 from bench.storage import provenance
 from bench.storage.provenance import Followed
 from bench.storage.records import AUDIT, Audit
-from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
+from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec, canonical, json_form
 from bench.storage.store import publish
 from bench.validate import instance
 
 GUESTS = 2
 """Version of audits whose canaries come to holders by themselves; in the first, where holders are drawn by label, they
 moved other records too (`bench.data.partition.with_guests`), which no ledger speaks of."""
+SOURCE = "aux of iid, in hash order"
+"""Of the canaries."""
 OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
 
 
@@ -103,12 +106,12 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     with failing(), job.following() as made:
         audit = _play(job, game, spec, draw(job, game, seed), made)
     with job.store.exclusive(final) as work:
-        (work / AUDIT).write_text(audit.to_json(), encoding="utf-8")
+        (work / AUDIT).write_text(canonical(audit.to_plain()), encoding="utf-8")
         publish(work, final)
     board = job.material.data.name
     if (job.store.root / "leaderboards" / f"{board}.csv").exists():
         boards.refresh(job.store.root, board)
-    return AuditOutcome(audit, final, cached=False)
+    return AuditOutcome(Audit.of(audit), final, cached=False)
 
 
 def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = None) -> None:
@@ -169,7 +172,7 @@ class _Training:
         return replace(self._job, material=replace(m, private=private, canaries=canaries))
 
 
-def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> Audit:
+def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> AuditRecord:
     """Train and convert with and without canaries, guess them from each network, and compare with the claims."""
     training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
     teacher = training.teacher("teacher", of["teacher"])
@@ -217,20 +220,21 @@ def _audit(
     lines: dict[str, AuditLine],
     account: Account,
     made: dict[str, Any],
-) -> Audit:
+) -> AuditRecord:
     delta, number = job.settings.budget.delta, len(canaries.coins)
     bound, proved = lines["student"].epsilon_lower, account.accounted_units
     found, reasons = verdict(bound, delta, account.claimed, proved.get("example"))
-    return Audit(
-        spec.hash,
-        found,
-        reasons,
-        asdict(spec),
-        {"number": number, "inserted": int(canaries.coins.sum()), "from": "aux of iid, in hash order"},
-        ceiling(spec.guesses, number, delta, spec.confidence),
-        delta,
-        {name: line.to_plain() for name, line in lines.items()},
-        lines["teacher"].epsilon_lower > 0,
-        {name: account.to_plain()[name] for name in ("claimed", "accounted", "accounted_units")},
-        made,
+    inserted = int(canaries.coins.sum())
+    return AuditRecord(
+        hash=spec.hash,
+        verdict=found,
+        reasons=reasons,
+        spec=records.AuditSpec.model_validate_json(spec.text),
+        canaries=AuditCanaries.model_validate({"number": number, "inserted": inserted, "from": SOURCE}),
+        ceiling=ceiling(spec.guesses, number, delta, spec.confidence),
+        delta=delta,
+        lines=lines,
+        powerful=lines["teacher"].epsilon_lower > 0,
+        privacy=AuditedPrivacy(claimed=account.claimed, accounted=account.accounted, accounted_units=proved),
+        provenance=Provenance.model_validate(json_form(made)),
     )

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
+from bench.core import records
+from bench.core.records import Provenance, RunRecord, Status
 from bench.errors import BenchError, RunFailed, disk_is_full, place_of
 from bench.pipeline.job import Job, changed_options, run_spec
 from bench.storage import provenance
 from bench.storage.provenance import Followed
 from bench.storage.records import RECORD, Record
-from bench.storage.specs import RunSpec
+from bench.storage.specs import RunSpec, canonical, encodable, json_form
 from bench.storage.store import publish
 
 if TYPE_CHECKING:
+    from bench.core.privacy import PrivacyReport
     from bench.pipeline.plots import Plots
-    from bench.pipeline.trained import Networks, StageResult
+    from bench.pipeline.trained import Metrics, Networks, StageResult
 
 END_OF_PNG = b"IEND\xaeB`\x82"
 
@@ -38,7 +41,7 @@ class Outcome:
 class Finished:
     """A record with the pictures to be published next to it."""
 
-    record: Record
+    record: RunRecord
     plots: Plots
 
 
@@ -56,8 +59,7 @@ def run(job: Job, seed: int) -> Outcome:
     job.check()
     with job.following() as made:
         try:
-            finished = make_run(job, spec, made)
-            publish_run(job, finished, final)
+            record = publish_run(job, make_run(job, spec, made), final)
         except (BenchError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:
@@ -69,12 +71,11 @@ def run(job: Job, seed: int) -> Outcome:
             # With --fresh, or next to another process, a good record may be there; a failure does not replace it
             kept = published(final) is not None
             if not kept:
-                failure = Record(spec.hash, "failed", reason, asdict(spec), changed_options(job))
-                failure.provenance = _provenance(job, made, {})
+                failure = make_record(job, spec, "failed", reason, _provenance(job, made, {}))
                 publish_run(job, Finished(failure, {}), final)
             told = "not recorded: a run that ended well stays" if kept else "recorded"
             raise RunFailed(f"{reason} ({told} in {final / RECORD})") from error
-    return Outcome(finished.record, final, cached=False)
+    return Outcome(Record.of(record), final, cached=False)
 
 
 def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
@@ -94,7 +95,7 @@ def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
     networks = Networks(teacher, evaluator, ensemble, student)
     utility = measure_utility(job, networks)
     attack = run_attack(job, spec, networks)
-    return make_record(job, spec, networks, [utility, attack], made)
+    return _finish(job, spec, networks, [utility, attack], made)
 
 
 def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
@@ -113,43 +114,76 @@ def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
     return run_inversion(job, job.attack, spec, networks)
 
 
-def make_record(job: Job, spec: RunSpec, networks: Networks, stages: list[StageResult], made: Followed) -> Finished:
+def _finish(job: Job, spec: RunSpec, networks: Networks, stages: list[StageResult], made: Followed) -> Finished:
     """The record of a run that came to its end, with its pictures."""
     from bench.metrics.table import check
 
-    result = networks.student.result
-    privacy = networks.student.account.report(job.settings.noise, result.solved or {})
-    record = Record(spec.hash, "ok", "", asdict(spec), changed_options(job), result.arch, privacy=privacy.to_plain())
+    metrics: Metrics = {}
+    missing: dict[str, str] = {}
     pictures: Plots = {}
     seconds: dict[str, float] = {}
+    status: Status = "ok"
+    reason = ""
     for stage in stages:
-        record.metrics |= stage.metrics
-        record.missing |= stage.missing
-        if stage.status != "ok":
-            record.status, record.reason = stage.status, stage.reason
+        metrics |= stage.metrics
+        missing |= stage.missing
         pictures |= stage.plots
         seconds |= stage.seconds
-    check(record.metrics)
-    record.provenance = _provenance(job, made, seconds)
-    return Finished(record, pictures)
+        if stage.status != "ok":
+            status, reason = stage.status, stage.reason
+    check(metrics)
+    result = networks.student.result
+    report = networks.student.account.report(job.settings.noise, result.solved or {})
+    origin = _provenance(job, made, seconds)
+    return Finished(make_record(job, spec, status, reason, origin, result.arch, metrics, missing, report), pictures)
 
 
-def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> dict[str, Any]:
+def make_record(
+    job: Job,
+    spec: RunSpec,
+    status: Status,
+    reason: str,
+    origin: Provenance,
+    student: str = "",
+    metrics: Metrics | None = None,
+    missing: dict[str, str] | None = None,
+    report: PrivacyReport | None = None,
+) -> RunRecord:
+    """The record of one run, without pictures; arguments as the fields of a `RunRecord`."""
+    return RunRecord(
+        hash=spec.hash,
+        status=status,
+        reason=encodable(reason),
+        spec=records.RunSpec.model_validate_json(spec.text),
+        options=json_form(changed_options(job)),
+        student=student,
+        metrics=metrics or {},
+        missing=json_form(missing or {}),
+        privacy=report,
+        provenance=origin,
+        artifacts={},
+    )
+
+
+def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> Provenance:
     found = provenance.collect(registry.ROOT, made, seconds)
-    return found | ({"images": job.material.counts} if job.material.counts else {})
+    images = {"images": job.material.counts} if job.material.counts else {}
+    return Provenance.model_validate(json_form(found | images))
 
 
-def publish_run(job: Job, finished: Finished, final: Path) -> None:
-    """Write the record with its pictures into its own directory, then the data set's board."""
+def publish_run(job: Job, finished: Finished, final: Path) -> RunRecord:
+    """Write the record with its pictures into its own directory, then the data set's board; the published record."""
     from bench import boards
 
+    artifacts = {key: plot.file for key, plot in finished.plots.items()}
     with job.store.exclusive(final) as work:
-        for key, plot in finished.plots.items():
+        for plot in finished.plots.values():
             plot.draw(work / plot.file)
-            finished.record.artifacts[key] = plot.file
-        (work / RECORD).write_text(finished.record.to_json(), encoding="utf-8")
+        record = finished.record.model_copy(update={"artifacts": artifacts})
+        (work / RECORD).write_text(canonical(record.to_plain()), encoding="utf-8")
         publish(work, final)
     boards.refresh(job.store.root, job.material.data.name)
+    return record
 
 
 def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
