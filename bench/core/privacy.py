@@ -12,24 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-INFINITE = "inf"
-
-
-def _number(value: object) -> object:
-    """The number that a file's text or number stands for; pydantic refuses whatever is neither."""
-    if value == INFINITE:
-        return math.inf
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f'expected a finite number or "{INFINITE}"')
-    return value
-
-
-def _written(value: float) -> float | str:
-    return INFINITE if math.isinf(value) else value
-
+from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
 
 Extended = Annotated[
-    float, Field(ge=0), BeforeValidator(_number), PlainSerializer(_written, return_type=float | str, when_used="json")
+    float,
+    Field(ge=0),
+    BeforeValidator(epsilon_from_json),
+    PlainSerializer(epsilon_to_json, return_type=float | str, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": INFINITE}]}),
 ]
 """A number >= 0 that may be `math.inf`; files write infinity as "inf", since JSON has none."""
 
