@@ -42,7 +42,7 @@ def expect(kind: str, name: str, cls: type[Any]) -> None:
     for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:
             raise BenchError(
-                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "
+                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; fix the plug-in "
                 "(CONTRIBUTING.md)"
             )
 

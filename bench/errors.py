@@ -33,7 +33,7 @@ def place_of(error: BaseException) -> str:
 
 
 @contextmanager
-def plugin_errors(source: str, advice: str = "mend the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
+def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
     """Turn any exception of a plug-in's code, before anything is trained, into a BenchError with its place.
 
     A full disk is no plug-in's fault and goes on as it is.

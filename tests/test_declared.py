@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from dp_accounting import NonPrivateDpEvent
 from bench import nets, registry
 from bench.api import AttackResult, Release, Teacher
 from bench.config import Departure, Size
-from bench.declared import expect
+from bench.declared import expect, read_old_names
 from bench.errors import BenchError, RunFailed, plugin_errors
 from bench.pipeline import attacks, canary_audit, run, stages
 from bench.pipeline.canary_game import CanaryGame
@@ -90,7 +91,7 @@ def test_a_method_that_lacks_something_is_told_in_one_line(
     variable: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Good, variable, value)
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Good {said}.*; mend the plug-in"):
+    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Good {said}.*; fix the plug-in"):
         expect("method", "mine", Good)
 
 
@@ -209,7 +210,7 @@ def test_a_departure_that_sets_what_there_is_not_is_told(
     sets: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Departing, "departures", (Departure("It differs.", "It learns.", sets=sets),))
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; mend the plug-in"):
+    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; fix the plug-in"):
         expect("method", "mine", Departing)
 
 
@@ -320,3 +321,18 @@ def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
             canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
         else:
             run.prepare_shared(job, 0)
+
+
+def test_attack_with_the_old_name_of_skip_reason_is_read_with_a_warning() -> None:
+    @dataclass(frozen=True)
+    class Old:
+        def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+            return None if aux else "no images"
+
+    with pytest.warns(DeprecationWarning, match=r"Old: rename its method `applicable` to `skip_reason`"):
+        read_old_names("attack", Old)
+    assert Old().skip_reason((1, 8, 8), 3, 0) == "no images"  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_old_names("attack", Old)
+        read_old_names("method", Old)

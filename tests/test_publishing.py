@@ -155,8 +155,8 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda r: r.metrics.update(accuracy="0.9"), r"metrics\.accuracy: '0.9' is no number"),
-        (lambda r: r.metrics.update(accuracy=True), r"metrics\.accuracy: True is no number"),
+        (lambda r: r.metrics.update(accuracy="0.9"), r"metrics\.accuracy: '0.9' is not a number"),
+        (lambda r: r.metrics.update(accuracy=True), r"metrics\.accuracy: True is not a number"),
         (lambda r: r.options.update(method=3), r"options\.method: "),
         (lambda r: r.privacy.update(accounted="x"), r"privacy\.accounted: "),
         (lambda r: r.privacy["accounted"].update(epsilon=None), r"privacy\.accounted\.epsilon: "),

@@ -171,7 +171,7 @@ def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: 
     ("name", "change", "words"),
     [
         ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"privacy\.audited\.delta: Field required"),
-        ("provenance", {"seconds": {"teacher": "long"}}, r"provenance\.seconds\.teacher: 'long' is no number"),
+        ("provenance", {"seconds": {"teacher": "long"}}, r"provenance\.seconds\.teacher: 'long' is not a number"),
         ("provenance", {"seconds": [1.0]}, r"provenance\.seconds: Input should be a valid dictionary"),
         ("provenance", {"device": True}, r"provenance\.device: Input should be a valid string"),
     ],

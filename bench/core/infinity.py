@@ -15,7 +15,7 @@ def epsilon_to_json(epsilon: float) -> float | str:
     (2.0, 'inf')
     """
     if math.isnan(epsilon):
-        raise ValueError("NaN is no epsilon")
+        raise ValueError("NaN is not an epsilon")
     return INFINITE if math.isinf(epsilon) else float(epsilon)
 
 
@@ -28,5 +28,5 @@ def epsilon_from_json(given: object) -> float:
     if given == INFINITE:
         return math.inf
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        raise ValueError(f"{given!r} is no epsilon; expected a number or {INFINITE!r}")
+        raise ValueError(f"{given!r} is not an epsilon; expected a number or {INFINITE!r}")
     return float(given)

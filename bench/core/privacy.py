@@ -26,7 +26,7 @@ Extended = Annotated[
 
 def _as_it_is(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value) if isinstance(value, float) else value  # NumPy's float is a float too
 
 

@@ -115,7 +115,7 @@ class RunSpec(Value):
 
 
 class Provenance(BaseModel):
-    """What a record was made with, and by what: never compared. Its other fields are kept as they are.
+    """Versions, device and seconds of a record: never compared. Its other fields are kept as they are.
 
     Attributes:
         device: the device of the run; "" in records of older versions.

@@ -173,10 +173,10 @@ def load(
 def _read(kind: str, asked: Request) -> ImageData:
     """What a plug-in reads. Raises BenchError where it raises anything, or does not read what it says."""
     plugin = dataset(kind)
-    with plugin_errors(f"data set '{kind}'", "mend its plug-in, or the files that it reads"):
+    with plugin_errors(f"data set '{kind}'", "fix its plug-in, or the files that it reads"):
         found = plugin.read(asked)
     if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked)):
-        raise BenchError(f"data set '{kind}' of another package {fault}; mend the plug-in (CONTRIBUTING.md)")
+        raise BenchError(f"data set '{kind}' of another package {fault}; fix the plug-in (CONTRIBUTING.md)")
     return found
 
 

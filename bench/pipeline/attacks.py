@@ -122,7 +122,7 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
 
 
 def _fault(found: AttackResult, shape: Shape, classes: int, watched: int) -> str:
-    """What is wrong with an attack's result, before it is kept; "" if all is well.
+    """The fault of an attack's result, before it is kept; "" if all is well.
 
     Args:
         watched: how many victims it was shown; 0 = none.

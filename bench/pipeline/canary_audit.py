@@ -125,10 +125,10 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
         RunFailed: a teacher could not be trained.
     """
     check(job, game)
-    asked = only_asked(teachers_of(audit_spec(job, game, seed)), only)
+    wanted = only_asked(teachers_of(audit_spec(job, game, seed)), only)
     with failing(), job.following():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
-        for name, teacher in asked.items():
+        for name, teacher in wanted.items():
             training.teacher(name, teacher)
 
 

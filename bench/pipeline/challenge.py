@@ -1,4 +1,4 @@
-"""What a membership attack is given: suspects, the attacker's own images, and models made as the target was.
+"""Inputs of a membership attack: suspects, the attacker's own images, and models made as the target was.
 
 Half of the suspects are private records, half are test images. Of each class there are as many of one half as of the
 other: the class of a suspect says nothing about where it is from. Under split canaries the private ones are those with
@@ -35,12 +35,12 @@ Records = tuple[Tensor, Tensor]
 Kind = Literal["teacher", "student"]
 SEED = 2020
 UNKNOWN = -1
-"""The label of an image of the attacker's that is of no private class, or of one that nobody told."""
+"""The label of an attacker's image whose class is not private or not known."""
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """Who is asked about, and what the attacker has besides; images are uint8.
+    """The suspects, and the other images of the attacker; images are uint8.
 
     Attributes:
         images, labels: (n, c, h, w) and (n,), the suspects, shuffled.
@@ -75,12 +75,12 @@ def make_challenge(material: Material) -> Challenge:
     """
     rng = np.random.RandomState(SEED)
     (images, labels), found = material.private, material.data
-    asked, test_labels = torch.arange(len(labels)), found.test_labels
+    candidates, test_labels = torch.arange(len(labels)), found.test_labels
     if material.mislabelled is not None:
-        asked = material.mislabelled
+        candidates = material.mislabelled
         test_labels = data.wrong_labels(f"{found.name}:test", range(len(test_labels)), test_labels, found.classes)
-    m = min(len(asked), len(test_labels), MOST_SUSPECTS, LARGEST_SUSPECTS // (8 * images[0].numel()))
-    drawn = asked[torch.from_numpy(rng.permutation(len(asked))[:m])]
+    m = min(len(candidates), len(test_labels), MOST_SUSPECTS, LARGEST_SUSPECTS // (8 * images[0].numel()))
+    drawn = candidates[torch.from_numpy(rng.permutation(len(candidates))[:m])]
     matched, outside = equal_parts(labels[drawn], test_labels, SEED)
     inside = drawn[matched]
     m = len(inside)

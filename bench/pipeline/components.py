@@ -129,8 +129,8 @@ class Components:
         if "teacher_ensemble" not in method.needs:
             return None
         if not isinstance(method, EnsembleMethod):
-            lacks = 'needs "teacher_ensemble" and lacks `shards(teacher_arch, dataset)`'
-            raise BenchError(f"{name} {lacks}; mend the plug-in")
+            fault = 'needs "teacher_ensemble" and has no `shards(teacher_arch, dataset)`'
+            raise BenchError(f"{name} {fault}; fix the plug-in")
         with plugin_errors(_named(method, "shards")):
             return method.shards(teacher, dataset)
 

@@ -71,7 +71,7 @@ def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained: a network of this name, on `batch` images of `shape` (c, h, w) at once."""
+    """A training: a network of this name, on `batch` images of `shape` (c, h, w) at once."""
 
     arch: str
     shape: tuple[int, int, int]
@@ -79,13 +79,13 @@ class Training:
     batch: int
 
 
-def choose_precision(asked: Literal["fp32", "bf16", "auto"], device: torch.device, training: Training) -> Precision:
-    """The precision that was asked for; "auto" is answered by a probe of what is trained, made once a process.
+def choose_precision(given: Literal["fp32", "bf16", "auto"], device: torch.device, training: Training) -> Precision:
+    """The given precision; "auto" is decided by a probe of the training, made once a process.
 
     Which is faster depends on the network and the images: on one CPU with AMX bfloat16 takes half of float32's time for
     `face-net` on 64 pixels, and more than its time for `resnet18` on 28.
     """
-    return _faster(device, training) if asked == "auto" else asked
+    return _faster(device, training) if given == "auto" else given
 
 
 @cache
@@ -101,7 +101,7 @@ def _faster(device: torch.device, training: Training) -> Precision:
 def ratio(
     step: Callable[[bool], None], seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Median time of `step(True)` over that of `step(False)`, in turns for `seconds`, after one untimed turn each."""
+    """Median time of `step(True)` over that of `step(False)`, alternating for `seconds` after an untimed turn each."""
     times: dict[bool, list[float]] = {True: [], False: []}
     for autocast in times:
         step(autocast)

@@ -119,13 +119,13 @@ class _Played:
         """Scores of the harness and facts of the attack.
 
         Raises:
-            RunFailed: a fact that the harness measures, as an attack never scores itself, or that is no metric.
+            RunFailed: a fact that the harness measures, as an attack never scores itself, or that is not a metric.
         """
         known = table.metrics()
         for name in self.found.facts:
             fact = known.get(name)
             if fact is None or fact.of != "reconstructions" or name in {*self.scored.metrics, *face_judge.NAMES}:
-                said = f"the attack says '{name}' of itself, which is no number of its own (`AttackResult.facts`)"
+                said = f"the attack says '{name}' of itself, which is not one of its facts (`AttackResult.facts`)"
                 raise RunFailed(said)
         people = {} if self.people is None else face_judge.numbers(self.people)
         return self.scored.metrics | self.found.facts | people

@@ -1,4 +1,4 @@
-"""What is to be run: the settings of a user with everything looked up, checked and loaded; and the spec of each run."""
+"""A job: the settings of a user with everything looked up, checked and loaded; and the spec of each of its runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Job:
     ranks: Ranks | None = None
 
     def following(self) -> AbstractContextManager[Followed]:
-        """While it is entered, steps note what they are made with, and the run notes which steps it takes."""
+        """A context in which steps note the code and device they are made with, and the run notes its steps."""
         devices = self.settings.devices
         return self.store.following(provenance.origin(RUNNING, self.device, self.precision, devices))
 

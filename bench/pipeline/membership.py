@@ -44,9 +44,9 @@ from bench.validate import instance
 
 ENDS = ("", ".lo", ".hi")
 GAINS = [f"{prefix}auc_gain{end}" for prefix in ("", "teacher_") for end in ENDS]
-NO_RESERVE = "the attacker has no records for a network that saw none of those who are asked about"
+NO_RESERVE = "the attacker has no records for a network that saw none of the suspects"
 OWN_WEIGHTS = "how the teacher was trained is not known, as its weights were given: no network can be trained as it was"
-CONVERTED = "its references were converted and those of the unaware network were not: the two are no one attack"
+CONVERTED = "its references were converted and those of the unaware network were not: they are two different attacks"
 MOST_SEARCHED = 500
 """Members, and as many others, whose latents are searched for where the attacker has the generator."""
 CONTROLS = ("memorising generator", "random generator")
@@ -159,7 +159,7 @@ def _result(
 
 @dataclass(frozen=True)
 class _Suspects:
-    """Rows of a challenge that are asked about; who of them is a member."""
+    """Rows of a challenge to be scored; who of them is a member."""
 
     rows: Tensor
     members: Tensor
@@ -172,11 +172,11 @@ def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, netwo
     if isinstance(released, str) or reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
     challenge = make_challenge(job.material)
-    asked = _some(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
+    more = _some(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
     fewer = _some(challenge, RECORDS)
     played = {}
     for target, aim in attack_specs(spec).items():
-        suspects = fewer if target == "memorising" else asked
+        suspects = fewer if target == "memorising" else more
         seen = released if target == "student" else _baseline(job, aim, released, challenge, fewer)
         known = f"{challenge.fingerprint} {suspects.rows.tolist()} {seen.most}"
         aim = replace(aim, aux=hashlib.sha256(known.encode()).hexdigest()[:16])
@@ -221,7 +221,7 @@ def _knowledge(job: Job, challenge: Challenge, suspects: _Suspects) -> AttackerK
         return to_float(images).to(device), labels.to(device)
 
     def no_references(count: int, kind: str) -> list[Reference]:
-        raise RunFailed(f"the attack asked for {count} {kind} references; an attack on released images has none")
+        raise RunFailed(f"the attack requested {count} {kind} references; an attack on released images has none")
 
     images, labels = to_float(challenge.images[suspects.rows]).to(device), challenge.labels[suspects.rows].to(device)
     return AttackerKnowledge(images, labels, population, no_references)

@@ -101,7 +101,7 @@ def _check_own_teacher(job: Job) -> None:
     """Refuse a user's own teacher that nothing would query, or whose normalisation is of other images."""
     s, channels = job.settings, job.material.data.shape[0]
     if s.teacher_weights is not None and not job.needs_teacher:
-        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} asks no teacher; leave them out")
+        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
     for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
         if isinstance(values, tuple) and len(values) not in (1, channels):
             raise BenchError(
@@ -123,7 +123,7 @@ def _check_public(job: Job) -> None:
     if public is None:
         return
     if not isinstance(job.method, PublicDataMethod):
-        raise BenchError(f'{method} needs "public_data" and lacks `least_public()`; mend the plug-in')
+        raise BenchError(f'{method} needs "public_data" and has no `least_public()`; fix the plug-in')
     with plugin_errors(f"method '{method}'"):
         least = job.method.least_public()
     if least > len(public):

@@ -99,7 +99,7 @@ def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
 
 
 def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
-    """Play the attack on student and baselines, and score it; nothing where no attack was asked for."""
+    """Play the attack on student and baselines, and score it; nothing for a run without an attack."""
     from bench.api import MembershipAttack, ReleaseAttack
     from bench.pipeline.inversion import run_inversion
     from bench.pipeline.membership import run_membership, run_release_membership
@@ -190,7 +190,7 @@ def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
     """Make the teacher and, for inversions, the evaluator, which runs on the same data share, unless they are there.
 
     Args:
-        only: "teacher" or "evaluator", to make that alone.
+        only: "teacher" or "evaluator", to make only that one.
 
     Raises:
         BenchError: the run does not need that one.
@@ -204,9 +204,9 @@ def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
         steps["teacher"] = partial(train_teacher, job, spec.release.teacher)
     if job.needs_evaluator:
         steps["evaluator"] = partial(train_evaluator, job, spec.evaluator)
-    asked = only_asked(steps, only)
+    wanted = only_asked(steps, only)
     with failing(), job.following():
-        for make in asked.values():
+        for make in wanted.values():
             make()
 
 

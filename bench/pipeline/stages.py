@@ -165,7 +165,7 @@ class Withheld(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Raises RuntimeError."""
-        raise RuntimeError('the method asks the teacher; its `needs` must name "teacher"')
+        raise RuntimeError('the method queries the teacher; its `needs` must name "teacher"')
 
 
 def _measured(job: Job, made: Release) -> dict[str, Any]:

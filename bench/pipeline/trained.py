@@ -48,7 +48,7 @@ class Score(BaseModel):
 
 
 class Result(Score):
-    """What a step keeps of a network besides its weights: the accuracy, and by kind of network more.
+    """The measurements that a step keeps with a network: the accuracy, and by kind of network more.
 
     Attributes:
         member_accuracy: mean accuracy of an ensemble's members.
@@ -83,7 +83,7 @@ class Trained(Generic[Network]):
 
     @property
     def result(self) -> Result:
-        """What was measured when the network was made."""
+        """The measurements made when the network was trained."""
         return Result.model_validate(self.step.json(RESULT))
 
     @property
@@ -110,7 +110,7 @@ class Networks:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What a stage adds to the record of a run.
+    """The part of a run's record that a stage adds.
 
     Attributes:
         metrics, missing: as in a record.

@@ -105,7 +105,7 @@ def _read(kind: type[Kept], path: Path, what: str) -> dict[str, Any]:
 def _digest_as_written(text: bytes) -> str:
     """The digest of the spec in a canonical text, without composing it again; "" if there is none.
 
-    In canonical text the spec lies between its key and the next brace of the same depth, one space further to the
+    In canonical text the spec is between its key and the next brace of the same depth, one space further to the
     right. No string can look so: its line breaks are escaped.
     """
     start = text.find(SPEC)

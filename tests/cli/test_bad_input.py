@@ -164,7 +164,7 @@ CASES = {
     "a seed beyond all": ([*RUN, "--seeds", "18446744073709551616"], ["18446744073709551616", "9223372036854775807"]),
     "a teacher that nobody asks": (
         ["run", "--method", "dp-merf", "--tier", "smoke", "--teacher-weights", __file__],
-        ["--teacher-weights", "dp-merf asks no teacher"],
+        ["--teacher-weights", "dp-merf queries no teacher"],
     ),
     "normalisation of other images": (
         [*RUN, "--teacher-weights", __file__, "--teacher-normalise", "0.5/0.5,0.2/0.2"],
