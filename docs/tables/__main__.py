@@ -4,7 +4,7 @@
     python -m docs.tables --check    # fails if one of them is not what the boards and records say
 
 A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function that
-returns the values of the template, named alike (`TABLES`). A release that a table lists is a line of docs/tables/rows.csv.
+returns the values of the template, named alike (`TABLES`). A release that a table lists is a line of rows.csv.
 """
 
 from __future__ import annotations
