@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,6 +19,8 @@ AUDIT = "audit.json"
 Verdict = Literal["refuted", "not refuted"]
 SPEC = b'\n "spec": {'
 Kept = TypeVar("Kept", "Record", "Audit")
+Digest = Callable[[dict[str, Any]], str]
+"""Computes the hash of a spec."""
 ENTRY = {"unit", "why", "event", "count"}
 """What each entry of a ledger says."""
 BOUND = {"epsilon_lower", "delta", "unit"}
@@ -63,7 +66,12 @@ class Audit:
     @classmethod
     def read(cls, path: Path) -> Audit:
         """The audit in a file. Raises ValueError, naming the file, if it is not one."""
-        return _read(cls, path, "an audit")
+        return cls.decode(path.read_bytes(), str(path))
+
+    @classmethod
+    def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Audit:
+        """The audit in a text, as `Record.decode`."""
+        return _decode(cls, text, name, "an audit", digest_of)
 
 
 @dataclass
@@ -109,24 +117,36 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a file. Raises ValueError, naming the file, if it is not one."""
-        return _read(cls, path, "a record")
+        return cls.decode(path.read_bytes(), str(path))
+
+    @classmethod
+    def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Record:
+        """The record in a text, whose hash must be that of its spec.
+
+        Args:
+            name: of where the text is from, for messages.
+            digest_of: computes the hash of a spec; one that keeps the parts that many specs share is faster.
+
+        Raises:
+            ValueError: the text is not a record; the message begins with `name`.
+        """
+        return _decode(cls, text, name, "a record", digest_of)
 
 
-def _read(cls: type[Kept], path: Path, what: str) -> Kept:
+def _decode(cls: type[Kept], text: bytes, name: str, what: str, digest_of: Digest) -> Kept:
     try:
-        text = path.read_bytes()
         kept = cls(**orjson.loads(text))
         _expect_types(kept)
         if isinstance(kept, Record):
             _expect_contents(kept)
         else:
             _expect_lines(kept)
-        if kept.hash != _digest_as_written(text) and kept.hash != digest(kept.spec):
+        if kept.hash != _digest_as_written(text) and kept.hash != digest_of(kept.spec):
             raise ValueError("its hash is not that of its spec")
     except TypeError:
-        raise ValueError(f"{path} is not {what}: it lacks fields of one, or has others") from None
+        raise ValueError(f"{name} is not {what}: it lacks fields of one, or has others") from None
     except (ValueError, KeyError) as error:
-        raise ValueError(f"{path} is not {what}: {error}") from None
+        raise ValueError(f"{name} is not {what}: {error}") from None
     return kept
 
 
