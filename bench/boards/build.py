@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -58,8 +58,8 @@ def identity(spec: Any) -> Any:
     """
     if not isinstance(spec, dict):
         return spec
-    unnamed = {"variant": "printed"} if spec.get("kind") in ("release", "attack") else {}
-    return unnamed | {key: identity(value) for key, value in spec.items() if key != "seed"}
+    found = {key: identity(value) for key, value in spec.items() if key != "seed"}
+    return {"variant": "printed"} | found if spec.get("kind") in ("release", "attack") else found
 
 
 def key_of(identified: Any) -> str:
@@ -74,19 +74,19 @@ class Evaluation:
     Attributes:
         identified: the `identity` of their specs.
         runs: their records, sorted by seed and hash.
+        done: those that did not fail.
+        known: the names of the numbers that any of them has.
         bounds: what the audits of these runs show; None without any.
+        flags: of all these runs.
     """
 
     key: str
     identified: dict[str, Any]
     runs: list[Record] = field(default_factory=list)
+    done: list[Record] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
     bounds: audit_bounds.Shown | None = None
     flags: str = ""
-
-    @property
-    def done(self) -> list[Record]:
-        """The runs that did not fail."""
-        return [run for run in self.runs if run.status != "failed"]
 
     @property
     def seeds(self) -> str:
@@ -99,7 +99,7 @@ class Evaluation:
 
     def mean(self, name: str) -> float | None:
         """The mean of a number over seeds; None if one of them lacks it."""
-        return mean([run.metrics.get(name) for run in self.done])
+        return mean([run.metrics.get(name) for run in self.done]) if name in self.known else None
 
     def promises(self, name: str) -> list[dict[str, Any]]:
         """A promise of each finished run's account, "claimed" or "accounted"; {} where nothing is promised."""
@@ -130,17 +130,29 @@ def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: boo
     return board
 
 
+def _identity_of_run(spec: dict[str, Any]) -> dict[str, Any]:
+    """`identity` of a run's spec, whose release, which mostly is the attack's target too, is gone through once."""
+    attack, release = spec["attack"], spec["release"]
+    if attack is None or attack["target"] != release:
+        found: dict[str, Any] = identity(spec)
+        return found
+    same = identity(release)
+    attack = identity({name: value for name, value in attack.items() if name != "target"}) | {"target": same}
+    return identity(spec | {"release": {}, "attack": {}}) | {"release": same, "attack": attack}
+
+
 def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list[Evaluation]:
     found: dict[str, Evaluation] = {}
     for record in records:
-        identified = identity(record.spec)
+        identified = _identity_of_run(record.spec)
         key = key_of(identified)
         if key not in found:
             found[key] = Evaluation(key, identified)
         found[key].runs.append(record)
     for each in found.values():
         each.runs.sort(key=lambda run: (seed(run), run.hash))
-        done = each.done
+        each.done = done = [run for run in each.runs if run.status != "failed"]
+        each.known = {name for run in done for name in run.metrics}
         each.bounds = audit_bounds.shown(done, audits)
         flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(_versions, done))}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
@@ -167,14 +179,17 @@ def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
 def _add_release(board: Board, key: str, evaluations: Sequence[Evaluation]) -> None:
     """Add the rows of a release; the first evaluation is the one that counts."""
     first = evaluations[0]
-    row = _release_row(board.dataset, key, first, evaluations)
+    usual = _of_release(first)
+    row = _release_row(board.dataset, key, first, usual, evaluations)
     board.releases.append(row)
     for each in evaluations:
-        board.attacks.extend(_attack_rows(row, each, first))
+        board.attacks.extend(_attack_rows(row, each, usual, each is first))
         board.runs.extend(_run_rows(row, each, each is first))
 
 
-def _release_row(name: str, key: str, first: Evaluation, evaluations: Sequence[Evaluation]) -> ReleaseRow:
+def _release_row(
+    name: str, key: str, first: Evaluation, usual: Mapping[str, Numbers], evaluations: Sequence[Evaluation]
+) -> ReleaseRow:
     release, claims, proved = first.identified["release"], first.promises("claimed"), first.promises("accounted")
     student = next((run.student for run in first.done if run.student), release["student"])
     shown = [each.bounds for each in evaluations if each.bounds is not None]
@@ -190,22 +205,22 @@ def _release_row(name: str, key: str, first: Evaluation, evaluations: Sequence[E
         teacher=_teacher(release["teacher"]),
         student=student,
         options=_options(first.runs[0], "method", "teacher", "budget"),
-        **_numbers(first),
+        **{name: numbers.value for name, numbers in usual.items() if name in OF_RELEASE},
         claimed_unit=(claims or [{}])[0].get("unit") or "",
         unit=account.get("unit") or "",
         relation=account.get("relation") or "",
         delta=account.get("delta"),
         epsilon_lower=None if best is None else best.student,
-        accuracy=first.mean(ACCURACY),
-        accuracy_low=first.mean(f"{ACCURACY}.lo"),
-        accuracy_high=first.mean(f"{ACCURACY}.hi"),
+        accuracy=usual[ACCURACY].value,
+        accuracy_low=usual[ACCURACY].low,
+        accuracy_high=usual[ACCURACY].high,
         seeds=first.seeds,
         flags=joined(flag for each in evaluations for flag in each.flags.split()),
         dataset=name,
     )
 
 
-def _numbers(evaluation: Evaluation) -> dict[str, float | None]:
+def _of_account(evaluation: Evaluation) -> dict[str, float | None]:
     """The numbers `OF_RELEASE`: a mean over seeds, except of what is proved, of which a mean says nothing."""
     claimed, accounted = (
         [epsilon_from_json(each["epsilon"]) if each else None for each in evaluation.promises(name)]
@@ -215,22 +230,24 @@ def _numbers(evaluation: Evaluation) -> dict[str, float | None]:
     return dict(zip(OF_RELEASE, (mean(claimed), largest(accounted), mean(nats)), strict=True))
 
 
-def _attack_rows(release: ReleaseRow, evaluation: Evaluation, first: Evaluation) -> list[AttackRow]:
-    """What was measured of one evaluation; of the release itself only what the release's rows do not say already."""
-    spec, power = evaluation.identified["attack"], _power(evaluation.done)
-    bare = AttackRow(
-        release=release.release,
-        evaluation=evaluation.key,
-        **dict.fromkeys(("attack", "variant", "access", "options", "metric", "power", "reason"), ""),
-        **dict.fromkeys(("version", "value", "low", "high", "deviation", "teacher", "untrained", "public_images")),
-        seeds=evaluation.seeds,
-        dataset=release.dataset,
-    )
-    rows = _rows_of_release(bare, evaluation, first)
+def _attack_rows(
+    release: ReleaseRow, evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool
+) -> list[AttackRow]:
+    """What was measured of one evaluation; of the release itself only what the release's rows do not say already.
+
+    Args:
+        usual: `_of_release` of the evaluation that counts.
+    """
+    of_release = SharedCells(release.release, evaluation.key, seeds=evaluation.seeds, dataset=release.dataset)
+    rows = [of_release.row(*each) for each in _own_numbers(evaluation, usual, is_first).items()]
+    spec = evaluation.identified["attack"]
     if spec is None:
-        return rows
-    of_attack = replace(
-        bare,
+        evaluator = _options(evaluation.runs[0], "evaluator")
+        return rows if is_first or not evaluator else [replace(row, options=evaluator) for row in rows]
+    power = _power(evaluation.done)
+    of_attack = SharedCells(
+        release.release,
+        evaluation.key,
         attack=spec["attack"],
         variant=spec["variant"],
         version=spec["version"],
@@ -238,50 +255,71 @@ def _attack_rows(release: ReleaseRow, evaluation: Evaluation, first: Evaluation)
         options=_options(evaluation.runs[0], "attack", "evaluator"),
         power=power,
         reason=next((run.reason for run in evaluation.done if run.reason), "") if power != "pass" else "",
+        seeds=evaluation.seeds,
+        dataset=release.dataset,
     )
-    known = {name for run in evaluation.done for name in run.metrics}
-    measured = [_measured(of_attack, key, evaluation) for key in _attack_metrics() if key in known]
-    return rows + (measured or [of_attack])
+    measured = [of_attack.row(key, _measured(key, evaluation)) for key in _attack_metrics() if key in evaluation.known]
+    return rows + (measured or [of_attack.row("", Numbers())])
 
 
-def _rows_of_release(bare: AttackRow, evaluation: Evaluation, first: Evaluation) -> list[AttackRow]:
+class Numbers(NamedTuple):
+    """The numbers of a row of attacks, as `AttackRow` has them."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    deviation: float | None = None
+    teacher: float | None = None
+    untrained: float | None = None
+    public_images: float | None = None
+
+
+@dataclass(frozen=True)
+class SharedCells:
+    """What the rows of one attack share, as `AttackRow` has it."""
+
+    release: str
+    evaluation: str
+    attack: str = ""
+    variant: str = ""
+    version: int | None = None
+    access: str = ""
+    options: str = ""
+    power: str = ""
+    reason: str = ""
+    seeds: str = ""
+    dataset: str = ""
+
+    def row(self, metric: str, numbers: Numbers) -> AttackRow:
+        """The row of a metric."""
+        of = (self.release, self.evaluation, self.attack, self.variant, self.version, self.access, self.options)
+        return AttackRow(*of, metric, *numbers, self.power, self.reason, self.seeds, dataset=self.dataset)
+
+
+def _own_numbers(evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool) -> dict[str, Numbers]:
     """Accuracies, epsilons and information: of the evaluation that counts all, of another one those that differ."""
-    found, usual = _of_release(bare, evaluation), _of_release(bare, first)
-    if evaluation is first:
-        return [row for name, row in found.items() if name not in OF_RELEASE]
-    options = _options(evaluation.runs[0], "evaluator") if evaluation.identified["attack"] is None else ""
-    chosen = [
-        row
-        for name, row in found.items()
-        if name not in usual or replace(row, evaluation="", seeds="") != replace(usual[name], evaluation="", seeds="")
-    ]
-    chosen += [replace(bare, metric=name) for name in usual if name not in found]
-    return [replace(row, options=options) for row in chosen]
+    if is_first:
+        return {name: found for name, found in usual.items() if name not in OF_RELEASE}
+    own = _of_release(evaluation)
+    found = {name: numbers for name, numbers in own.items() if name not in usual or numbers != usual[name]}
+    return found | {name: Numbers() for name in usual if name not in own}
 
 
-def _of_release(bare: AttackRow, evaluation: Evaluation) -> dict[str, AttackRow]:
-    """Metric to row, of all numbers of an evaluation that need no attack."""
-    found = {ACCURACY: _measured(bare, ACCURACY, evaluation)}
-    known = {name for run in evaluation.done for name in run.metrics}
-    found |= {f"{one}{ACCURACY}": _measured(bare, f"{one}{ACCURACY}", evaluation) for one in _others(known)}
-    found |= {name: replace(bare, metric=name, value=value) for name, value in _numbers(evaluation).items()}
+def _of_release(evaluation: Evaluation) -> dict[str, Numbers]:
+    """Metric to its numbers, of all that need no attack."""
+    found = {ACCURACY: _measured(ACCURACY, evaluation)}
+    others = [f"{prefix}{ACCURACY}" for prefix in OTHERS if f"{prefix}{ACCURACY}" in evaluation.known]
+    found |= {name: _measured(name, evaluation) for name in others}
+    found |= {name: Numbers(value) for name, value in _of_account(evaluation).items()}
     if (bounds := evaluation.bounds) is not None:
-        found[LOWER] = replace(bare, metric=LOWER, value=bounds.student, teacher=bounds.teacher)
-        found[LOWER_NULL] = replace(bare, metric=LOWER_NULL, value=bounds.null)
-        found[LOWER_CEILING] = replace(bare, metric=LOWER_CEILING, value=bounds.ceiling)
+        found[LOWER] = Numbers(bounds.student, teacher=bounds.teacher)
+        found |= {LOWER_NULL: Numbers(bounds.null), LOWER_CEILING: Numbers(bounds.ceiling)}
     return found
 
 
-def _others(known: set[str]) -> list[str]:
-    return [prefix for prefix in OTHERS if f"{prefix}{ACCURACY}" in known]
-
-
-def _measured(bare: AttackRow, key: str, evaluation: Evaluation) -> AttackRow:
-    """The row of one number."""
+def _measured(key: str, evaluation: Evaluation) -> Numbers:
     public = PUBLIC.get(key)
-    return replace(
-        bare,
-        metric=key,
+    return Numbers(
         value=evaluation.mean(key),
         low=evaluation.mean(f"{key}.lo"),
         high=evaluation.mean(f"{key}.hi"),
@@ -332,22 +370,9 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
     for (key, attack, variant), of in sorted(found.items()):
         prefix = f"{REFERENCE}_{key.rpartition('/')[2]}_"
         numbers = {each: mean([one.metrics.get(prefix + each) for one in of]) for each in reference_metrics()}
-        rows += [
-            AttackRow(
-                release=key,
-                evaluation="",
-                attack=attack,
-                variant=variant,
-                metric=metric,
-                value=value,
-                **dict.fromkeys(("access", "options", "power", "reason"), ""),
-                **dict.fromkeys(("version", "low", "high", "deviation", "teacher", "untrained", "public_images")),
-                seeds=" ".join(map(str, sorted({seed(one) for one in of}))),
-                dataset=name,
-            )
-            for metric, value in numbers.items()
-            if value is not None
-        ]
+        seeds = " ".join(map(str, sorted({seed(one) for one in of})))
+        shared = SharedCells(key, "", attack, variant, seeds=seeds, dataset=name)
+        rows += [shared.row(metric, Numbers(value)) for metric, value in numbers.items() if value is not None]
     return rows
 
 

@@ -214,9 +214,9 @@ def expected(boards: Path) -> list[Board]:
     """
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
-    for audit in read_audits(boards):
-        audits[dataset(audit)].append(audit)
     with without_collection():
+        for audit in read_audits(boards):
+            audits[dataset(audit)].append(audit)
         for record in read_records(boards):
             records[dataset(record)].append(record)
         return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
@@ -224,7 +224,9 @@ def expected(boards: Path) -> list[Board]:
 
 def differences(boards: Path) -> list[str]:
     """One line per committed table that is not exactly what the records give; empty when all is well."""
-    wanted = {boards / f / f"{board.dataset}.csv": text for board in expected(boards) for f, text in board.texts().items()}
+    wanted = {
+        boards / f / f"{board.dataset}.csv": text for board in expected(boards) for f, text in board.texts().items()
+    }
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
     lines = [f"{path} is missing" for path in wanted if path not in there]
     lines += [f"{path} has no records" for path in there if path not in wanted]

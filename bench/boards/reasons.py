@@ -16,7 +16,7 @@ from bench import data, registry
 from bench.boards.board_cells import Row, options
 from bench.boards.printed_information import ISSUE
 from bench.boards.reported import Line
-from bench.boards.selection import needs
+from bench.boards.wide import needs
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.storage.options import BUDGET, Changed

@@ -197,18 +197,15 @@ class SpecDigest:
     def __call__(self, spec: dict[str, Any]) -> str:
         """As `bench.storage.specs.digest`."""
         try:
-            return digest({name: self._part(name, value) for name, value in spec.items()})
-        except (KeyError, TypeError, AttributeError, orjson.JSONEncodeError):  # a spec of another form, or of huge numbers
+            return digest({name: self._shared(value) for name, value in spec.items()})
+        except orjson.JSONEncodeError:  # of numbers that are too large for it
             return digest(spec)
 
-    def _part(self, name: str, value: Any) -> Any:
-        if name == "attack" and value is not None:
-            return value | {"target": self._shared(value["target"])}
-        return self._shared(value) if isinstance(value, dict) else value
-
-    def _shared(self, value: dict[str, Any]) -> Shared:
+    def _shared(self, value: Any) -> Any:
+        """A value; of an object the one of the same content that was met first."""
+        if not isinstance(value, dict):
+            return value
         key = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         if key not in self._parts:
-            inner = {name: self._shared(each) if name == "teacher" else each for name, each in value.items()}
-            self._parts[key] = Shared(inner)
+            self._parts[key] = Shared({name: self._shared(each) for name, each in value.items()})
         return self._parts[key]

@@ -19,7 +19,8 @@ from bench.boards.tables import ACCURACY, LOWER, AttackRow, Board, ReleaseRow, R
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
-from bench.storage.options import Changed, described
+from bench.privacy.budget import Budget
+from bench.storage.options import BUDGET, Changed, described
 
 EXACT = 1e-9
 ALIKE = 1e-3
@@ -290,13 +291,25 @@ def candidates(boards: Iterable[Board]) -> list[Candidate]:
 
 
 def _of_board(board: Board) -> list[Candidate]:
+    runs, measured = _by_key(board)
+    return [_candidate(rows, runs, measured, board.whose) for rows in _alike(board)]
+
+
+def attacks(board: Board) -> dict[str, list[Attacked]]:
+    """The attacks on each release of a board, by the key of the release's row."""
+    runs, measured = _by_key(board)
+    return {row.release: _attacked(runs[row.release], measured) for row in board.releases}
+
+
+def _by_key(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[AttackRow]]]:
+    """The runs by release, and the rows of attacks by evaluation."""
     runs: dict[str, list[RunRow]] = defaultdict(list)
     measured: dict[str, list[AttackRow]] = defaultdict(list)
     for run in board.runs:
         runs[run.release].append(run)
     for row in board.attacks:
         measured[row.evaluation].append(row)
-    return [_candidate(rows, runs, measured, board.whose) for rows in _alike(board)]
+    return runs, measured
 
 
 def _alike(board: Board) -> list[list[ReleaseRow]]:
@@ -366,6 +379,28 @@ def released(row: ReleaseRow) -> str:
 def queries_teachers(row: ReleaseRow) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
     return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
+
+
+def command(row: ReleaseRow, dataset: str) -> str:
+    """What makes a release again, of one seed, on a data set as it is typed."""
+    given = _options(row)
+    limits = {"unit": "example", "epsilon": Budget().epsilon} | given["budget"]
+    usual = {"teacher": "resnet18", "tier": "quick", "unit": "example", "solve": "none"}
+    named = {"teacher": row.teacher, "tier": row.tier} | {name: limits[name] for name in BUDGET if name in limits}
+    words = [f"bench run --method {row.method} --variant {row.variant} --dataset {dataset}"]
+    words += [
+        f"--{name} {_typed(value)}" for name, value in named.items() if _typed(value) not in ("", usual.get(name))
+    ]
+    for group in ("method", "teacher"):
+        words += [f"--{group}.{name} {_typed(value)}" for name, value in given[group].items()]
+    return " ".join(words)
+
+
+def _typed(value: object) -> str:
+    """An option's value as the command takes it."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def percent(share: float) -> str:

@@ -204,7 +204,9 @@ def read_boards(folder: Path, only: Collection[str] | None = None, whose: str = 
 def read_board(folder: Path, name: str, whose: str = "") -> Board:
     """The board of one data set. Raises BenchError as `read_boards`."""
     releases, attacks, runs = (folder / each / f"{name}.csv" for each in (RELEASES, ATTACKS, RUNS))
-    return Board(name, read_table(ReleaseRow, releases), read_table(AttackRow, attacks), read_table(RunRow, runs), whose)
+    return Board(
+        name, read_table(ReleaseRow, releases), read_table(AttackRow, attacks), read_table(RunRow, runs), whose
+    )
 
 
 def _nearest(folder: Path) -> str:
@@ -212,7 +214,9 @@ def _nearest(folder: Path) -> str:
     if (inside / RELEASES).is_dir():
         return f"give {inside}"
     if any(path.name != PAPERS for path in folder.glob("*.csv")):
-        return f"its CSV files are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
+        return (
+            f"its CSV files are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
+        )
     return "run from the project's directory, or give a folder of boards"
 
 
@@ -250,7 +254,9 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
     heads = columns(kind)
     writer.writerow(heads)
     cells = attrgetter(*heads)
-    writer.writerows([csv_cell(cell) for cell in cells(row)] for row in rows)
+    # The same few words are in most cells, and are made safe once
+    safe = cache(csv_cell)
+    writer.writerows([safe(cell) if type(cell) is str else cell for cell in cells(row)] for row in rows)
     return "".join(texts)
 
 
@@ -271,7 +277,9 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         with path.open(newline="", encoding="utf-8") as stream:
             heads, *lines = list(csv.reader(stream))
     except (OSError, csv.Error, UnicodeDecodeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, csv.Error) else "no text"
+        why = (
+            error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, csv.Error) else "no text"
+        )
         raise BenchError(f"{path}: not a CSV file of a board: {why}") from error
     wanted = columns(kind)
     if tuple(heads) != wanted:

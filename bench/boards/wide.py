@@ -19,7 +19,6 @@ from bench.boards.flags import OLDER, installed_version
 from bench.boards.needs import needs as of_method
 from bench.boards.needs import teacher_matters
 from bench.boards.tables import (
-
     LOWER,
     LOWER_CEILING,
     LOWER_NULL,
@@ -171,5 +170,3 @@ def needs(row: Row) -> frozenset[str] | None:
     given = row.get("options")
     held = options(given if isinstance(given, str) else "")["method"]
     return of_method(str(row["method"]), cast(Variant, row["variant"]), str(row["tier"]), held)
-
-

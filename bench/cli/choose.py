@@ -11,7 +11,8 @@ from bench.errors import BenchError
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
-    from bench.boards.selection import Candidate, Choice, Constraints, Row
+    from bench.boards.selection import Candidate, Choice, Constraints
+    from bench.boards.tables import ReleaseRow
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -70,24 +71,23 @@ def execute(given: argparse.Namespace) -> int:
         raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= given.max_delta < 1:
         raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import reported
     from bench.boards.selection import Constraints, choose
+    from bench.boards.tables import boards_folder, own_folder, read_boards
 
-    folder, own = reported.boards_folder(given.boards), reported.own_folder(given.own)
-    rows: list[dict[str, str]] = []
-    read = []
-    for whose, place in (("published", folder), ("yours", own)):
-        if place is not None:
-            found = [row | {"whose": whose} for row in reported.boards(place)]
-            rows += found
-            read.append(f"{whose} {place} ({len(found)} rows)")
-    known = sorted({row["dataset"] for row in rows})
+    places = (("published", boards_folder(given.boards)), ("yours", own_folder(given.own)))
+    boards, read = [], []
+    for whose, folder in places:
+        if folder is not None:
+            found = read_boards(folder, whose=whose)
+            boards += found
+            read.append(f"{whose} {folder} ({sum(len(board.releases) for board in found)} releases)")
+    known = sorted({board.dataset for board in boards})
     if given.dataset is not None and given.dataset not in known:
         raise BenchError(
             f"--dataset {given.dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}"
         )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
-    choice = choose([row for row in rows if given.dataset in (None, row["dataset"])], limits)
+    choice = choose((board for board in boards if given.dataset in (None, board.dataset)), limits)
     _print(f"boards: {', '.join(read)}")
     if given.all:
         _show(choice, limits)
@@ -98,7 +98,7 @@ def execute(given: argparse.Namespace) -> int:
 
 def _show(choice: Choice, limits: Constraints) -> None:
     """Print everything: excluded rows, then of each place the table and the answer."""
-    _excluded(choice)
+    _excluded(choice, limits)
     _none(choice, limits)
     for place, found in choice.taken.items():
         _table(place, found)
@@ -135,12 +135,14 @@ def _none(choice: Choice, limits: Constraints) -> None:
             _print(line)
 
 
-def _excluded(choice: Choice) -> None:
+def _excluded(choice: Choice, limits: Constraints) -> None:
+    from bench.boards.selection import objection
+
     if choice.excluded:
         out.print("excluded")
-    for candidate, reason in choice.excluded:
+    for candidate in choice.excluded:
         where = " ".join(candidate.place)
-        _print(f"  {where}  {candidate.name}{_yours(candidate)}: {reason}")
+        _print(f"  {where}  {candidate.name}{_yours(candidate)}: {objection(candidate, limits)}")
     out.print()
 
 
@@ -153,26 +155,26 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     from bench.boards.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
-    best, row, audit = found[0], found[0].row, found[0].audited
+    best, row, lower = found[0], found[0].row, found[0].row.epsilon_lower
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
     most += f" whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}"
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
         "protects": [
-            f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}",
+            f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row.delta}, {row.relation}",
             "one release; every other one of the same records adds to it",
         ],
         "command": [_command(row)],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
-        "audited": ["no" if audit is None else f"at least {float(audit['epsilon_audited']):.2g} per example"],
+        "audited": ["no" if lower is None else f"at least {lower:.2g} per example"],
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
         "not measured": lacking(best) or ["nothing is missing"],
     }
     _print(f"take {best.name}{_yours(best)}: {most}")
     least = least_epsilon(found)
     if limits.accuracy and least is not best:
-        promise = f"{least.epsilon:.4g} at a delta of {least.row['delta']}"
+        promise = f"{least.epsilon:.4g} at a delta of {least.row.delta}"
         _print(f"or {least.name}: the least epsilon, {promise}, with an accuracy of {least.accuracy:.4f}")
     for label, every_line in lines.items():
         shown = list(every_line[:most_lines])
@@ -183,16 +185,14 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     out.print()
 
 
-def _command(row: Row) -> str:
+def _command(row: ReleaseRow) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
-    from bench.boards.board_cells import options
-    from bench.boards.reasons import command
+    from bench.boards.selection import command
     from bench.config import STUDENT
     from bench.data import typed
 
-    words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
-    for name, usual in (("student", STUDENT), ("split", "iid")):
-        words += f" --{name} {row[name]}" * (row[name] != usual)
+    words = command(row, typed(row.dataset))
+    words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
     return f"{words} --noise os"
 
 
@@ -212,7 +212,7 @@ def _print(line: str) -> None:
 
 def _yours(candidate: Candidate) -> str:
     """A mark of a row of a user's boards."""
-    return " (yours)" if candidate.row.get("whose") == "yours" else ""
+    return " (yours)" if candidate.whose == "yours" else ""
 
 
 def _brief_table(title: str, found: list[Candidate]) -> None:
@@ -234,16 +234,15 @@ def _brief_table(title: str, found: list[Candidate]) -> None:
     ):
         table.add_column(column, no_wrap=True)
     for each in found:
-        numbers = f"{each.accuracy:.4f}", each.spread, f"{each.epsilon:.4g} per {each.row['unit']}"
-        cells = (*(each.place if several else ()), each.name, *numbers, str(each.row.get("whose", "")))
+        numbers = f"{each.accuracy:.4f}", each.spread, f"{each.epsilon:.4g} per {each.row.unit}"
+        cells = (*(each.place if several else ()), each.name, *numbers, each.whose)
         table.add_row(*map(Text, cells))
     Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 
 def _cost(candidate: Candidate) -> str:
-    seconds, device = candidate.row["seconds"], candidate.row["device"]
-    told = [f"{float(seconds):.0f} s"] if seconds else []
-    return " ".join([*told, *([f"on {device}"] if device else [])]) or "not recorded"
+    told = [] if candidate.seconds is None else [f"{candidate.seconds:.0f} s"]
+    return " ".join([*told, *([f"on {candidate.device}"] if candidate.device else [])]) or "not recorded"
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
@@ -260,10 +259,10 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
             f"{candidate.name}{_yours(candidate)}",
             f"{candidate.accuracy:.4f}",
             candidate.spread,
-            plain_text(f"{candidate.epsilon:.4g} per {row['unit']}", str(row["relation"])),
-            str(row["delta"]),
-            f"{float(row['seconds']):.0f}" if row["seconds"] else "-",
-            str(row["device"]) or "-",
+            plain_text(f"{candidate.epsilon:.4g} per {row.unit}", row.relation),
+            str(row.delta),
+            "-" if candidate.seconds is None else f"{candidate.seconds:.0f}",
+            candidate.device or "-",
             plain_text(*candidate.attacks or ["not attacked"]),
             plain_text(*sorted(candidate.flags) or ["-"]),
         )

@@ -10,7 +10,7 @@ from bench.boards import printed_information, reported
 from bench.boards.board_cells import number
 from bench.boards.reasons import CLOSE, reason, without_noise
 from bench.boards.reported import UNNAMED, Line, Reported
-from bench.boards.selection import finished
+from bench.boards.wide import finished
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
 from bench.report.paper_cells import cells

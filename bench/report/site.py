@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import __version__, data
 from bench import boards as board_files
-from bench.boards import reasons
+from bench.boards import Board, reasons, reported
 from bench.boards.columns import ALL
 from bench.report import boards, figures, glossary, method_pages, paper_tables, points, releases, runs
 from bench.report.charts.marks import Styles, styles
@@ -60,14 +60,15 @@ def parts(sources: Sources) -> tuple[Parts, dict[str, bytes]]:
     """Every part of the data, and pictures by the name of their file: one, however many runs show it."""
     images: dict[str, bytes] = {}
     shown = {name: [[kind, _kept(images, png)] for kind, png in sorted(of.items())] for name, of in _pngs(sources)}
-    tables = {name: _table(name, sources) for name in _names(sources)}
-    lines = [line for name, table in tables.items() for line in releases.lines(_named(name, table))]
-    rows = [row for name, table in tables.items() for row in _named(name, table)]
+    built = {name: _board(name, sources) for name in _names(sources)}
+    tables = {name: _rows(board) for name, board in built.items()}
+    lines = releases.lines(built.values())
+    rows = [row for table in tables.values() for row in table]
     papers = paper_tables.tables(rows, sources.recipes, sources.dataset)
     drawn = _figures(sources, shown)
     methods = method_pages.pages(sources.records, sources.audits, lines, papers)
     pages = _runs(sources, shown, rows)
-    datasets = {name: _dataset(name, table, sources) for name, table in tables.items()}
+    datasets = {name: _dataset(built[name], table, sources) for name, table in tables.items()}
     found: Parts = {}
     for name in tables:
         found[f"board-{slug(name)}"] = datasets[name]
@@ -166,25 +167,26 @@ def _kept(known: dict[str, bytes], png: bytes) -> str:
     return name
 
 
-def _table(name: str, sources: Sources) -> list[dict[Any, Any]]:
-    """The rows of a data set's board; an empty cell is "", as in its CSV file."""
+def _board(name: str, sources: Sources) -> Board:
     records = [record for record in sources.records if board_files.dataset(record) == name]
     audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
-    rows = board_files.table(records, audits).to_dict("records")
-    return [{key: "" if value is None or value != value else value for key, value in row.items()} for row in rows]
+    return board_files.build(records, audits)
 
 
-def _named(dataset: str, table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-    return [{**{str(key): value for key, value in row.items()}, "dataset": dataset} for row in table]
+def _rows(board: Board) -> list[dict[str, Any]]:
+    """The wide rows of a board with the papers' numbers; an empty cell is ""."""
+    rows = [row if row["unit"] is None else row | reported.join(row) for row in board_files.wide_rows(board)]
+    return [{key: "" if value is None else value for key, value in row.items()} for row in rows]
 
 
-def _dataset(name: str, table: Sequence[Mapping[Any, Any]], sources: Sources) -> dict[str, Any]:
+def _dataset(board: Board, table: Sequence[Mapping[Any, Any]], sources: Sources) -> dict[str, Any]:
+    name = board.dataset
     audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
     rows = boards.rows(table)
     return {
         "name": name,
         "rows": rows,
-        "best": highlights(name, table),
+        "best": highlights(board),
         "columns": boards.columns(rows),
         "runs": sum(board_files.dataset(record) == name for record in sources.records),
         "audits": runs.audit_lines(audits),

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
 from bench.boards import flags
+from bench.boards.records import readable
 from bench.config import DATASET
 from bench.data.request import Reading
 from bench.errors import BenchError, did_you_mean
@@ -95,6 +96,7 @@ class _Plan:
     def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
         self.settle, self.lookup, self.boards = settle, Lookup.remembering(scratch), boards
         self.estimate, self.made = Estimate(out, self.lookup.spec, boards, on_gpu), cache(_names)
+        self.published = cache(_published)
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
@@ -134,8 +136,8 @@ class _Plan:
             if there.name in self.made(there.folder) and there.done(path):
                 return cell("cached", record=path)
             if self.boards is not None:
-                file = self.boards / there.folder.name / f"{there.name}.json"
-                if file.name in self.made(file.parent) and _is_published(file, there.kind):
+                file = self.published(there.kind, self.boards).get(there.name)
+                if file is not None:
                     return cell("published", record=file)
         return cell("ready", record=path, after=there.shared, seconds=there.seconds())
 
@@ -175,13 +177,13 @@ def _is_audited(path: Path) -> bool:
     return canary_audit.published(path) is not None
 
 
-def _is_published(file: Path, kind: type[Record] | type[Audit]) -> bool:
-    """Whether the file is of an audit, or of a run that did not fail and whose flags do not say to run it again."""
-    try:
-        found = kind.read(file)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, Audit) or (found.status != "failed" and "float32-noise" not in flags(found))
+def _published(kind: type[Record] | type[Audit], boards: Path) -> dict[str, Path]:
+    """Hash to file of the published audits, or of the runs that did not fail and that no flag asks to run again."""
+    return {kept.hash: path for path, kept in readable(kind, boards) if _is_good(kept)}
+
+
+def _is_good(kept: Record | Audit) -> bool:
+    return isinstance(kept, Audit) or (kept.status != "failed" and "float32-noise" not in flags(kept))
 
 
 def _names(folder: Path) -> set[str]:

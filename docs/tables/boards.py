@@ -34,14 +34,19 @@ def board(name: str, split: str = "iid") -> list[Row]:
 
 @cache
 def published() -> list[Row]:
-    """All rows of all committed boards."""
-    return reported.boards(ROOT / "leaderboards")
+    """The wide rows of all committed boards with the papers' numbers."""
+    rows = reported.boards(ROOT / "leaderboards")
+    return [row | {key: _text(value) for key, value in reported.join(row).items()} for row in rows]
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 @cache
 def records() -> dict[str, Record]:
     """Every committed record by its hash."""
-    return {r.hash: r for r in boards.read((ROOT / "leaderboards" / "records").glob("*.json"))}
+    return {record.hash: record for record in boards.read_records(ROOT / "leaderboards")}
 
 
 def names(kind: str, folder: str) -> list[str]:

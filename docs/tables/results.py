@@ -8,7 +8,7 @@ from statistics import mean, median
 from bench.boards import reported
 from bench.boards.board_cells import options
 from bench.boards.reasons import reason, without_noise
-from bench.boards.selection import released
+from bench.boards.wide import released
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record

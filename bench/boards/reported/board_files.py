@@ -1,41 +1,6 @@
-"""The folder of boards that is meant, and all their rows."""
+"""The folders of boards, and their rows as the papers' comparison reads them."""
 
-from __future__ import annotations
+from bench.boards.tables import OWN, PUBLISHED, boards_folder, own_folder
+from bench.boards.wide import wide_texts as boards
 
-from pathlib import Path
-
-from bench.boards.board_csv import read_board
-from bench.boards.reported.printed_numbers import FILE
-from bench.errors import BenchError
-
-PUBLISHED, OWN = Path("leaderboards"), Path("boards")
-"""Folders of boards: of this project, and of a user."""
-
-
-def boards_folder(given: Path | None) -> Path:
-    """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
-
-    A checkout's folder has the papers' numbers too; one without them is a user's.
-    """
-    return given or (PUBLISHED if (PUBLISHED / FILE.name).is_file() else FILE.parent)
-
-
-def own_folder(given: Path | None) -> Path | None:
-    """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
-    return given or (OWN if any(OWN.glob("*.csv")) else None)
-
-
-def boards(folder: Path) -> list[dict[str, str]]:
-    """The rows of all boards in a folder, as text, each with its "dataset".
-
-    Raises:
-        BenchError: no such folder, no board in it, or a file in it that is no board.
-    """
-    found = [path for path in sorted(folder.glob("*.csv")) if path.name != FILE.name]
-    if not found:
-        inside = folder / "leaderboards"
-        nearest = (
-            f"give {inside}" if inside.is_dir() else "run from the project's directory, or give a folder of boards"
-        )
-        raise BenchError(f"no board in {folder}; {nearest}")
-    return [row for path in found for row in read_board(path)]
+__all__ = ["OWN", "PUBLISHED", "boards", "boards_folder", "own_folder"]
