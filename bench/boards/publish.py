@@ -36,7 +36,7 @@ Kept = TypeVar("Kept", Record, Audit)
 
 
 def refresh(out: Path, name: str) -> Path:
-    """Rebuild the board `name` in `<out>/leaderboards` from records and audits below `out`; safe with several processes.
+    """Rebuild a data set's board in `<out>/leaderboards` from records and audits below `out`; several processes may.
 
     A record whose release has been audited is given the bound first, as `privacy.audited`. Records and audits that
     cannot be read, damaged ones and those of an older version of the bench, are left out, and the user is told.

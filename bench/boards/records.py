@@ -1,8 +1,8 @@
 """Published records and audits: JSON Lines files, one for each data set and method, sorted by hash.
 
-`FOLDER/records/DATASET/METHOD.jsonl` holds a record a line, `FOLDER/audits/DATASET/METHOD.jsonl` an audit a line. A line
-is the canonical JSON of `Record.to_json` without spaces and line breaks. Which file a record is in follows from its
-spec. The format before this one, a file `records/HASH.json` each, is read too; `migrate` turns it into this one.
+`FOLDER/records/DATASET/METHOD.jsonl` holds a record a line, `FOLDER/audits/DATASET/METHOD.jsonl` an audit a line: the
+canonical JSON of `Record.to_json` without spaces and line breaks. Which file a record is in follows from its spec. The
+format before this one, a file `records/HASH.json` each, is read too; `migrate` turns it into this one.
 """
 
 from __future__ import annotations

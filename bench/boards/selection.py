@@ -388,9 +388,8 @@ def command(row: ReleaseRow, dataset: str) -> str:
     usual = {"teacher": "resnet18", "tier": "quick", "unit": "example", "solve": "none"}
     named = {"teacher": row.teacher, "tier": row.tier} | {name: limits[name] for name in BUDGET if name in limits}
     words = [f"bench run --method {row.method} --variant {row.variant} --dataset {dataset}"]
-    words += [
-        f"--{name} {_typed(value)}" for name, value in named.items() if _typed(value) not in ("", usual.get(name))
-    ]
+    typed = {name: _typed(value) for name, value in named.items()}
+    words += [f"--{name} {value}" for name, value in typed.items() if value not in ("", usual.get(name))]
     for group in ("method", "teacher"):
         words += [f"--{group}.{name} {_typed(value)}" for name, value in given[group].items()]
     return " ".join(words)

@@ -86,7 +86,7 @@ class AttackRow:
     """One number that was measured of a release, by an attack or without one.
 
     Attributes:
-        release: key in the table of releases; of reference images, which are of no release, `reference/TIER/SPLIT/KIND`.
+        release: key in the table of releases; `reference/TIER/SPLIT/KIND` of reference images, which are of no release.
         evaluation: key of the runs that the number is of: a release with one attack, over its seeds.
         attack, variant, version, access, options: of the attack; empty for numbers without one.
         metric: name of the number; empty where the attack was skipped or failed, for `reason`.
@@ -214,9 +214,7 @@ def _nearest(folder: Path) -> str:
     if (inside / RELEASES).is_dir():
         return f"give {inside}"
     if any(path.name != PAPERS for path in folder.glob("*.csv")):
-        return (
-            f"its CSV files are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
-        )
+        return f"its tables are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
     return "run from the project's directory, or give a folder of boards"
 
 
@@ -276,11 +274,10 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             heads, *lines = list(csv.reader(stream))
-    except (OSError, csv.Error, UnicodeDecodeError, ValueError) as error:
-        why = (
-            error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, csv.Error) else "no text"
-        )
-        raise BenchError(f"{path}: not a CSV file of a board: {why}") from error
+    except OSError as error:
+        raise BenchError(f"{path}: cannot be read ({error.strerror}); rebuild the boards") from None
+    except (csv.Error, ValueError) as error:  # empty, or no text in UTF-8
+        raise BenchError(f"{path}: not a CSV file: {error}") from None
     wanted = columns(kind)
     if tuple(heads) != wanted:
         lacking = next((name for name in wanted if name not in heads), "")

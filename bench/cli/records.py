@@ -11,8 +11,8 @@ from bench.progress import out
 
 HELP = "turn published records of an older format into today's"
 DESCRIPTION = (
-    "Records and audits of a folder of boards were one file each (records/HASH.json) before they were lines of one file "
-    "per data set and method. `bench records migrate FOLDER` turns the files into lines; done twice it changes nothing."
+    "Records and audits of a folder of boards were a file each (records/HASH.json) before they were lines of one file "
+    "per data set and method. This turns the files into lines; done twice it changes nothing."
 )
 
 

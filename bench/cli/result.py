@@ -56,7 +56,7 @@ def show(outcome: Outcome, settings: Settings) -> None:
         out.print(reason, markup=False, soft_wrap=True)
     for flag in flags(record):
         out.print(f"flag: {flag}", markup=False)
-    _paths(outcome, settings.out / "leaderboards" / f"{dataset(record)}.csv")
+    _paths(outcome, settings.out / "leaderboards" / "releases" / f"{dataset(record)}.csv")
 
 
 def _images(record: Record) -> list[str]:

@@ -12,6 +12,7 @@ from bench import boards
 from bench.boards import reported
 from bench.boards.flags import installed_version
 from bench.boards.reported import Line, Reported
+from bench.boards.wide import wide_rows
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
@@ -107,7 +108,7 @@ def value_of(content: bytes) -> Any:
 def board(*records: Record) -> list[dict[str, Any]]:
     """Rows of a board as the report has them, with the data set in each."""
     name = boards.dataset(records[0])
-    rows = boards.table(records).to_dict("records")
+    rows = wide_rows(boards.build(records))
     return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
 
 
