@@ -73,7 +73,13 @@ def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
     assert tracked("bench", "methods", "attacks", "baselines") <= names
     web = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bench" / "report" / "web").iterdir()}
     assert "bench/report/web/page.html" in web
-    assert {"leaderboards/reported.csv", "leaderboards/ablations/runs.csv", "recipes/board.toml", *web} <= names
+    assert {
+        "leaderboards/reported.csv",
+        "leaderboards/ablations/runs.csv",
+        "leaderboards/releases/mnist.csv",
+        "recipes/board.toml",
+        *web,
+    } <= names
     assert not [name for name in names if name.startswith(("tests/", "docs/", "leaderboards/records/"))]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -118,7 +124,7 @@ def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path
     assert str(installed.parent.parent) in where.stdout, "the checkout, not the wheel, is imported"
     run = bench(installed, tmp_path, "run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke")
     assert run.returncode == 0, run.stderr
-    assert (tmp_path / "runs" / "leaderboards" / "digits.csv").exists()
+    assert (tmp_path / "runs" / "leaderboards" / "releases" / "digits.csv").exists()
     assert list((tmp_path / "runs" / "records").glob("*/record.json"))
 
 
