@@ -121,10 +121,6 @@ ALL = (
     Column("flags", "flags", "flags", True, tip="What must be known before a row is used."),
     Column("runs", "seeds", "runs", True, tip="A run each; follow the number."),
 )
-PLUGGED = frozenset(column.key for column in [*_of(_OTHERS, classifier=False), *_CONTROLS])
-"""Columns that a board has only where one of its rows fills them."""
-COLUMNS = [column.key for column in ALL if column.key not in PLUGGED]
-"""The columns that every board has."""
 MEASURED = tuple(column for column in ALL if column.metric)
 SORT = ["tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta"]
 SORT += ["runs"]

@@ -105,6 +105,11 @@ def value_of(content: bytes) -> Any:
     return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
 
 
+def built(*records: Record) -> list[boards.Board]:
+    """Their board, alone in a list."""
+    return [boards.build(records)]
+
+
 def board(*records: Record) -> list[dict[str, Any]]:
     """Rows of a board as the report has them, with the data set in each."""
     name = boards.dataset(records[0])
