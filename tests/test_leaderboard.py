@@ -89,6 +89,14 @@ def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, n
     assert row_key(spec | {"new": number}) != row_key(spec | {"new": number + 1})
 
 
+@given(SPECS)
+@example({"seed": 1, "a": {"seed": 2, "b": 3}})
+@example({"a": {"seed": 1}, 'x"seed': 2})
+@example({"seed": {"a": 1}, "b": [{"seed": 1, "c": 2}]})
+def test_key_from_the_text_is_that_of_the_identity(spec: Any) -> None:
+    assert key_of(spec, named=True) == key_of(boards.identity(spec)) == key_of(spec)
+
+
 def row_key(spec: Any) -> str:
     return key_of(boards.identity(spec))
 

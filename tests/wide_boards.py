@@ -80,13 +80,17 @@ def _add(board: Board, release: str, evaluation: str, row: dict[str, Any], count
     """Add an evaluation: its runs, and a row of attacks for each of its numbers."""
     seeds, finished = _text(row, "seeds").split() or ["0"], _finished(row)
     hashes = _text(row, "runs").split()
+    spread = (_number(row, "accuracy_std") or 0.0) * ((finished - 1) / 2) ** 0.5 if finished > 1 else 0.0
     for number, seed in enumerate(seeds):
         done = number < finished
+        accuracy = _number(row, "accuracy_mean") if done else None
+        if accuracy is not None:
+            accuracy += {0: spread, 1: -spread}.get(number, 0.0)
         name = hashes[number] if number < len(hashes) else f"{evaluation}-{seed}"
         seconds, device = _number(row, "seconds"), _text(row, "device")
         status = "ok" if done else "failed"
         board.runs.append(RunRow(
-            name, release, evaluation, "yes" if counted else "", int(seed), status, _number(row, "accuracy_mean"),
+            name, release, evaluation, "yes" if counted else "", int(seed), status, accuracy,
             seconds if done else None, device if done else "", _text(row, "flags"), dataset=board.dataset,
         ))  # fmt: skip
     numbers = {column.metric: (_number(row, column.key)) for column in MEASURED if not column.deviation}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,8 @@ SHORT = 8
 """Digits of a hash that tell apart what has the same name."""
 KEY = 12
 """Digits of the keys of rows."""
+SEED = re.compile(rb'"seed":(?<=[{,]"seed":)-?\d+,')
+"""A seed that is not the last of an object in JSON text; within a string the first mark is behind a backslash."""
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Whose accuracies, besides the student's and the teacher's, records may hold."""
 PUBLIC = {"attack_accuracy": "retrieval_accuracy", "judge_accuracy": "retrieval_judge_accuracy"}
@@ -62,9 +65,17 @@ def identity(spec: Any) -> Any:
     return {"variant": "printed"} | found if spec.get("kind") in ("release", "attack") else found
 
 
-def key_of(identified: Any) -> str:
-    """The key of an `identity`, equal for two of them if and only if they are equal: 12 digits of a SHA-256."""
-    return hashlib.sha256(orjson.dumps(identified, option=orjson.OPT_SORT_KEYS)).hexdigest()[:KEY]
+def key_of(spec: Any, named: bool = False) -> str:
+    """The key of a spec or of a part of one, equal for two of them if and only if their `identity` is: 12 digits.
+
+    Args:
+        named: every variant in it is named, which makes the usual case quick: seeds are taken out of its text.
+    """
+    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
+    short = SEED.sub(b"", text)
+    if not named or b'"seed":' in short:
+        short = orjson.dumps(identity(spec), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(short).hexdigest()[:KEY]
 
 
 @dataclass
@@ -72,7 +83,7 @@ class Evaluation:
     """The runs of a release with one attack.
 
     Attributes:
-        identified: the `identity` of their specs.
+        spec: of one of the runs; but for seeds that of all.
         runs: their records, sorted by seed and hash.
         done: those that did not fail.
         known: the names of the numbers that any of them has.
@@ -81,7 +92,7 @@ class Evaluation:
     """
 
     key: str
-    identified: dict[str, Any]
+    spec: dict[str, Any]
     runs: list[Record] = field(default_factory=list)
     done: list[Record] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
@@ -95,11 +106,13 @@ class Evaluation:
 
     def rank(self) -> tuple[int, bool, str, str]:
         """Orders evaluations of one release: the first has most seeds with a number, then no attack."""
-        return -len(self.done), self.identified["attack"] is not None, _options(self.runs[0]), self.runs[0].hash
+        return -len(self.done), self.spec["attack"] is not None, _options(self.runs[0]), self.runs[0].hash
 
     def mean(self, name: str) -> float | None:
         """The mean of a number over seeds; None if one of them lacks it."""
-        return mean([run.metrics.get(name) for run in self.done]) if name in self.known else None
+        if name not in self.known:
+            return None
+        return mean([run.metrics.get(name) for run in self.done])
 
     def promises(self, name: str) -> list[dict[str, Any]]:
         """A promise of each finished run's account, "claimed" or "accounted"; {} where nothing is promised."""
@@ -130,24 +143,13 @@ def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: boo
     return board
 
 
-def _identity_of_run(spec: dict[str, Any]) -> dict[str, Any]:
-    """`identity` of a run's spec, whose release, which mostly is the attack's target too, is gone through once."""
-    attack, release = spec["attack"], spec["release"]
-    if attack is None or attack["target"] != release:
-        found: dict[str, Any] = identity(spec)
-        return found
-    same = identity(release)
-    attack = identity({name: value for name, value in attack.items() if name != "target"}) | {"target": same}
-    return identity(spec | {"release": {}, "attack": {}}) | {"release": same, "attack": attack}
-
-
 def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list[Evaluation]:
     found: dict[str, Evaluation] = {}
     for record in records:
-        identified = _identity_of_run(record.spec)
-        key = key_of(identified)
+        parts = (record.spec["release"], record.spec["attack"], (record.spec["attack"] or {}).get("target"))
+        key = key_of(record.spec, named=all("variant" in part for part in parts if part))
         if key not in found:
-            found[key] = Evaluation(key, identified)
+            found[key] = Evaluation(key, record.spec)
         found[key].runs.append(record)
     for each in found.values():
         each.runs.sort(key=lambda run: (seed(run), run.hash))
@@ -164,16 +166,17 @@ def _release_key(evaluation: Evaluation) -> str:
     proved = evaluation.promises("accounted")[:1]
     account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in proved]
     is_coarse = "float32-noise" in evaluation.flags.split()
-    return key_of([evaluation.identified["tier"], evaluation.identified["release"], account, is_coarse])
+    release = evaluation.spec["release"]
+    return key_of([evaluation.spec["tier"], release, account, is_coarse], named="variant" in release)
 
 
 def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
     """What releases are sorted by."""
     first = min(evaluations.values(), key=Evaluation.rank)
-    release = first.identified["release"]
+    release = first.spec["release"]
     setting = described(first.runs[0].options | {"attack": {}, "evaluator": {}})
-    names = (release["method"], release["variant"], setting, _teacher(release["teacher"]), release["student"])
-    return first.identified["tier"], split_of(release["teacher"]["data"]), *names
+    names = (release["method"], variant_of(release), setting, _teacher(release["teacher"]), release["student"])
+    return first.spec["tier"], split_of(release["teacher"]["data"]), *names
 
 
 def _add_release(board: Board, key: str, evaluations: Sequence[Evaluation]) -> None:
@@ -190,17 +193,17 @@ def _add_release(board: Board, key: str, evaluations: Sequence[Evaluation]) -> N
 def _release_row(
     name: str, key: str, first: Evaluation, usual: Mapping[str, Numbers], evaluations: Sequence[Evaluation]
 ) -> ReleaseRow:
-    release, claims, proved = first.identified["release"], first.promises("claimed"), first.promises("accounted")
+    release, claims, proved = first.spec["release"], first.promises("claimed"), first.promises("accounted")
     student = next((run.student for run in first.done if run.student), release["student"])
     shown = [each.bounds for each in evaluations if each.bounds is not None]
     best = max(shown, key=lambda each: (each.student, each.teacher), default=None)
     account = (proved or [{}])[0]
     return ReleaseRow(
         release=key,
-        tier=first.identified["tier"],
+        tier=first.spec["tier"],
         split=split_of(release["teacher"]["data"]),
         method=release["method"],
-        variant=release["variant"],
+        variant=variant_of(release),
         version=release["version"],
         teacher=_teacher(release["teacher"]),
         student=student,
@@ -240,7 +243,7 @@ def _attack_rows(
     """
     of_release = SharedCells(release.release, evaluation.key, seeds=evaluation.seeds, dataset=release.dataset)
     rows = [of_release.row(*each) for each in _own_numbers(evaluation, usual, is_first).items()]
-    spec = evaluation.identified["attack"]
+    spec = evaluation.spec["attack"]
     if spec is None:
         evaluator = _options(evaluation.runs[0], "evaluator")
         return rows if is_first or not evaluator else [replace(row, options=evaluator) for row in rows]
@@ -249,7 +252,7 @@ def _attack_rows(
         release.release,
         evaluation.key,
         attack=spec["attack"],
-        variant=spec["variant"],
+        variant=variant_of(spec),
         version=spec["version"],
         access=spec["access"],
         options=_options(evaluation.runs[0], "attack", "evaluator"),
@@ -364,7 +367,7 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
         for kind in REFERENCES:
             if f"{REFERENCE}_{kind}_attack_accuracy" in record.metrics:
                 spec = record.spec["attack"] if kind in OWN_REFERENCES else None
-                attack = ("", "") if spec is None else (spec["attack"], spec.get("variant", "printed"))
+                attack = ("", "") if spec is None else (spec["attack"], variant_of(spec))
                 found[f"{place}/{kind}", *attack].append(record)
     rows = []
     for (key, attack, variant), of in sorted(found.items()):
@@ -386,6 +389,11 @@ def _options(record: Record, *groups: str) -> str:
     """Those groups of a record's options that hold any, all without `groups`, as JSON; "" for none."""
     given = {name: held for name, held in record.options.items() if held and (not groups or name in groups)}
     return json.dumps(given, sort_keys=True) if given else ""
+
+
+def variant_of(spec: Mapping[str, Any]) -> str:
+    """The variant of a release or an attack; records that are older than variants are of what the paper prints."""
+    return str(spec.get("variant", "printed"))
 
 
 def _teacher(spec: Mapping[str, Any]) -> str:
@@ -421,8 +429,8 @@ def largest(values: Sequence[float | None]) -> float | None:
 
 def deviation(values: Sequence[float | None]) -> float | None:
     """The sample standard deviation over seeds; None with fewer than two, or where one of the values is missing."""
-    known = [value for value in values if value is not None]
-    if len(known) < max(2, len(values)):
+    if len(values) < 2 or None in values:
         return None
+    known = [value for value in values if value is not None]
     centre = math.fsum(known) / len(known)
     return round(math.sqrt(math.fsum((value - centre) ** 2 for value in known) / (len(known) - 1)), 6)

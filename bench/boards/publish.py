@@ -212,14 +212,18 @@ def expected(boards: Path) -> list[Board]:
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
+    with without_collection():  # and what was read is dropped before it is switched on again
+        return _expected(boards)
+
+
+def _expected(boards: Path) -> list[Board]:
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
-    with without_collection():
-        for audit in read_audits(boards):
-            audits[dataset(audit)].append(audit)
-        for record in read_records(boards):
-            records[dataset(record)].append(record)
-        return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
+    for audit in read_audits(boards):
+        audits[dataset(audit)].append(audit)
+    for record in read_records(boards):
+        records[dataset(record)].append(record)
+    return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
 
 
 def differences(boards: Path) -> list[str]:

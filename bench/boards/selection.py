@@ -12,10 +12,10 @@ from typing import cast
 
 from bench import data, registry
 from bench.boards.board_cells import options
-from bench.boards.build import mean
+from bench.boards.build import deviation, mean
 from bench.boards.flags import OLDER, UNTRUE, installed_version
 from bench.boards.needs import needs, teacher_matters
-from bench.boards.tables import ACCURACY, LOWER, AttackRow, Board, ReleaseRow, RunRow
+from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
@@ -206,8 +206,9 @@ class Candidate:
     @property
     def spread(self) -> str:
         """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
-        row, failed = self.measured.get(ACCURACY), len(self.counted) - self.finished
-        told = "one seed" if row is None or row.deviation is None else f"sd {row.deviation:.3f}, {self.finished} seeds"
+        std = deviation([run.accuracy for run in self.counted if run.status != "failed"])
+        failed = len(self.counted) - self.finished
+        told = "one seed" if std is None else f"sd {std:.3f}, {self.finished} seeds"
         return told + (f", {failed} failed" if failed else "")
 
 

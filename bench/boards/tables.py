@@ -186,11 +186,14 @@ def own_folder(given: Path | None) -> Path | None:
     return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)
 
 
-def read_boards(folder: Path, only: Collection[str] | None = None, whose: str = "") -> list[Board]:
+def read_boards(
+    folder: Path, only: Collection[str] | None = None, whose: str = "", with_attacks: bool = True
+) -> list[Board]:
     """The boards of a folder, by name of the data set.
 
     Args:
         only: data sets to read; None = all.
+        with_attacks: read the table of attacks, too, which is most of a board.
 
     Raises:
         BenchError: no such folder, no board in it, or a file in it that is no table of a board.
@@ -198,10 +201,11 @@ def read_boards(folder: Path, only: Collection[str] | None = None, whose: str = 
     found = sorted((folder / RELEASES).glob("*.csv"))
     if not found:
         raise BenchError(f"no board in {folder}; {_nearest(folder)}")
-    return [read_board(folder, path.stem, whose) for path in found if only is None or path.stem in only]
+    names = [path.stem for path in found if only is None or path.stem in only]
+    return [read_board(folder, name, whose, with_attacks) for name in names]
 
 
-def read_board(folder: Path, name: str, whose: str = "") -> Board:
+def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = True) -> Board:
     """The board of one data set. Raises BenchError as `read_boards`."""
     releases, attacks, runs = (folder / each / f"{name}.csv" for each in (RELEASES, ATTACKS, RUNS))
     return Board(

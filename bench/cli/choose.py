@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
@@ -78,7 +80,8 @@ def execute(given: argparse.Namespace) -> int:
     boards, read = [], []
     for whose, folder in places:
         if folder is not None:
-            found = read_boards(folder, whose=whose)
+            # Attacks matter to the answers alone, which are about few data sets
+            found = read_boards(folder, whose=whose, with_attacks=False)
             boards += found
             read.append(f"{whose} {folder} ({sum(len(board.releases) for board in found)} releases)")
     known = sorted({board.dataset for board in boards})
@@ -89,23 +92,40 @@ def execute(given: argparse.Namespace) -> int:
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
     choice = choose((board for board in boards if given.dataset in (None, board.dataset)), limits)
     _print(f"boards: {', '.join(read)}")
+    folders = {whose: folder for whose, folder in places if folder is not None}
     if given.all:
-        _show(choice, limits)
+        _show(choice, limits, folders)
     else:
-        _show_briefly(choice, limits, given.dataset is not None)
+        _show_briefly(choice, limits, given.dataset is not None, folders)
     return 0
 
 
-def _show(choice: Choice, limits: Constraints) -> None:
+def _attacked(found: list[Candidate], folders: Mapping[str, Path]) -> list[Candidate]:
+    """The same candidates of one data set with what attacks and audits showed.
+
+    Args:
+        folders: whose boards to their folder.
+    """
+    from bench.boards.selection import candidates
+    from bench.boards.tables import read_board
+
+    name = found[0].row.dataset
+    boards = [read_board(folders[whose], name, whose) for whose in sorted({each.whose for each in found})]
+    complete = {(each.whose, each.row.release): each for each in candidates(boards)}
+    return [complete[each.whose, each.row.release] for each in found]
+
+
+def _show(choice: Choice, limits: Constraints, folders: Mapping[str, Path]) -> None:
     """Print everything: excluded rows, then of each place the table and the answer."""
     _excluded(choice, limits)
     _none(choice, limits)
-    for place, found in choice.taken.items():
+    for place, taken in choice.taken.items():
+        found = _attacked(taken, folders)
         _table(place, found)
         _answer(found, limits)
 
 
-def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool) -> None:
+def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool, folders: Mapping[str, Path]) -> None:
     """At most `MOST_LINES` lines: a table, and of one data set the answer of its place with the most accurate row."""
     _none(choice, limits)
     places = sorted(choice.taken.values(), key=lambda found: -(found[0].accuracy or 0.0)) if one_dataset else []
@@ -117,7 +137,7 @@ def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool) -> Non
         shown = [found[0] for found in places[: FEW_ROWS if one_dataset else MOST_LINES - 6]]
         _brief_table("the most accurate of each data set, tier and split", shown)
     if len(places) == 1 or (one_dataset and places):
-        _answer(places[0], limits, FEW_LINES)
+        _answer(_attacked(places[0], folders), limits, FEW_LINES)
     elif places:
         _print("cost, attacks and risks: name a data set with --dataset")
     left = len(choice.excluded) + sum(map(len, places)) - len(shown)

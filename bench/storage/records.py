@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -152,10 +153,16 @@ def _decode(cls: type[Kept], text: bytes, name: str, what: str, digest_of: Diges
 
 def _expect_types(kept: Any) -> None:
     """Raises TypeError where a field that is text, a list or an object is something else."""
-    for each in fields(kept):
-        expected = TYPES.get(str(each.type).partition("[")[0])
-        if expected is not None and not isinstance(getattr(kept, each.name), expected):
-            raise TypeError(each.name)
+    for name, expected in _types(type(kept)):
+        if not isinstance(getattr(kept, name), expected):
+            raise TypeError(name)
+
+
+@cache
+def _types(kind: type[Any]) -> tuple[tuple[str, type[Any]], ...]:
+    """The fields that are text, a list or an object, each with its type."""
+    found = ((each.name, TYPES.get(str(each.type).partition("[")[0])) for each in fields(kind))
+    return tuple((name, expected) for name, expected in found if expected is not None)
 
 
 def _expect_contents(record: Record) -> None:
