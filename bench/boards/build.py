@@ -13,7 +13,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -333,7 +332,6 @@ def _measured(key: str, evaluation: Evaluation) -> Numbers:
     )
 
 
-@cache
 def _attack_metrics() -> tuple[str, ...]:
     """The numbers of an attack that are averaged over seeds, in the order of the table of metrics."""
     found = [metric.key for metric in metrics().values() if metric.averaged and metric.of != "classifier"]
@@ -367,8 +365,8 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
         for kind in REFERENCES:
             if f"{REFERENCE}_{kind}_attack_accuracy" in record.metrics:
                 spec = record.spec["attack"] if kind in OWN_REFERENCES else None
-                attack = ("", "") if spec is None else (spec["attack"], variant_of(spec))
-                found[f"{place}/{kind}", *attack].append(record)
+                by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
+                found[f"{place}/{kind}", *by].append(record)
     rows = []
     for (key, attack, variant), of in sorted(found.items()):
         prefix = f"{REFERENCE}_{key.rpartition('/')[2]}_"
@@ -379,7 +377,6 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
     return rows
 
 
-@cache
 def reference_metrics() -> tuple[str, ...]:
     """The numbers of images that no target was asked about."""
     return tuple(m.key for m in metrics().values() if m.averaged and m.of == "reconstructions")

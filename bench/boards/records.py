@@ -52,7 +52,7 @@ def read_audits(folder: Path) -> list[Audit]:
     return sorted(_by_hash(Audit, folder).values(), key=lambda audit: audit.hash)
 
 
-def readable(kind: type[Kept], folder: Path) -> Iterator[tuple[Path, Kept]]:
+def readable(kind: type[Record] | type[Audit], folder: Path) -> Iterator[tuple[Path, Record | Audit]]:
     """The records or the audits of a folder of boards, each with its file; damaged ones are left out."""
     digest_of = SpecDigest()
     for path, name, text in _texts(folder / FOLDERS[kind]):

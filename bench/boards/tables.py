@@ -207,10 +207,9 @@ def read_boards(
 
 def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = True) -> Board:
     """The board of one data set. Raises BenchError as `read_boards`."""
-    releases, attacks, runs = (folder / each / f"{name}.csv" for each in (RELEASES, ATTACKS, RUNS))
-    return Board(
-        name, read_table(ReleaseRow, releases), read_table(AttackRow, attacks), read_table(RunRow, runs), whose
-    )
+    releases = read_table(ReleaseRow, folder / RELEASES / f"{name}.csv")
+    attacks = read_table(AttackRow, folder / ATTACKS / f"{name}.csv") if with_attacks else []
+    return Board(name, releases, attacks, read_table(RunRow, folder / RUNS / f"{name}.csv"), whose)
 
 
 def _nearest(folder: Path) -> str:
@@ -262,7 +261,6 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
     return "".join(texts)
 
 
-@cache
 def columns(kind: type[Any]) -> tuple[str, ...]:
     """The columns of a table, in order."""
     return tuple(each.name for each in fields(kind) if each.name != "dataset")
@@ -301,7 +299,6 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 Reader = Callable[[str], Any]
 
 
-@cache
 def _readers(kind: type[Any]) -> tuple[Reader, ...]:
     """What turns the cell of each column into a value; it raises ValueError for a damaged cell."""
     by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}

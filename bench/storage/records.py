@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -153,16 +152,18 @@ def _decode(cls: type[Kept], text: bytes, name: str, what: str, digest_of: Diges
 
 def _expect_types(kept: Any) -> None:
     """Raises TypeError where a field that is text, a list or an object is something else."""
-    for name, expected in _types(type(kept)):
+    for name, expected in TYPED[type(kept).__name__]:
         if not isinstance(getattr(kept, name), expected):
             raise TypeError(name)
 
 
-@cache
-def _types(kind: type[Any]) -> tuple[tuple[str, type[Any]], ...]:
+def _typed(kind: type[Record] | type[Audit]) -> list[tuple[str, type[Any]]]:
     """The fields that are text, a list or an object, each with its type."""
     found = ((each.name, TYPES.get(str(each.type).partition("[")[0])) for each in fields(kind))
-    return tuple((name, expected) for name, expected in found if expected is not None)
+    return [(name, expected) for name, expected in found if expected is not None]
+
+
+TYPED = {kind.__name__: _typed(kind) for kind in (Record, Audit)}
 
 
 def _expect_contents(record: Record) -> None:

@@ -163,7 +163,8 @@ def _known(out: Path) -> dict[Like, float]:
 
 def _published(boards: Path, on_gpu: bool) -> dict[Like, float]:
     """Those of published ones that were made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
-    found = [kept for kind in (Record, Audit) for _, kept in readable(kind, boards)]
+    kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
+    found = [kept for kind in kinds for _, kept in readable(kind, boards)]
     return _medians(found, lambda device: ("cpu" not in device) == on_gpu)
 
 

@@ -136,7 +136,7 @@ class _Plan:
             if there.name in self.made(there.folder) and there.done(path):
                 return cell("cached", record=path)
             if self.boards is not None:
-                file = self.published(there.kind, self.boards).get(there.name)
+                file = self.published(self.boards).get(there.name)
                 if file is not None:
                     return cell("published", record=file)
         return cell("ready", record=path, after=there.shared, seconds=there.seconds())
@@ -148,7 +148,6 @@ class _Place:
 
     folder: Path
     name: str
-    kind: type[Record] | type[Audit]
     done: Callable[[Path], bool]
     shared: tuple[tuple[str, str], ...]
     seconds: Callable[[], float | None]
@@ -159,14 +158,14 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     steps = (("teacher", spec.release.teacher, job.asks_teacher), ("evaluator", spec.evaluator, job.judged))
     shared = tuple((name, step.hash) for name, step, needed in steps if needed)
     seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher, job.judged)
-    return _Place(job.store.root / "records", spec.hash, Record, _is_done, shared, seconds)
+    return _Place(job.store.root / "records", spec.hash, _is_done, shared, seconds)
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     spec = canary_audit.audit_spec(job, game, seed)
     shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
     seconds = partial(estimate.audit_seconds, job.store, spec)
-    return _Place(job.store.root / "audits", spec.hash, Audit, _is_audited, shared, seconds)
+    return _Place(job.store.root / "audits", spec.hash, _is_audited, shared, seconds)
 
 
 def _is_done(path: Path) -> bool:
@@ -177,9 +176,10 @@ def _is_audited(path: Path) -> bool:
     return canary_audit.published(path) is not None
 
 
-def _published(kind: type[Record] | type[Audit], boards: Path) -> dict[str, Path]:
-    """Hash to file of the published audits, or of the runs that did not fail and that no flag asks to run again."""
-    return {kept.hash: path for path, kept in readable(kind, boards) if _is_good(kept)}
+def _published(boards: Path) -> dict[str, Path]:
+    """Hash to file of the published audits, and of the runs that did not fail and that no flag asks to run again."""
+    kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
+    return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
 
 
 def _is_good(kept: Record | Audit) -> bool:
