@@ -149,15 +149,23 @@ def describe_source(cls: SourceClass) -> Description:
     if cls.has("needs"):
         needs = partial(_needs_by_source, cls)
         facts["needs"] = needs({})
-    changes = tuple(cls.value("departures")) if cls.has("departures") else ()
-    own = bool(cls.has("own") and cls.value("own"))
+    changes = _changes_by_source(cls)
     try:
         conditions = _joined(c.value("only_with") for c in reversed(cls.mro) if "only_with" in c.bindings)
         found = tuple(_option(*field, conditions) for field in cls.fields())
     except TypeError as error:
         raise Unreadable(str(error)) from error
     doc = inspect.cleandoc(cls.module.doc)
-    return Description(doc, found, cls.value("tiers"), changes, _default_variant(own, changes), facts, needs)
+    return Description(doc, found, cls.value("tiers"), changes, default_variant_by_source(cls), facts, needs)
+
+
+def default_variant_by_source(cls: SourceClass) -> Variant:
+    """As `default_variant`, of a plug-in that is not imported. Raises Unreadable where it takes an import to know."""
+    return _default_variant(bool(cls.has("own") and cls.value("own")), _changes_by_source(cls))
+
+
+def _changes_by_source(cls: SourceClass) -> tuple[Departure, ...]:
+    return tuple(cls.value("departures")) if cls.has("departures") else ()
 
 
 def _needs_by_source(cls: SourceClass, values: Mapping[str, Any]) -> frozenset[str]:

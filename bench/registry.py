@@ -16,18 +16,40 @@ from pathlib import Path
 from typing import Any
 
 from bench import extensions, plugins
-from bench.config import Departure, Description, Variant, describe_source
+from bench.config import Departure, Description, Variant, default_variant_by_source, describe_source
 from bench.config import describe as describe_class
 from bench.declared import expect, read_old_names
 from bench.errors import UnknownName, plugin_errors
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
-__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
+__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants", "version"]
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
     """What a plug-in says of itself, at one variant; None = the default one. Raises BenchError as `load`."""
     return _describe(_of_variant(find(kind, name), settle(kind, name, variant)))
+
+
+@cache
+def version(kind: str, name: str, variant: str) -> int:
+    """The version of a plug-in's variant; of its source as little as possible is read. Raises BenchError as `load`."""
+    entry = find(kind, name)
+    try:
+        if entry.file is not None:
+            return _version_by_source(entry, entry.file, variant)
+    except Unreadable:
+        pass  # a form that only Python can evaluate, or no such variant
+    return int(describe(kind, name, variant).facts["version"])
+
+
+def _version_by_source(entry: Entry, file: Path, variant: str) -> int:
+    source = plugins.read(file, entry.module, "version", "tiers")
+    usual = "working" if entry.working is not None else default_variant_by_source(source)
+    if variant != usual and (variant, usual) != ("printed", "working"):
+        raise Unreadable(f"{entry.name} has no variant {variant}")
+    if variant == "working" and entry.working is not None:
+        source = plugins.read(file.with_name("working.py"), entry.working, "version", "tiers")
+    return int(source.value("version"))
 
 
 def variants(kind: str, name: str) -> tuple[Variant, ...]:

@@ -17,6 +17,7 @@ from bench.cli import (
     doctor,
     export,
     listing,
+    records,
     report,
     run,
     show,
@@ -40,7 +41,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "show": show.SHOW,
     },
     "release": {"export": export, "verify": verify},
-    "boards": {"leaderboard": boards, "choose": choose, "report": report},
+    "boards": {"leaderboard": boards, "records": records, "choose": choose, "report": report},
     "data and machines": {"doctor": doctor},
 }
 """The task of a user to its commands, in the order of `bench --help`."""

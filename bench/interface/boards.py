@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.errors import BadOption, UnknownName, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.boards.selection import Choice
+    from bench.boards.selection import Candidate, Choice
 
 UNITS = ("example", "label", "query", "client")
-WHOSE = "whose"
-"""Column of rows: "published", or "yours"."""
-
 Folder = str | os.PathLike[str] | None
 
 
@@ -30,36 +28,22 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
-        A row for each release with an attack or without one. Numbers are floats; infinite epsilons are `math.inf`.
+        A row for each release: the table of releases (docs/boards.md). Numbers are floats; infinite epsilons are
+        `math.inf`. `bench.boards.read_attacks` reads what attacks on them measured.
 
     Raises:
         NotFound: no board in the folder.
         UnknownName: no board of that name.
     """
-    rows = _releases(boards)
-    known = sorted({row["dataset"] for row in rows})
-    if name is not None and name not in known:
+    from bench.boards.tables import RELEASES, boards_folder, data_sets, read_releases
+
+    folder = boards_folder(None if boards is None else Path(boards))
+    if name is None:
+        return read_releases(folder)
+    known = data_sets(folder)
+    if name not in known:
         raise unknown("leaderboard", name, known)
-    import pandas as pd
-
-    table = pd.DataFrame([row for row in rows if name in (None, row["dataset"])])
-    return table.apply(_as_numbers)
-
-
-def _releases(boards: Folder) -> list[dict[str, str]]:
-    """The rows of all boards in a folder."""
-    from bench.boards import board_files
-
-    return board_files.boards(board_files.boards_folder(None if boards is None else Path(boards)))
-
-
-def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of texts as floats where all that are not empty are numbers."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column.replace("", None), errors="coerce")
-    is_numeric = bool((numbers.notna() | (column == "") | column.isna()).all()) and bool(numbers.notna().any())
-    return numbers.astype(float) if is_numeric else column
+    return read_releases(folder / RELEASES / f"{name}.csv")
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,20 +52,33 @@ class Chosen:
 
     Attributes:
         choice: `taken` has, for each (data set, tier, split), the candidates in order, the most accurate first;
-            `excluded` the others, each with the reason; `nearest` sentences where nothing qualifies.
+            `excluded` the others; `nearest` sentences where nothing qualifies. Their attacks and audits are not read,
+            which takes longest: `with_attacks` does.
         read: which boards were read, a phrase each.
+        folders: "published" or "yours" to the folder of these boards.
     """
 
     choice: Choice
     read: tuple[str, ...]
+    folders: Mapping[str, Path]
+
+    def with_attacks(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates of one data set with what attacks and audits measured of them, in the same order."""
+        from bench.boards.selection import candidates
+        from bench.boards.tables import read_board
+
+        name, whose = found[0].row.dataset, sorted({each.whose for each in found})
+        boards = [read_board(self.folders[each], name, each) for each in whose]
+        complete = {(each.whose, each.row.release): each for each in candidates(boards)}
+        return [complete[each.whose, each.row.release] for each in found]
 
     def to_frame(self) -> pd.DataFrame:
         """The candidates as a table, a row each, the most accurate of a data set, tier and split first."""
         import pandas as pd
 
-        columns = ["dataset", "tier", "split", "release", "accuracy", "epsilon", "delta", "unit", WHOSE]
+        columns = ["dataset", "tier", "split", "release", "accuracy", "epsilon", "delta", "unit", "whose"]
         rows = [
-            (*place, each.name, each.accuracy, each.epsilon, each.delta, each.row["unit"], each.row[WHOSE])
+            (*place, each.name, each.accuracy, each.epsilon, each.delta, each.row.unit, each.whose)
             for place, found in self.choice.taken.items()
             for each in found
         ]
@@ -134,21 +131,20 @@ def choose(
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
         raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import board_files
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
+    from bench.boards.tables import boards_folder, own_folder, read_boards
 
     given = [None if folder is None else Path(folder) for folder in (boards, own)]
-    places = (("published", board_files.boards_folder(given[0])), ("yours", board_files.own_folder(given[1])))
-    rows: list[dict[str, str]] = []
-    read = []
-    for whose, place in places:
-        if place is not None:
-            found = [row | {WHOSE: whose} for row in _releases(place)]
-            rows += found
-            read.append(f"{whose} {place} ({len(found)} rows)")
-    known = sorted({row["dataset"] for row in rows})
+    places = {"published": boards_folder(given[0]), "yours": own_folder(given[1])}
+    folders = {whose: folder for whose, folder in places.items() if folder is not None}
+    found = {whose: read_boards(folder, whose=whose, with_attacks=False) for whose, folder in folders.items()}
+    read = tuple(
+        f"{whose} {folders[whose]} ({sum(len(board.releases) for board in of)} releases)" for whose, of in found.items()
+    )
+    known = sorted({board.dataset for of in found.values() for board in of})
     if dataset is not None and dataset not in known:
         raise UnknownName(f"--dataset {dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}")
     limits = Constraints(unit, max_epsilon, min_accuracy, max_delta)
-    return Chosen(select([row for row in rows if dataset in (None, row["dataset"])], limits), tuple(read))
+    chosen = (board for of in found.values() for board in of if dataset in (None, board.dataset))
+    return Chosen(select(chosen, limits), read, folders)

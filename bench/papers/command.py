@@ -90,14 +90,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Compare and print. Returns the exit status."""
-    from bench.boards import board_files
+    from bench.boards.tables import boards_folder
+    from bench.boards.wide import wide_texts
     from bench.papers.comparison import compare
     from bench.papers.reasons import without_noise
     from bench.papers.results import read_results
 
     entries = _read_entries(given)
-    folder = board_files.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
-    results = read_results(board_files.boards(folder), given.tier)
+    folder = boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
+    results = read_results(wide_texts(folder), given.tier)
     lines, controls = compare(entries, results, _exists), without_noise(results)
     cells = [_cells(line, controls) for line in lines]
     if given.csv:
