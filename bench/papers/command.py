@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class Papers:
-    """The command `bench papers`."""
+    """The command `bench papers`, with its only action so far."""
 
     HELP = "the published numbers of four papers, compared with ours"
     DESCRIPTION = "Compare the numbers of the papers DP-DFD, DPDFD, DGD and DPSD with the boards (docs/papers.md)."
