@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench import registry
 from bench.boards.board_csv import read_board
-from bench.errors import BenchError
+from bench.errors import NotFound
 
 PUBLISHED, OWN = Path("leaderboards"), Path("boards")
 """Folders of boards: of this project, and of a user."""
@@ -40,5 +40,5 @@ def boards(folder: Path) -> list[dict[str, str]]:
         nearest = (
             f"give {inside}" if inside.is_dir() else "run from the project's directory, or give a folder of boards"
         )
-        raise BenchError(f"no board in {folder}; {nearest}")
+        raise NotFound(f"no board in {folder}; {nearest}")
     return [row for path in found for row in read_board(path)]
