@@ -19,7 +19,7 @@ from bench import extensions, plugins
 from bench.config import Departure, Description, Variant, describe_source
 from bench.config import describe as describe_class
 from bench.declared import expect
-from bench.errors import BenchError, asking
+from bench.errors import UnknownName, asking
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
 __all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
@@ -47,7 +47,7 @@ def settle(kind: str, name: str, variant: str | None) -> Variant:
     for each in known:
         if variant == each:
             return each
-    raise BenchError(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
+    raise UnknownName(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
 
 
 def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
@@ -63,7 +63,7 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
 
 
 def effect(name: str, described: Description, departure: Departure) -> str:
-    """The measured effect of a departure, in words: what the plug-in states, or what an extension knows; "" if neither.
+    """The measured effect of a departure, in words: as the plug-in or else an extension states it; "" if neither does.
 
     Args:
         name: of the method or attack that `described` is about.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bench.pipeline.settings import Settings
     from bench.privacy.audit import DistinguishingGame, MechanismAudit
 
-AUDITED = ("student", "teacher", "null")
-
 
 @dataclass(frozen=True)
 class AuditLine:
@@ -136,9 +134,10 @@ def audit(
         score: "loss", or "rmia", the likelihood over that of a reference model.
         overfit: train the teacher longer and without augmentation, so that it memorises.
         confidence: of the bounds, in (0, 1).
-        method, dataset, epsilon, delta, account, solve, unit, seed, teacher, student, tier, variant, method_options,
-            teacher_options, noise, device, devices, precision, compile, data_root, download, skip_broken, fit,
-            pixel_range, out, fresh, progress: as of `bench.run`; the teacher by name, as the audit trains it.
+        teacher: name of a network, which the audit trains.
+        method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as of `bench.run`.
+        method_options, teacher_options, noise, device, devices, precision, compile: as of `bench.run`.
+        data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as of `bench.run`.
 
     Returns:
         Lower bounds on the epsilon per example of student and teacher, and the verdict on what was promised.
@@ -155,8 +154,15 @@ def audit(
     with undisturbed(given.pop("progress")):
         from bench.pipeline.canary_game import CanaryGame
 
-        unused = {"attack": None, "attack_variant": None, "attack_options": None, "evaluator_options": None}
-        settings = settings_of(**given, **unused, teacher_weights=None, teacher_normalise=None)
+        settings = settings_of(
+            **given,
+            attack=None,
+            attack_variant=None,
+            attack_options=None,
+            evaluator_options=None,
+            teacher_weights=None,
+            teacher_normalise=None,
+        )
         (outcome,) = audits(settings, CanaryGame(*game), [seed])
     return _result(outcome)
 
@@ -174,11 +180,13 @@ def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterat
 
 def _result(outcome: AuditOutcome) -> AuditResult:
     found = outcome.audit
-    lines = [AuditLine(**found.lines[name]) for name in AUDITED]
+    student, teacher, null = (AuditLine(**found.lines[name]) for name in ("student", "teacher", "null"))
     return AuditResult(
-        found.verdict,
-        tuple(found.reasons),
-        *lines,
+        verdict=found.verdict,
+        reasons=tuple(found.reasons),
+        student=student,
+        teacher=teacher,
+        null=null,
         ceiling=found.ceiling,
         delta=found.delta,
         has_power=found.powerful,

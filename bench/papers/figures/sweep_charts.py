@@ -84,7 +84,7 @@ def agreement(lines: Sequence[Mapping[str, Any]]) -> str:
     points = [_agreement_point(line, line["ours"]) for line in lines if line["ours"] is not None]
     if not points:
         return ""
-    values = [*(point.x for point in points), *reach(points)]  # one scale, or equality is no diagonal
+    values = [*(point.x for point in points), *reach(points)]  # the same scale, so that equality is a diagonal
     look = styles(point.method for point in points)
     chart = Chart(
         Scale("printed", values), Scale("ours", values), points, look, hollow="a variant that is not run by default"
