@@ -1,17 +1,19 @@
-"""The steps in which an attack is played on one target, and what it brought back is kept."""
+"""Attacks on one target: the targets of a run, and the steps in which an attack is played and its findings kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench.api import (
+    RELEASE_LEVELS,
     Attack,
     AttackerKnowledge,
     AttackResult,
@@ -20,26 +22,84 @@ from bench.api import (
     MembershipResult,
     ReleaseAttack,
     ReleasedImages,
+    Shape,
     Target,
 )
 from bench.data import to_float
 from bench.errors import RunFailed
+from bench.nets import Classifier
+from bench.pipeline.components import make_spec
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
-from bench.pipeline.trained import RESULT
+from bench.pipeline.memorising_generator import RECORDS, SMOKE_STEPS, STEPS
+from bench.pipeline.trained import RESULT, Networks, frozen, new_network
 from bench.seeds import derive
-from bench.storage.specs import AttackSpec, canonical
+from bench.storage.specs import AttackSpec, GeneratorSpec, RandomSpec, RunSpec, canonical
 from bench.storage.store import Step, load_tensors
+from bench.validate import instance, present
 
+PREFIXES = {name: f"{name}_" for name in ("teacher", "random", "unaware", "memorising")} | {"student": ""}
+"""Target to the prefix of its metrics."""
+NAMES = {"student": "student", "teacher": "teacher", "random": "random net", "unaware": "unaware net"}
+RELEASE_NAMES = {"student": "released", "memorising": "memorising generator", "random": "random generator"}
+"""The targets of attacks on released images and generators."""
+AFTER_TARGET = [field.name for field in fields(AttackSpec)][1:]
+"""The fields of an attack's spec besides its target."""
 IMAGES, SCORES = "images.safetensors", "scores.safetensors"
 
 
+@dataclass(frozen=True)
+class AttackTarget:
+    """A target of an attack: its key in PREFIXES, the spec of the attack on it, its network."""
+
+    name: str
+    spec: AttackSpec
+    network: Classifier
+
+
+def attack_specs(spec: RunSpec, make: Callable[..., Any] = make_spec) -> dict[str, AttackSpec]:
+    """The attack of a run on each of its three targets: the release, and two baselines.
+
+    The undefended teacher shows that the attack works, an untrained network that it finds nothing where there is
+    nothing. Attacks on released images have a generator that memorises instead of the teacher, which draws nothing.
+
+    Args:
+        make: a kind of spec and its parts to the spec; `Components.spec`, which may have it already.
+    """
+    attack = spec.attack_spec
+    how = [getattr(attack, field) for field in AFTER_TARGET]
+    if attack.access in RELEASE_LEVELS:
+        where, steps = spec.release.teacher.data, SMOKE_STEPS if spec.tier == "smoke" else STEPS
+        kept, untrained = (make(GeneratorSpec, where, RECORDS, count, attack.seed) for count in (steps, 0))
+        others = {"memorising": kept, "random": untrained}
+    else:
+        random = make(RandomSpec, spec.release.teacher.data, spec.release.teacher.arch, attack.seed)
+        others = {"teacher": spec.release.teacher, "random": random}
+    return {"student": attack} | {name: make(AttackSpec, target, *how) for name, target in others.items()}
+
+
+def attack_targets(job: Job, spec: RunSpec, networks: Networks) -> list[AttackTarget]:
+    """Student, teacher and a network of random weights."""
+    specs = attack_specs(spec)
+    random = instance(specs["random"].target, RandomSpec, "random network's spec")
+    untrained = new_network(random.arch, job.material, derive(random.seed, "random", random.arch))
+    found = {
+        "student": networks.student.network,
+        "teacher": present(networks.teacher, "teacher").network,
+        "random": frozen(untrained, job.device),
+    }
+    return [AttackTarget(name, attack, found[name]) for name, attack in specs.items()]
+
+
 def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims: Tensor | None) -> Step:
-    """The images an attack brings back from one target. The attack's randomness does not depend on the target.
+    """Reconstruct images from one target. The attack's randomness does not depend on the target.
 
     Args:
         model: the target's network.
-        victims: (m, c, h, w) uint8 images that the target is seen to answer, for attacks that watch.
+        victims: (m, c, h, w) uint8 images whose responses an observing attack is shown.
+
+    Raises:
+        RunFailed: the attack's result is not of the form of an `AttackResult`.
     """
     ctx = job.context(derive(spec.seed, "attack", spec.attack))
     shape, classes = job.material.data.shape, job.material.data.classes
@@ -61,8 +121,8 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
     return job.store.step("attack", asdict(spec), make)
 
 
-def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int, watched: int) -> str:
-    """What is wrong with what an attack brought back, before it is kept; "" if all is well.
+def _fault(found: AttackResult, shape: Shape, classes: int, watched: int) -> str:
+    """The fault of an attack's result, before it is kept; "" if all is well.
 
     Args:
         watched: how many victims it was shown; 0 = none.
@@ -79,7 +139,7 @@ def _fault(found: AttackResult, shape: tuple[int, int, int], classes: int, watch
     if int(found.targets.min()) < 0 or int(found.targets.max()) >= classes:
         return f"aimed at classes {int(found.targets.min())} to {int(found.targets.max())} of {classes}"
     if watched and (found.victims is None or not set(found.victims.tolist()) <= set(range(watched))):
-        # From -1 on one would be counted from the end, and the image held against another victim
+        # From -1 on one would be counted from the end, and the image compared with another victim
         return f"does not say of each image which of the {watched} victims it shows"
     return ""
 
@@ -94,23 +154,23 @@ def reconstructions(step: Step) -> AttackResult:
 
 
 def infer(job: Job, attack: MembershipAttack, spec: AttackSpec, model: nn.Module, evidence: AttackerKnowledge) -> Step:
-    """What a membership attack thinks of every suspect. Its randomness does not depend on the target.
+    """Score every suspect by a target network. The attack's randomness does not depend on the target.
 
     Raises:
         RunFailed: scores that are not one finite number for each suspect.
     """
     target = Target(model, attack.access, job.material.data.shape, job.material.data.classes)
-    return _guess(job, spec, partial(attack.infer, target), target, evidence)
+    return _score_suspects(job, spec, partial(attack.infer, target), target, evidence)
 
 
 def compare(
     job: Job, attack: ReleaseAttack, spec: AttackSpec, released: ReleasedImages, evidence: AttackerKnowledge
 ) -> Step:
-    """The same of an attack on what is released besides the student."""
-    return _guess(job, spec, partial(attack.compare, released), released, evidence)
+    """Score every suspect by the images or the generator that were released. Raises RunFailed as `infer`."""
+    return _score_suspects(job, spec, partial(attack.compare, released), released, evidence)
 
 
-def _guess(
+def _score_suspects(
     job: Job,
     spec: AttackSpec,
     play: Callable[[AttackerKnowledge, Context], MembershipResult],
@@ -136,3 +196,8 @@ def _guess(
 def membership_scores(step: Step) -> Tensor:
     """(n,) float64, the scores of a membership step."""
     return load_tensors(step.path / SCORES)["scores"]
+
+
+def queries(step: Step) -> int:
+    """How often an attack step queried its target."""
+    return int(step.json(RESULT)["queries"])

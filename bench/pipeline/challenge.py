@@ -1,26 +1,109 @@
-"""Models made as the target of a membership attack was, on records that the attacker knows, for it to compare with."""
+"""Inputs of a membership attack: suspects, the attacker's own images, and models made as the target was.
+
+Half of the suspects are private records, half are test images. Of each class there are as many of one half as of the
+other: the class of a suspect says nothing about where it is from. Under split canaries the private ones are those with
+a wrong label, and as wrong a label is given to the test images. Suspects are disjoint from the attacker's own images,
+of which one half is the population, in no training records; the other half, the reserve, trains reference models,
+together with the half of the suspects that each of them is given, up to about as many records as the target had. The
+test images' only other use is the accuracy in the record.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bench import data
 from bench.api import Access, AttackerKnowledge, Reference, Target
 from bench.data import to_float
+from bench.metrics.distribution import equal_parts
 from bench.nets import Classifier
-from bench.pipeline import release_step, teacher_steps
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import SEED, Challenge, Records
+from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS, Material
+from bench.pipeline.stages import make_release, train_ensemble, train_teacher
 from bench.pipeline.trained import Trained
 from bench.seeds import derive
 from bench.storage.specs import ReleaseSpec, TeacherSpec, canonical
 
+Records = tuple[Tensor, Tensor]
 Kind = Literal["teacher", "student"]
+SEED = 2020
+UNKNOWN = -1
+"""The label of an attacker's image whose class is not private or not known."""
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The suspects, and the other images of the attacker; images are uint8.
+
+    Attributes:
+        images, labels: (n, c, h, w) and (n,), the suspects, shuffled.
+        members: (n,) bool, the half that is in the private part. No attack sees it.
+        population, reserve: the attacker's own labelled images, in two halves by chance. Where they have no labels all
+            are the population, each labelled UNKNOWN, and the reserve is empty: nothing can be trained on it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    members: Tensor
+    population: Records
+    reserve: Records
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that is in here."""
+        tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
+        digest = hashlib.sha256()
+        for tensor in tensors:
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:16]
+
+
+def make_challenge(material: Material) -> Challenge:
+    """The challenge of a run, the same for all attacks, seeds and methods without public images.
+
+    A method's public images are half of the attacker's: its population and its reserve are half as large.
+
+    Raises:
+        ValueError: no class is among the private records and the test images.
+    """
+    rng = np.random.RandomState(SEED)
+    (images, labels), found = material.private, material.data
+    candidates, test_labels = torch.arange(len(labels)), found.test_labels
+    if material.mislabelled is not None:
+        candidates = material.mislabelled
+        test_labels = data.wrong_labels(f"{found.name}:test", range(len(test_labels)), test_labels, found.classes)
+    m = min(len(candidates), len(test_labels), MOST_SUSPECTS, LARGEST_SUSPECTS // (8 * images[0].numel()))
+    drawn = candidates[torch.from_numpy(rng.permutation(len(candidates))[:m])]
+    matched, outside = equal_parts(labels[drawn], test_labels, SEED)
+    inside = drawn[matched]
+    m = len(inside)
+    order = torch.from_numpy(rng.permutation(2 * m))
+    population, reserve = _halves(material, rng)
+    return Challenge(
+        torch.cat([images[inside], found.test_images[outside]])[order],
+        torch.cat([labels[inside], test_labels[outside]])[order],
+        (torch.arange(2 * m) < m)[order],
+        population,
+        reserve,
+    )
+
+
+def _halves(material: Material, rng: np.random.RandomState) -> tuple[Records, Records]:
+    """The population and the reserve."""
+    aux, labels = material.aux, material.aux_labels
+    if labels is None:
+        return (aux, torch.full((len(aux),), UNKNOWN)), (aux[:0], torch.empty(0, dtype=torch.int64))
+    # By chance, as images may lie class by class: a half in their order would lack half of the classes
+    mixed = torch.from_numpy(rng.permutation(len(aux)))
+    population, reserve = mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
+    return (aux[population], labels[population]), (aux[reserve], labels[reserve])
 
 
 def halves(count: int, suspects: int) -> Tensor:
@@ -120,11 +203,11 @@ class ReferenceModels:
         # A seed of its own: with the target's, the reference would have the target's privacy noise, which nobody knows
         own = derive(release.seed, "reference", name)
         wanted = None if release.ensemble is None else replace(release.ensemble, data=spec.data, seed=own)
-        ensemble = teacher_steps.ensemble(job, wanted)
+        ensemble = train_ensemble(job, wanted)
         if ensemble is not None:
             self._seconds[f"{name} ensemble"] = ensemble.step.seconds
         made = replace(release, teacher=spec, ensemble=wanted, seed=own)
-        student = release_step.release(job, made, teacher.network, ensemble)
+        student = make_release(job, made, teacher.network, ensemble)
         self._seconds[f"{name} student"] = student.step.seconds
         return student.network
 
@@ -136,6 +219,6 @@ class ReferenceModels:
         where = replace(of.data, split=f"{of.data.split}/{name}-of-{self._challenge.fingerprint}")
         recipe = job.recipe.settings()
         spec = replace(of, data=where, weights=None, recipe=recipe, normalise=None, seed=self._release.seed)
-        teacher = teacher_steps.teacher(job, spec)
+        teacher = train_teacher(job, spec)
         self._seconds[f"{name} teacher"] = teacher.step.seconds
         return job, spec, teacher
