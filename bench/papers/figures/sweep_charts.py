@@ -49,12 +49,12 @@ def accounts(points: Sequence[Point]) -> str:
     for point in points:
         if point.account:
             found[point.account[1]].add(point.account[0])
-    return "; ".join(_range(min(values), max(values), unit) for unit, values in sorted(found.items()))
+    return "; ".join(f"ε accounted {_range(sorted(values), unit)} per {unit}" for unit, values in sorted(found.items()))
 
 
-def _range(least: float, most: float, unit: str) -> str:
-    one, other = (account(value, unit).partition(" ")[0] for value in (least, most))
-    return f"ε accounted {one} per {unit}" if one == other else f"ε accounted from {one} to {other} per {unit}"
+def _range(values: Sequence[float], unit: str) -> str:
+    least, most = (account(value, unit).partition(" ")[0] for value in (values[0], values[-1]))
+    return least if least == most else f"from {least} to {most}"
 
 
 def _commonest(picture: Picture) -> float | None:
