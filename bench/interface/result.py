@@ -62,7 +62,7 @@ class RunResult:
 
     @property
     def attack(self) -> AttackReport | None:
-        """What the attack achieved; None for a run without an attack."""
+        """The attack's result; None for a run without an attack."""
         return attack_of(self.record)
 
     @property
@@ -181,8 +181,8 @@ def load(path: str | os.PathLike[str]) -> RunResult:
         The run, as `bench.run` returned it.
 
     Raises:
-        NotFound: there is no record.
-        BenchError: the file is no record of a run.
+        NotFound: the folder has no record.
+        BenchError: the file is not a record of a run.
     """
     folder = Path(path)
     if not (folder / RECORD).is_file():

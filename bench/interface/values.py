@@ -1,4 +1,4 @@
-"""What a user passes to a function of the Python interface, as names, files and texts that settings hold."""
+"""Values that a user passes to the Python interface, as names, files and texts that settings hold."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def as_plugin(kind: str, given: object, variant: str | None, options: Options | 
     Of an instance, the fields that are not at their defaults are options; the tier sets the others.
 
     Raises:
-        BadPlugin: a class that is no method and no attack.
+        BadPlugin: a class that is neither a method nor an attack.
         BadOption: something else, or an option that is given twice.
     """
     texts = as_texts(options)
@@ -95,7 +95,7 @@ def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, floa
     """A data set by name, or as a value that `bench.data.from_arrays` and its like made.
 
     Raises:
-        BadOption: something else, or a reading beside a value, which has its own.
+        BadOption: something else, or a reading next to a value, which has its own.
     """
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
@@ -120,7 +120,7 @@ def as_teacher(
     Raises:
         NotFound: no such file of weights.
         BadWeights: a module without weights.
-        BadOption: something else; a normalisation that is none; or weights beside a module.
+        BadOption: something else; a normalisation that is none; or weights next to a module.
     """
     scale = None if normalise is None else _as_scale(normalise)
     if isinstance(given, str):

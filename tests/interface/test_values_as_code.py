@@ -167,7 +167,7 @@ class InACell(Shrunk):
 
 
 def cell(number: int, power: float) -> type:
-    """A class as IPython defines it: in `__main__`, its text in `linecache` alone."""
+    """A class as IPython defines it: in `__main__`, its text only in `linecache`."""
     text, name = CELL.format(power=power), f"<ipython-input-{number}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
