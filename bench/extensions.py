@@ -1,4 +1,4 @@
-"""What a room adds to the bench without being imported by any other room: commands, pages of the report, and facts.
+"""Commands, pages of the report and facts that a room adds without being imported by any other room.
 
 Each is named here as "MODULE:NAME" and loaded when it is needed.
 """
@@ -13,7 +13,7 @@ EXTENSIONS: dict[Group, dict[str, str]] = {
     "commands": {"papers": "bench.papers.command:Papers", "compare": "bench.papers.command:Compare"},
     "report sections": {"papers": "bench.papers.section:section"},
     "board columns": {"papers": "bench.papers.matching:join"},
-    "effects": {"papers": "bench.papers.effects:told"},
+    "effects": {"papers": "bench.papers.effects:describe_effect"},
 }
 """Group to name to what is loaded:
 

@@ -63,7 +63,7 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
 
 
 def effect(name: str, described: Description, departure: Departure) -> str:
-    """The measured effect of a departure, in words: what the plug-in states, or what an extension knows; "" if neither.
+    """The measured effect of a departure, in words: as the plug-in or else an extension states it; "" if neither does.
 
     Args:
         name: of the method or attack that `described` is about.

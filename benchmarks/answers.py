@@ -1,4 +1,4 @@
-"""How much accuracy so many answers buy: the picture docs/answers.png, of leaderboards/papers/ablations/runs.csv.
+"""Accuracy over the number of responses: the picture docs/answers.png, from leaderboards/papers/ablations/runs.csv.
 
 bench sweep recipes/answers.toml --data-root DATA --out ANSWERS
 python benchmarks/ablations.py ANSWERS

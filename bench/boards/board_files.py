@@ -1,4 +1,4 @@
-"""The folder of boards that is meant, and all their rows."""
+"""Folders of boards, and all rows in them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PUBLISHED, OWN = Path("leaderboards"), Path("boards")
 """Folders of boards: of this project, and of a user."""
 INSTALLED = registry.ROOT / PUBLISHED
 CHECKOUT = Path("bench", "boards")
-"""A folder that a checkout of this project has beside its boards."""
+"""A folder that only a checkout of this project has next to its boards."""
 
 
 def boards_folder(given: Path | None) -> Path:
     """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
 
-    A folder of that name without the project's source beside it is a user's.
+    A folder of that name without the project's source next to it is a user's.
     """
     return given or (PUBLISHED if PUBLISHED.is_dir() and CHECKOUT.is_dir() else INSTALLED)
 

@@ -11,7 +11,7 @@ from bench.storage.options import BUDGET, Changed
 def command(
     *, method: str, variant: str, tier: str, teacher: str, options: Changed, dataset: str, budget: Mapping[str, Any]
 ) -> str:
-    """`bench run ...` with the options of a row, except those of the budget, of which the unit alone is kept.
+    """`bench run ...` with the options of a row, except those of the budget, of which only the unit is kept.
 
     Args:
         options: of the row, group to option to value.

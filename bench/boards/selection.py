@@ -242,8 +242,8 @@ def _candidate(group: list[Row]) -> Candidate:
 
 
 def most_measured(row: Row) -> tuple[int, bool, str, str]:
-    """Of rows of one release, which differ in the attack alone, the smallest stands for it: that with most seeds that
-    have a number, then one without an attack."""
+    """Order of the rows of one release, which differ only in the attack: most seeds with a number first, then a row
+    without an attack."""
     seeds = len(str(blank(row.get("seeds"))).split()) - int(number(row.get("failed")) or 0)
     return -seeds, bool(blank(row.get("attack"))), str(row.get("options")), str(row.get("runs"))
 

@@ -51,8 +51,8 @@ def attack(
         attack: a name of `bench.attacks()`, a class, or an instance of one.
         dataset: the data that the model was trained on, as of `bench.run`.
         normalise: (mean, std) that the model was trained with, if it does not normalise images itself.
-        split, seed, tier, attack_variant, attack_options, evaluator, evaluator_options, unfit_attack, memory_check,
-            device, data_root, out, fresh, progress: as of `bench.run`.
+        split, seed, tier, attack_variant, attack_options, evaluator, evaluator_options: as of `bench.run`.
+        unfit_attack, memory_check, device, data_root, out, fresh, progress: as of `bench.run`.
 
     Returns:
         A run of the baseline `no-defence`, whose student is the model: `result.attack.accuracy`, `result.attack.auc`,

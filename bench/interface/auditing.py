@@ -134,9 +134,10 @@ def audit(
         score: "loss", or "rmia", the likelihood over that of a reference model.
         overfit: train the teacher longer and without augmentation, so that it memorises.
         confidence: of the bounds, in (0, 1).
-        method, dataset, epsilon, delta, account, solve, unit, seed, teacher, student, tier, variant, method_options,
-            teacher_options, noise, device, devices, precision, compile, data_root, download, skip_broken, fit,
-            pixel_range, out, fresh, progress: as of `bench.run`; the teacher by name, as the audit trains it.
+        teacher: name of a network, which the audit trains.
+        method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as of `bench.run`.
+        method_options, teacher_options, noise, device, devices, precision, compile: as of `bench.run`.
+        data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as of `bench.run`.
 
     Returns:
         Lower bounds on the epsilon per example of student and teacher, and the verdict on what was promised.

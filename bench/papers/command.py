@@ -24,7 +24,7 @@ COMPARE = (
     "mode and ablation, one row for each variant that was run: accuracy over seeds, tier, accounted epsilon, upper "
     "bound in nats on what the responses carry, difference, the reason where ours is more than two points behind "
     "(docs/papers.md), and flags; and the accuracy that the paper's own settings allow, where they bound it "
-    "(docs/information.md). A number without ours is marked planned (the bench lacks the method or the data) or not "
+    "(docs/information.md). A number without ours is marked planned (the bench has no such method or data) or not "
     "run, or with what the paper leaves out, such as its epsilon."
 )
 WIDTH = 220
@@ -108,7 +108,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _read_entries(given: argparse.Namespace) -> list[PrintedNumber]:
-    """The published numbers that are asked for. Raises BenchError for an unknown table or data set."""
+    """The chosen published numbers. Raises BenchError for an unknown table or data set."""
     from bench.papers.printed_numbers import table
 
     entries = table(given.paper, given.table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bench.papers.matching import difference, find_for, names_noise, possible_epsilons
+from bench.papers.matching import difference, find_for, flags_of, names_noise, possible_epsilons
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber
 from bench.papers.results import Result
 
@@ -28,8 +28,9 @@ class Line:
 
     @property
     def flags(self) -> list[str]:
-        """The result's flags, and `reported:ISSUE` for every doubt about the number; sorted."""
-        own = frozenset() if self.result is None else self.result.flags
+        """The result's flags, those of its best source (`flags_of`), and `reported:ISSUE` for every doubt about the
+        number; sorted."""
+        own = frozenset() if self.result is None else self.result.flags | flags_of(find_for(self.result))
         return sorted(own | {f"reported:{issue}" for issue in self.entry.issues})
 
 
@@ -52,7 +53,7 @@ def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists:
 
 
 def _explain_absence(entry: PrintedNumber, exists: Exists) -> str:
-    """Why a number has no result of ours: what the paper leaves out, else what the bench lacks."""
+    """The reason why a number has no result of ours: an omission of the paper, or else of the bench."""
     if entry.dataset == UNNAMED:
         return "no data set named"
     if not exists(entry.method, entry.dataset):

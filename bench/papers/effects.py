@@ -1,7 +1,7 @@
-"""What a departure is worth: a method's accuracy, or an attack's success on the undefended teacher, as it is and with
-that one change taken back, from the same seeds and teachers.
+"""The measured effect of a departure: the accuracy of a method, or the success of an attack on the undefended teacher,
+with the departure and without it, on the same seeds and teachers.
 
-The runs are in `leaderboards/papers/ablations`: `runs.csv` of methods, `attacks.csv` of attacks. `python
+The runs are in `leaderboards/papers/ablations`: `runs.csv` for methods, `attacks.csv` for attacks. `python
 benchmarks/departures.py` writes the recipe that makes them, `benchmarks/ablations.py` reads them from a sweep.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
@@ -25,28 +25,26 @@ Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "papers" / "ablations"
 FILES: dict[Kind, Path] = {"method": FOLDER / "runs.csv", "attack": FOLDER / "attacks.csv"}
 KEY = ("dataset", "options", "seed", "version")
-"""With the name, what names a run in a file; runs of older versions stay beside newer ones."""
+"""Columns that identify a run, with its name; runs of older versions are kept."""
 SCORES: dict[Kind, str] = {"method": "accuracy", "attack": "success"}
 """The column that is compared: a student's accuracy, or an attack's success on the teacher, a share or an AUC."""
-
 Scores = dict[int, float]
-"""Seed to what is compared, in [0, 1]."""
-
-Taught = dict[int, tuple[float, float]]
-"""Seed to what is compared and to the teacher's accuracy, in [0, 1]."""
+"""Seed to accuracy or success, in [0, 1]."""
+Runs = dict[tuple[str, int, str], dict[int, tuple[float, float]]]
+"""(data set, version, options as JSON) to seed to (accuracy or success, the teacher's accuracy)."""
 
 
 @dataclass(frozen=True)
-class Worth:
+class Effect:
     """One measured comparison.
 
     Attributes:
         dataset: of both runs.
         version: of the method or the attack.
-        given: the options that both runs had.
+        given: the options of both runs.
         kept: accuracy or success with the departure.
-        left: the same without it, of the same seeds and teachers.
-        areas: whether they are areas under a curve, of an attack that guesses members, and no shares.
+        left: the same without it, on the same seeds and teachers.
+        areas: whether these are areas under a ROC curve, of a membership attack, and not shares.
     """
 
     dataset: str
@@ -58,67 +56,71 @@ class Worth:
 
     def __str__(self) -> str:
         """As in "digits: 84.0 ± 2.6 %, without it 80.1 ± 3.7 % (3 seeds)"."""
-        typed = [self.dataset, *(f"{name} {value}" for name, value in sorted(self._options().items()))]
+        options = {name: value for group in self.given.values() for name, value in group.items() if name != "solve"}
+        # Attacks are tried on runs without a budget, which needs no mention
+        shown = [f"{name} {value}" for name, value in sorted(options.items()) if (name, value) != ("epsilon", None)]
         seeds = f"{len(self.kept)} seed{'s' if len(self.kept) > 1 else ''}"
-        kept, left = (_area(scores) if self.areas else _spread(scores) for scores in (self.kept, self.left))
-        return f"{', '.join(typed)}: {kept}, without it {left} ({seeds})"
-
-    def _options(self) -> dict[str, Any]:
-        """But for those of a run without a budget, as attacks are tried on: they say nothing of it."""
-        told = {name: value for group in self.given.values() for name, value in group.items() if name != "solve"}
-        return {name: value for name, value in told.items() if (name, value) != ("epsilon", None)}
+        kept, left = (_write_scores(list(scores.values()), self.areas) for scores in (self.kept, self.left))
+        return f"{', '.join([self.dataset, *shown])}: {kept}, without it {left} ({seeds})"
 
 
-def told(name: str, described: Description, departure: Departure) -> str:
-    """What is known of a departure's worth, in words; "" where nothing is."""
-    if departure.worth:
-        return departure.worth
+def _write_scores(scores: list[float], areas: bool) -> str:
+    """Mean and standard deviation: of an area, or in percent."""
+    if areas:
+        return f"AUC {mean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "")
+    shares = [100 * score for score in scores]
+    return f"{mean(shares):.1f}" + (f" ± {stdev(shares):.1f} %" if len(scores) > 1 else " %")
+
+
+def describe_effect(name: str, described: Description, departure: Departure) -> str:
+    """The effect of a departure in words, of the newest version with runs; "" without runs."""
     kind: Kind = "attack" if "goal" in described.facts else "method"
-    found = measured(name, taken_back(described, departure), kind)
-    if described.facts.get("goal") == "membership":
-        found = [replace(each, areas=True) for each in found]
+    areas = described.facts.get("goal") == "membership"
+    found = measure_effects(name, reverting_options(described, departure), kind, areas=areas)
     newest = max((each.version for each in found), default=0)
-    return "; ".join(str(each) for each in found if each.version == newest) + (
-        f" (version {newest})" if found and newest != described.facts["version"] else ""
-    )
+    words = "; ".join(str(each) for each in found if each.version == newest)
+    return f"{words} (version {newest})" if found and newest != described.facts["version"] else words
 
 
-def taken_back(described: Description, departure: Departure) -> dict[str, Any]:
-    """The options that undo a departure: what it sets, as printed, or those that it names; {} where none does."""
+def reverting_options(described: Description, departure: Departure) -> dict[str, Any]:
+    """The options that revert a departure: its own `without`, or else the printed values of its `sets`."""
     printed = {option.name: option.default for option in described.options}
     return dict(departure.without) or {name: printed[name] for name in departure.sets}
 
 
-def measured(name: str, undone: Mapping[str, Any], kind: Kind = "method", file: Path | None = None) -> list[Worth]:
-    """All comparisons of runs with and without these options, by data set; versions are not mixed."""
-    if not undone:
+def measure_effects(
+    name: str, reverting: Mapping[str, Any], kind: Kind = "method", file: Path | None = None, areas: bool = False
+) -> list[Effect]:
+    """Compare runs with and without these options, by data set and version."""
+    if not reverting:
         return []
-    runs, found = _runs(kind, file or FILES[kind]).get(name, {}), []
+    runs, found = _read_runs(kind, file or FILES[kind]).get(name, {}), []
     for (dataset, version, options), left in runs.items():
         given = json.loads(options)
-        if not undone.items() <= given.get(kind, {}).items():
+        if not reverting.items() <= given.get(kind, {}).items():
             continue
-        given[kind] = {option: value for option, value in given[kind].items() if option not in undone}
+        given[kind] = {option: value for option, value in given[kind].items() if option not in reverting}
         kept = runs.get((dataset, version, _canonical(given)), {})
-        # A better teacher is not the departure's worth: only runs of the same teacher are compared.
+        # Only runs of the same teacher: a better teacher is not an effect of the departure
         both = sorted(seed for seed in kept.keys() & left.keys() if kept[seed][1] == left[seed][1])
         if both:
-            found.append(Worth(dataset, version, given, {s: kept[s][0] for s in both}, {s: left[s][0] for s in both}))
+            with_it, without_it = ({seed: scores[seed][0] for seed in both} for scores in (kept, left))
+            found.append(Effect(dataset, version, given, with_it, without_it, areas))
     return sorted(found, key=lambda each: (each.dataset, each.version, _canonical(each.given)))
 
 
 @cache
-def _runs(kind: Kind, file: Path) -> dict[str, dict[tuple[str, int, str], Taught]]:
-    """Method or attack to (data set, version, options as JSON) to what was measured."""
-    found: dict[str, dict[tuple[str, int, str], Taught]] = defaultdict(lambda: defaultdict(dict))
+def _read_runs(kind: Kind, file: Path) -> dict[str, Runs]:
+    """The runs of each method or attack."""
+    found: dict[str, Runs] = defaultdict(lambda: defaultdict(dict))
     for row in read(file):
-        place = (row["dataset"], int(row["version"]), _canonical(json.loads(row["options"])))
-        found[row[kind]][place][int(row["seed"])] = float(row[SCORES[kind]]), float(row["teacher_accuracy"])
+        key = (row["dataset"], int(row["version"]), _canonical(json.loads(row["options"])))
+        found[row[kind]][key][int(row["seed"])] = float(row[SCORES[kind]]), float(row["teacher_accuracy"])
     return found
 
 
 def read(file: Path = FILES["method"]) -> list[dict[str, str]]:
-    """The rows of a file of ablations; none where there is no such file."""
+    """The rows of a file of ablations; [] if the file does not exist."""
     if not file.exists():
         return []
     with file.open(newline="", encoding="utf-8") as lines:
@@ -127,14 +129,3 @@ def read(file: Path = FILES["method"]) -> list[dict[str, str]]:
 
 def _canonical(options: Mapping[str, Any]) -> str:
     return json.dumps({group: given for group, given in options.items() if given}, sort_keys=True)
-
-
-def _spread(scores: Scores) -> str:
-    values: Iterable[float] = [100 * value for value in scores.values()]
-    deviation = f" ± {stdev(values):.1f}" if len(scores) > 1 else ""
-    return f"{mean(values):.1f}{deviation} %"
-
-
-def _area(scores: Scores) -> str:
-    deviation = f" ± {stdev(scores.values()):.3f}" if len(scores) > 1 else ""
-    return f"AUC {mean(scores.values()):.3f}{deviation}"

@@ -1,6 +1,6 @@
 """Published accuracies that need more information than their published settings let through.
 
-Only DPSD in data mode is judged: of the four papers it alone prints all that the bound needs (section IV-A: b = 256,
+Only DPSD in data mode is judged, as no other of the four papers prints all that the bound needs (section IV-A: b = 256,
 T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by randomised response
 carry far more; a student trained on private images needs no queries; DPSD-T shows the teacher to its generator.
 `SMALLEST_SHARES` leaves out data sets with unknown class shares, and those with too few classes for the bound.

@@ -53,7 +53,7 @@ ISSUES = {
     "protection-not-stated": "The printed number is of a network that was protected, and the paper does not say how.",
     "eps-uncertain": "The printed number belongs to one of two epsilons, and it is not known to which.",
     "exceeds-information": "The settings that the paper prints let less information through than its printed accuracy "
-    "needs, whatever the algorithm: see docs/information.md.",
+    "needs, for any algorithm: see docs/information.md.",
     "fits-no-table": "The printed number is of DPDFD's Table 5, which agrees with its Table 1 at no single epsilon.",
     "marks-lost": "The printed number is an ablation's whose marks are damaged in the text at hand: which ablation was "
     "read from the other papers.",
@@ -67,9 +67,9 @@ ISSUES = {
     "source-not-held": "DPSD's Table II prints this number as DPDFD's, whose main text has no such table.",
     "swapped-values": "The printed number is DGD's in DPSD's Table I, where MNIST at epsilon 1 and FMNIST at 10 "
     "changed places.",
-    "unit-mixed": "The printed number protects labels, and stands in a table of methods that protect data.",
+    "unit-mixed": "The printed number protects labels, and is in a table of methods that protect data.",
 }
-"""What is doubtful about a printed number, by the slug of docs/papers.md."""
+"""Doubts about a published number, by their names in the file (docs/papers.md)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class PrintedNumber:
         paper, table: where it is printed; a table called "text ..." is a sentence.
         dataset, method: names of the bench; `named` is the paper's name of the method.
         kind: the paper's group of methods, such as "generator" or "ablation".
-        unit: what the paper protects: "data", "label" or "none".
+        unit: that the paper protects: "data", "label" or "none".
         epsilon, delta: None where the paper gives none.
         metric: "accuracy" or another.
         value: a share in [0, 1] for accuracies; `printed` has its digits.

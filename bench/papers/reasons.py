@@ -38,7 +38,7 @@ class Reason:
 
 CODES = {
     "information": "The settings that the paper prints let through less information than its printed number needs, "
-    "whatever the algorithm. This is proved.",
+    "for any algorithm. This is proved.",
     "noise": "The same run of ours without noise, at its size or a smaller one, is as good as the printed number: the "
     "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim "
     "(docs/baselines.md).",
@@ -47,7 +47,7 @@ CODES = {
     "recipes/teachers.toml, where there are any.",
     "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
     "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
-    "learns from protected answers alone. At tier quick the unprotected one did not help either.",
+    "learns only from protected responses. At tier quick the unprotected one did not help either.",
     "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "
     "not learn what the paper's does, with or without privacy.",
     "size": "Ours was run at a smaller size than the paper's. Whether size explains the difference was not tried.",

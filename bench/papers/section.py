@@ -58,6 +58,8 @@ def _without(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def _explain(flag: str) -> str:
     """A flag of a table's line in a sentence: a doubt about the printed number, or a flag of the board's row."""
+    if flag == "reported-differs":
+        return "The papers print different accuracies for this setting; the one shown is the first source's."
     kind, _, issue = flag.partition(":")
     return ISSUES[issue] if kind == "reported" else glossary.flag(flag)
 

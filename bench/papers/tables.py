@@ -146,7 +146,7 @@ class PaperTable:
             "state": line.state,
             "counts": line is self.counting.get(entry),
             "shown": self.is_shown(line),
-            "told": self.label(line),
+            "label": self.label(line),
             "ours": None if line.result is None else self._result_json(line, line.result),
         }
 

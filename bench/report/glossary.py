@@ -58,7 +58,7 @@ KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
     "reported": "There is a doubt about the printed number: issue {}, see docs/papers.md.",
 }
-"""Flags that end in a reason; `DISPUTES` has the reasons that have words of their own."""
+"""Flags that end in a reason; `DISPUTES` explains some of the reasons."""
 UNITS = {
     "example": "one record of the teacher's private training set",
     "label": "the label of one private record",

@@ -150,14 +150,14 @@ def _variants(name: str) -> list[dict[str, Any]]:
     return [_variant(name, variant, registry.describe("method", name, variant)) for variant in reversed(known)]
 
 
-def _variant(name: str, variant: str, told: Description) -> dict[str, Any]:
-    own = told.departures if variant == "working" else ()
+def _variant(name: str, variant: str, described: Description) -> dict[str, Any]:
+    own = described.departures if variant == "working" else ()
     return {
         "variant": variant,
-        "reference": str(told.facts["reference"]),
-        "version": told.facts["version"],
-        "unit": str(told.facts["unit"]),
-        "needs": sorted(told.facts["needs"]),
-        "doc": told.doc,
-        "departures": [[each.what, each.why, registry.effect(name, told, each)] for each in own],
+        "reference": str(described.facts["reference"]),
+        "version": described.facts["version"],
+        "unit": str(described.facts["unit"]),
+        "needs": sorted(described.facts["needs"]),
+        "doc": described.doc,
+        "departures": [[each.what, each.why, registry.effect(name, described, each)] for each in own],
     }

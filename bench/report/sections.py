@@ -13,7 +13,7 @@ from bench.storage.records import Record
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a run: what it shows, and the name of its file."""
+    """A picture of a run: the kind of images, and the name of its file."""
 
     record: Record
     kind: str
@@ -39,7 +39,7 @@ def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) ->
 
 @dataclass(frozen=True)
 class Shown:
-    """What the report shows, from which a section makes its pages.
+    """The contents of the report, from which a section makes its pages.
 
     Attributes:
         rows: of all boards, with "dataset" in each; an empty cell is "".
@@ -57,7 +57,7 @@ def _no_curves(dataset: str, methods: Collection[str]) -> list[Panel]:
 
 @dataclass(frozen=True)
 class Section:
-    """What a room adds.
+    """Pages of another room, and its contributions to other pages.
 
     Attributes:
         script: JavaScript that adds the section's pages to `SECTIONS` (web/elements.js).

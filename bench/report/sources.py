@@ -1,4 +1,4 @@
-"""What a report is made of: published records and audits, those of runs, their pictures."""
+"""The sources of a report: published records and audits, those of runs, their pictures."""
 
 from __future__ import annotations
 

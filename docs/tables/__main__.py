@@ -85,6 +85,7 @@ DATA_PAGES = (
     "data",
     "papers",
     "errors",
+    "tutorial",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 

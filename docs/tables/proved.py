@@ -71,7 +71,7 @@ def compared() -> str:
         codes.setdefault(key, Counter()).update(ours["reason"][0] for ours in counting if ours["reason"])
     lines["all"] = [sum(counts) for counts in zip(*lines.values(), strict=True)]
     codes["all"] = sum(codes.values(), Counter())
-    heads = ["", "prints accuracies", "ours beside", "within two points or better", "reasons of the others"]
+    heads = ["", "prints accuracies", "ours for", "within two points or better", "reasons of the others"]
     said = {key: ", ".join(f"`{code}` {n}" for code, n in each.most_common()) for key, each in codes.items()}
     return table(heads, [[key, *map(str, counts), said[key]] for key, counts in lines.items()])
 

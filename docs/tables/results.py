@@ -178,11 +178,11 @@ def verdict(row: Row) -> str:
     if not row["reported_accuracy"]:
         return ""
     paper, name = row["reported_source"].split(" ", 1)
-    told = float(row["reported_accuracy"])
+    published = float(row["reported_accuracy"])
     (line, *_) = [
         line
         for line in comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
-        if line.result is not None and line.entry.value == told
+        if line.result is not None and line.entry.value == published
     ]
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
     controls = without_noise(map(Result.of, board(row["dataset"])))

@@ -21,5 +21,5 @@ def said() -> str:
         drawn = [picture for sweep in sweeps for picture in pictures(sweep, figure.paper, groups, numbers)]
         for found in sorted(answer(figure, drawn, numbers), key=lambda each: (each["text"], each["dataset"])):
             where = f"`{figure.paper}` {figure.name}"
-            rows.append([where, found["text"], found["dataset"], found["verdict"], found["told"]])
+            rows.append([where, found["text"], found["dataset"], found["verdict"], found["numbers"]])
     return table(["figure", "the text says", "on", "ours", "ours, in numbers"], rows)

@@ -38,7 +38,7 @@ def test_students_of_different_teachers_are_not_compared(tmp_path: Path) -> None
     other = written(tmp_path / "other.csv", [("digits", {"warmup": 0.15}, 0, "1", "0.3000")], teachers="0.9800")
     for more in (again, other):
         file.write_text(file.read_text() + "".join(more.read_text().splitlines(keepends=True)[1:]))
-    (found,) = effects.measured("rr", {"warmup": 0.15}, file=file)
+    (found,) = effects.measure_effects("rr", {"warmup": 0.15}, file=file)
     assert (found.kept, found.left) == ({1: 0.6}, {1: 0.4})
 
 
@@ -49,7 +49,7 @@ def test_runs_that_differ_in_a_departure_alone_are_compared_seed_by_seed(tmp_pat
         ("digits", {"warmup": 0.15, "rate": 0.1}, 0, "1", "0.1000"),
         ("mnist", {"warmup": 0.15}, 0, "1", "0.2000"),
     ])  # fmt: skip
-    (found,) = effects.measured("rr", {"warmup": 0.15}, file=file)
+    (found,) = effects.measure_effects("rr", {"warmup": 0.15}, file=file)
     assert (found.dataset, found.kept, found.left) == ("digits", {0: 0.5, 1: 0.6}, {0: 0.4, 1: 0.42})
     assert str(found) == "digits, epsilon 1.0: 55.0 ± 7.1 %, without it 41.0 ± 1.4 % (2 seeds)"
 
@@ -59,16 +59,16 @@ def test_options_that_both_runs_had_are_told_and_versions_are_not_mixed(tmp_path
         ("digits", {"passes": 3}, 0, "2", "0.5000"), ("digits", {"passes": 3, "warmup": 0.15}, 0, "2", "0.4000"),
         ("digits", {"passes": 3}, 1, "2", "0.5000"), ("digits", {"passes": 3, "warmup": 0.15}, 1, "1", "0.4000"),
     ])  # fmt: skip
-    (found,) = effects.measured("rr", {"warmup": 0.15}, file=file)
+    (found,) = effects.measure_effects("rr", {"warmup": 0.15}, file=file)
     assert str(found) == "digits, epsilon 1.0, passes 3: 50.0 %, without it 40.0 % (1 seed)"
 
 
 def test_a_departure_of_several_options_is_taken_back_whole(tmp_path: Path) -> None:
     undone = {"optimizer": "sgd", "rate": 0.4}
     rows = [("digits", {}, 0, "1", "0.5000"), ("digits", {"optimizer": "sgd"}, 0, "1", "0.4000")]
-    assert effects.measured("rr", undone, file=written(tmp_path / "a.csv", rows)) == []
+    assert effects.measure_effects("rr", undone, file=written(tmp_path / "a.csv", rows)) == []
     rows.append(("digits", undone, 0, "1", "0.3000"))
-    (found,) = effects.measured("rr", undone, file=written(tmp_path / "b.csv", rows))
+    (found,) = effects.measure_effects("rr", undone, file=written(tmp_path / "b.csv", rows))
     assert found.left == {0: 0.3}
 
 
@@ -91,7 +91,7 @@ def test_an_attack_s_departure_is_worth_what_the_attack_finds_in_the_teacher(
 
     def told(name: str, option: str) -> str:
         (departure,) = (each for each in described[name].departures if set(each.sets) == {option})
-        return effects.told(name, described[name], departure)
+        return effects.describe_effect(name, described[name], departure)
 
     assert told("gmi", "lr") == "digits: 81.0 %, without it 60.0 % (1 seed)"
     assert told("rmia", "gamma") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
@@ -101,17 +101,17 @@ def test_what_takes_a_departure_back_is_the_printed_value_of_what_it_sets_or_wha
     described = registry.describe("method", "rr")
     (warmup,) = (each for each in described.departures if set(each.sets) == {"warmup"})
     printed = {option.name: option.default for option in described.options}
-    assert effects.taken_back(described, warmup) == {"warmup": printed["warmup"]}
+    assert effects.reverting_options(described, warmup) == {"warmup": printed["warmup"]}
     assert printed["warmup"] != warmup.sets["warmup"]
-    assert effects.taken_back(described, Departure("what", "why", without={"rounds": 1})) == {"rounds": 1}
-    assert effects.taken_back(described, Departure("what", "why")) == {}
+    assert effects.reverting_options(described, Departure("what", "why", without={"rounds": 1})) == {"rounds": 1}
+    assert effects.reverting_options(described, Departure("what", "why")) == {}
 
 
 def test_what_a_plugin_states_goes_before_what_a_file_has() -> None:
     described = registry.describe("method", "rr")
     stated = replace(described.departures[0], worth="two points")
-    assert effects.told("rr", described, stated) == "two points"
-    assert effects.told("rr", described, Departure("what", "why")) == ""
+    assert registry.effect("rr", described, stated) == "two points"
+    assert effects.describe_effect("rr", described, Departure("what", "why")) == ""
 
 
 @pytest.mark.parametrize("name", [each for each in registry.entries("method")])
@@ -120,7 +120,7 @@ def test_every_option_that_takes_a_departure_back_is_one_of_the_plugin(name: str
         described = registry.describe("method", name, variant)
         known = {option.name: option.default for option in described.options}
         for departure in described.departures:
-            for option, value in effects.taken_back(described, departure).items():
+            for option, value in effects.reverting_options(described, departure).items():
                 assert option in known, f"{departure.what}: no option {option}"
                 assert isinstance(value, type(known[option])) or isinstance(known[option], float)
 
@@ -136,7 +136,7 @@ class TestMissing:
     def test_a_recipe_has_each_method_as_it_is_and_each_departure_taken_back(
         self, departures: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(departures, "measured", lambda name, undone, kind: [])
+        monkeypatch.setattr(departures, "measure_effects", lambda name, undone, kind: [])
         monkeypatch.setattr("sys.argv", ["departures.py", "rr"])
         departures.main()
         path = tmp_path / "departures.toml"
@@ -154,7 +154,7 @@ class TestMissing:
     def test_a_recipe_of_attacks_tries_them_on_the_undefended_teacher(
         self, departures: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(departures, "measured", lambda name, undone, kind: [])
+        monkeypatch.setattr(departures, "measure_effects", lambda name, undone, kind: [])
         first, *others = departures.grids("digits", ["rmia", "domias"], "attack")
         assert first == {"attack": "rmia", "method": "no-defence", "epsilon": "none", "note": "as it is"}
         assert [{key for key in each if "." in key} for each in others] == [{"attack.gamma"}], (
@@ -166,10 +166,12 @@ class TestMissing:
     ) -> None:
         described = registry.describe("method", "rr")
 
-        def known(version: int) -> list[effects.Worth]:
-            return [effects.Worth("digits", version, {}, {0: 0.5}, {0: 0.4})]
+        def known(version: int) -> list[effects.Effect]:
+            return [effects.Effect("digits", version, {}, {0: 0.5}, {0: 0.4})]
 
         for version, count in ((described.facts["version"], 0), (0, len(described.departures))):
-            monkeypatch.setattr(departures, "measured", lambda name, undone, kind, version=version: known(version))
+            monkeypatch.setattr(
+                departures, "measure_effects", lambda name, undone, kind, version=version: known(version)
+            )
             assert len(list(departures.missing("rr", described, "digits"))) == count
         assert len(list(departures.missing("rr", described, "mnist"))) == len(described.departures)

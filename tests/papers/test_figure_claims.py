@@ -26,7 +26,7 @@ def line(
 def asked(shape: str, *values: float, spread: float | None = 0.01, seeds: int = 3) -> tuple[str, str]:
     says = [Says("", shape, ("dgd",))]  # type: ignore[arg-type]
     (found,) = answers(says, line("dgd printed", *values, spread=spread, seeds=seeds), 0.1)
-    return found.verdict, found.told
+    return found.verdict, found.numbers
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_claim_differs_by_more_than_two_percent_whatever_the_seeds() -> None:
             Point("dgd", "", x, y, None, "a", series="{}") for x, y in zip((10, 60_000, 1e-5), values, strict=True)
         ]
         (found,) = answers([Says("", "falls", ("dgd",))], points, None)
-        return found.verdict, found.told
+        return found.verdict, found.numbers
 
     assert falls(70.0, 0.0117, 7e7) == ("as said", "7e+07 at 1e-05, 0.0117 at 60,000")
     assert falls(0.01, 0.001, 0.03)[0] == "as said"
@@ -99,7 +99,7 @@ def test_a_line_is_ahead_where_it_is_everywhere_and_in_part_where_it_is_nowhere_
         private = line("dgd =gaussian images=private", 0.9, 0.9, 0.9, 0.9)
         claims = line("dgd =laplace", 0.3, 0.4, 0.5, first=0.99999)
         (found,) = answers([says], [*line("dgd =gaussian", *values), *private, *claims], 0.1)
-        return found.verdict, found.told
+        return found.verdict, found.numbers
 
     assert ahead(0.4, 0.5, 0.6)[0] == "as said"
     assert ahead(0.3, 0.5, 0.6)[0] == "in part"
@@ -114,7 +114,7 @@ def test_two_lines_are_compared_that_differ_in_one_setting() -> None:
     dkd, alike = line("dkd", 0.3, 0.4), line("kd classic", 0.5, 0.6)
     other = line("kd classic", 0.1, 0.2, seeds=9, teacher="b")
     (found,) = answers(says, [*dkd, *alike, *other], 0.1)
-    assert found.verdict == "the opposite" and "50.0 ± 1.0 %" in found.told
+    assert found.verdict == "the opposite" and "50.0 ± 1.0 %" in found.numbers
     assert answers(says, [*dkd, *other], 0.1) == []
 
 
@@ -126,7 +126,7 @@ def test_of_several_lines_the_longest_then_that_of_most_seeds_is_meant() -> None
     assert (found.line, found.verdict) == ("dgd c", "the opposite")
     twice = [replace(line("dgd b", 0.9, seeds=9)[0], x=3.0)]
     (found,) = answers(says, [*few, *twice], 0.1)
-    assert found.told.endswith("90.0 ± 1.0 % at 3"), "of two points of a place the one with more seeds"
+    assert found.numbers.endswith("90.0 ± 1.0 % at 3"), "of two points of a place the one with more seeds"
 
 
 def test_nothing_is_said_of_what_was_not_run_or_is_printed() -> None:

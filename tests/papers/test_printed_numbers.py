@@ -249,8 +249,8 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
 def test_where_the_paper_leaves_out_what_a_run_needs_that_is_said(paper: str, table: str, state: str) -> None:
     lines = comparison.compare(printed_numbers.table(paper, table), [], lambda method, dataset: True)
     assert state in {line.state for line in lines}
-    lacking = comparison.compare(printed_numbers.table(paper, table), [], lambda method, dataset: False)
-    assert {line.state for line in lacking} == {state if state.startswith("no data") else "planned"}
+    absent = comparison.compare(printed_numbers.table(paper, table), [], lambda method, dataset: False)
+    assert {line.state for line in absent} == {state if state.startswith("no data") else "planned"}
 
 
 @pytest.mark.parametrize(

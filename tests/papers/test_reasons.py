@@ -58,12 +58,12 @@ def test_the_command_of_a_reason_is_that_of_the_row() -> None:
     options = options_json(
         {"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}}
     )
-    told = [
+    why = [
         reason(line(entry, 0.1, method="dpdfd", options=options, teacher="resnet34", tier=t))
         for t in ("quick", "paper")
     ]
     command = "bench run --method dpdfd --variant working --dataset mnist --teacher resnet34 --tier paper"
-    assert [found and (found.code, found.experiment) for found in told] == [
+    assert [found and (found.code, found.experiment) for found in why] == [
         ("size", f"{command} --epsilon 10 --unit label --method.teachers 50"),
         ("unknown", f"{command} --epsilon inf --unit label --method.teachers 50"),
     ]
@@ -80,9 +80,9 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     def found(method: str, without: float, **other: Any) -> str:
         rows = board(*boards(method, without, **other))
         (mine, *_) = comparison.compare([printed("dpsd", "Table I", method, 10.0)], read_results(rows), lambda *_: True)
-        told = reason(mine, without_noise(read_results(rows)))
-        assert told is not None
-        return f"{told.code}: {told.experiment}"
+        why = reason(mine, without_noise(read_results(rows)))
+        assert why is not None
+        return f"{why.code}: {why.experiment}"
 
     command = "bench run --method {} --variant working --dataset mnist --epsilon inf # {} %"
     assert found("pate-gan", 0.66) == f"noise: {command.format('pate-gan', '66.0')}"
@@ -95,17 +95,17 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
         (mine, *_) = comparison.compare(
             [printed("dpsd", "Table I", "pate-gan", 10.0)], read_results(rows), lambda *_: True
         )
-        told = reason(mine, without_noise(read_results(rows)))
-        assert told is not None and told.code == code
+        why = reason(mine, without_noise(read_results(rows)))
+        assert why is not None and why.code == code
     free = {"dataset": "mnist", "claim": "none", "variant": "printed", "budget": "inf"}
     rows = board(record("fedavg", 0, 0.8, options={"budget": {"epsilon": "inf", "solve": "none"}}, **free))
     entries = [each for each in table("dpsd", "Table V") if (each.method, each.dataset) == ("fedavg", "mnist")]
     (mine,) = comparison.compare(entries, read_results(rows), lambda *_: True)
-    told = reason(mine, without_noise(read_results(rows)))
-    assert mine.result is not None and told is not None and told.code == "size"  # nothing is its own control
+    why = reason(mine, without_noise(read_results(rows)))
+    assert mine.result is not None and why is not None and why.code == "size"  # nothing is its own control
     none = {**rows[0], "options": options_json({"budget": {"epsilon": None, "solve": "none"}})}
-    told = reason(Line(entries[0], Result.of(none)), without_noise(read_results(rows)))
-    assert told is not None and told.code == "size"  # no budget decides a noise of it: no more its own control
+    why = reason(Line(entries[0], Result.of(none)), without_noise(read_results(rows)))
+    assert why is not None and why.code == "size"  # no budget decides a noise of it: no more its own control
     assert found("datalens", 0.90, version=0).startswith("size: ")
 
 
@@ -119,8 +119,8 @@ def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() ->
     control = same | {"options": options_json({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
     for given, code in ((options(sigma=50.0), "noise"), (options(sigma=50.0, iterations=9), "size")):
         row = same | {"options": given, "accuracy_mean": "0.09"}
-        told = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
-        assert told is not None and told.code == code
+        why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
+        assert why is not None and why.code == code
 
 
 def test_the_command_of_a_control_names_what_is_not_usual() -> None:
@@ -130,12 +130,12 @@ def test_the_command_of_a_control_names_what_is_not_usual() -> None:
     budget = {"unit": "label", "epsilon": "inf", "solve": "none"}
     control = same | {"options": options_json({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
     row = same | {"options": options_json({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
-    told = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
+    why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
     command = (
         "bench run --method lp-2st --variant working --dataset mnist --teacher resnet34 --epsilon inf --unit label"
     )
-    assert told is not None and told.experiment == f"{command} --method.batch 9 # 99.9 %"
+    assert why is not None and why.experiment == f"{command} --method.batch 9 # 99.9 %"
     # of a smaller tier and with another teacher it is a control of the same kind, whose command says so
     larger = row | {"tier": "paper", "teacher": "resnet18"}
-    told = reason(Line(entry, Result.of(larger)), without_noise(read_results([control | {"tier": "standard"}, larger])))
-    assert told is not None and " --teacher resnet34 --tier standard --epsilon inf --unit label " in told.experiment
+    why = reason(Line(entry, Result.of(larger)), without_noise(read_results([control | {"tier": "standard"}, larger])))
+    assert why is not None and " --teacher resnet34 --tier standard --epsilon inf --unit label " in why.experiment

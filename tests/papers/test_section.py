@@ -1,4 +1,4 @@
-"""The papers' section of the report: what it adds to the index, to charts and to the pages of methods."""
+"""The papers' section of the report: its index, its flags, its curves, and a report without it."""
 
 from __future__ import annotations
 

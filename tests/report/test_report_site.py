@@ -143,9 +143,9 @@ def test_an_address_of_nothing_says_so(page: Browser) -> None:
 
 def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(page: Browser) -> None:
     ours = "{ variant: 'working', tier: 'quick', dataset: 'a', run: 'b', accuracy: 0.5, difference: -0.1 }"
-    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, told: 'ε 10' }}"
+    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, label: 'ε 10' }}"
     script = f"""(line => {{ const cell = document.createElement('td');
-      cell.append(...printedCell([line, {{ ...line, counts: true, told: 'ε 1' }}]).filter(Boolean));
+      cell.append(...printedCell([line, {{ ...line, counts: true, label: 'ε 1' }}]).filter(Boolean));
       return [...cell.children].map(one => one.textContent); }})({line})"""
     assert page.ask(script) == ["60.00 %", "ε 1: 50.0 % −10.0", "ε 10: 50.0 % −10.0"]  # noqa: RUF001
     go(page, "#table-dp-dfd-table-i")
@@ -176,7 +176,7 @@ def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
 
 def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None:
     go(page, "#table-dgd-text-iv-b-label-query")
-    assert "1 accuracy; none of ours beside any." in words(page) and "no data set named" in words(page, ".sheet")
+    assert "1 accuracy; ours for none." in words(page) and "no data set named" in words(page, ".sheet")
     assert "planned" not in words(page), "what no number of the table is needs no word"
     assert page.ask("points(0.107)") == "+10.7"
     assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"

@@ -24,7 +24,7 @@ Numbers = Sequence[PrintedNumber]
 
 
 def draw_figures(shown: Shown, numbers: Numbers, recipes: Recipes) -> list[dict[str, Any]]:
-    """The papers' figures, those without a number or a picture left out; smoke runs mean nothing and are no points."""
+    """The papers' figures that have a number or a picture. Runs of tier smoke, which mean nothing, are left out."""
     records = [record for record in shown.sources.records if record.spec["tier"] != "smoke"]
     groups = {
         True: points.grouped([record for record in records if record.spec["attack"]], attacks=True),
@@ -35,7 +35,7 @@ def draw_figures(shown: Shown, numbers: Numbers, recipes: Recipes) -> list[dict[
 
 
 def find_undrawn(drawn: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Paper and name of the figures of pictures alone of which this report has none."""
+    """Paper and name of the figures that only show pictures, and of which this report has none."""
     shown = {(figure["paper"], figure["figure"]) for figure in drawn}
     return [
         [figure.paper, figure.name]
@@ -78,7 +78,7 @@ def _draw_figure(
 
 
 def answer(figure: Figure, drawn: Iterable[Picture], numbers: Numbers) -> list[dict[str, Any]]:
-    """What the paper's text says of its figure, and what ours do on its data sets."""
+    """The sentences of the paper's text about its figure, checked on our runs on its data sets."""
     theirs = {each.dataset for each in numbers if each.paper == figure.paper}
     return [
         {"dataset": picture.dataset, "picture": picture.sweep.title} | each.to_json()
@@ -89,7 +89,7 @@ def answer(figure: Figure, drawn: Iterable[Picture], numbers: Numbers) -> list[d
 
 
 def _chance(picture: Picture) -> float | None:
-    """What whoever names the commonest class reaches, or one of equal classes; None where no accuracy is drawn."""
+    """Accuracy of a constant guess of the largest class, or of one of equal classes; None if no accuracy is drawn."""
     if picture.sweep.y in SIDES or not picture.ours:
         return None
     known = points.largest(point.commonest for point in picture.points) if picture.sweep.y == "accuracy" else None

@@ -1,4 +1,4 @@
-"""What a figure of a paper is (`figures.toml`): its pictures, the runs and the published numbers that each shows.
+"""The figures of the papers (`figures.toml`): their pictures, with the runs and the published numbers in each.
 
 The papers print few of their figures' points. A number that they do print, in a sentence or in a table of the same
 experiment, is drawn with ours: as a point; as a level where its place on the axis is not given; as an upright line
@@ -34,7 +34,7 @@ class Printed:
         metric: of the number.
         at: "epsilon", a key of the number's setting, "value" (the number is a place on the axis) or "" (a level).
         epsilon: of the number; None for any.
-        unit: what the paper protects; "" for any.
+        unit: that the paper protects; "" for any.
     """
 
     table: str

@@ -234,7 +234,7 @@ def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
 
 
 def _lines(found: list[Placed]) -> list[Placed]:
-    """Points of lines with at least two places, and single points of runs without an option of their own."""
+    """Points of lines with at least two places, and single points of runs without options."""
     places = _by(found, lambda placed: placed[1].series, lambda placed: placed[0])
     kept = [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
     return _name_networks(kept)

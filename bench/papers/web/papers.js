@@ -15,7 +15,7 @@ function papers() {
     return section(name, tables.length ? grid(`tables of ${name}`, ["table", "", "accuracies", "ours", "within 2 points"], tables, [2, 3, 4], "fit stack", [1]) : null,
       figures.length ? [element("h3", {}, "Figures"), grid(`figures of ${name}`, ["figure", "", "our points", "printed"], figures, [2, 3], "fit stack", [1]), undrawn(paper)] : undrawn(paper));
   });
-  return [heading("The papers' tables and figures"), note("Ours beside what is printed. Within: two points of accuracy behind at most, or better, by the variant that is run by default."),
+  return [heading("The papers' tables and figures"), note("Ours next to the published numbers. Within: at most two points of accuracy behind, or better, by the variant that is run by default."),
     DATA.papers.numbers ? element("p", {}, element("a", { href: "#reported" }, `All ${DATA.papers.numbers} numbers that the papers print`)) : null, ...sections];
 }
 
@@ -28,10 +28,10 @@ function closeness(difference) {
 async function table(slug) {
   const found = await part(`table-${slug}`);
   const measured = found.lines.filter((line) => line.ours);
-  const near = `ours beside ${found.ours}, of which ${found.within} ${found.within === 1 ? "is" : "are"} within two points or better. Another tier is another size, and the variant working is not what the paper prints.`;
+  const near = `ours for ${found.ours}, of which ${found.within} ${found.within === 1 ? "is" : "are"} within two points or better. Another tier is another size, and no paper prints the variant working.`;
   return [heading(`${PAPERS[found.paper] || found.paper}, ${found.table}`),
     note(found.title),
-    element("p", {}, `${counted(found.cells, "accuracy", "accuracies")}; ${found.ours ? near : "none of ours beside any."}`),
+    element("p", {}, `${counted(found.cells, "accuracy", "accuracies")}; ${found.ours ? near : "ours for none."}`),
     section("As printed, with ours below", matrix(found), keys(found.lines)),
     found.chart ? drawn(found.chart, "panels") : null,
     measured.length ? section("Ours, number by number", oursTable(measured)) : null,
@@ -75,18 +75,18 @@ function printedCell(lines) {
 function ourCell(line) {
   if (!line.ours) return element("span", { class: "ours none" }, line.state);
   const [kind, word] = closeness(line.ours.difference);
-  const told = line.told ? element("small", { class: "told" }, `${line.told}: `) : "";
+  const label = line.label ? element("small", { class: "told" }, `${line.label}: `) : "";
   return element("a", { class: `ours ${kind}`, href: `#run-${line.ours.run}`, title: `ours${where(line)}, ${line.ours.variant}, tier ${line.ours.tier}: ${word}` },
-    told, `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)));
+    label, `${percent(line.ours.accuracy, 1)} `, element("small", {}, points(line.ours.difference)));
 }
 /* What the colours mean, and the words where a number has none of ours. */
-const ABSENT = { "planned": "the bench lacks the method or the data", "not run": "the bench has method and data", "no data set named": "the sentence does not say of which data it speaks",
+const ABSENT = { "planned": "the bench has no such method or data", "not run": "the bench has method and data", "no data set named": "the sentence does not say of which data it speaks",
   "epsilon not stated": "the paper does not say under which epsilon, so no run is of it", "protection not stated": "the paper does not say by which method" };
 function keys(lines) {
   const absent = Object.entries(ABSENT).filter(([state]) => lines.some((line) => line.state === state));
   const colours = [["ahead", "ahead by more than 2 points"], ["near", "within 2 points"], ["behind", "2 to 10 points behind"], ["far", "more than 10 behind"]];
-  return element("ul", { class: "keys" }, [...colours.map(([kind, told]) => [kind, "ours", told]), ...absent.map(([state, told]) => ["none", state, told])].map(([kind, word, told]) =>
-    element("li", {}, element("span", { class: `ours ${kind}` }, word), ` ${told}`)));
+  return element("ul", { class: "keys" }, [...colours.map(([kind, meaning]) => [kind, "ours", meaning]), ...absent.map(([state, meaning]) => ["none", state, meaning])].map(([kind, word, meaning]) =>
+    element("li", {}, element("span", { class: `ours ${kind}` }, word), ` ${meaning}`)));
 }
 function oursTable(lines) {
   const rows = lines.map(({ ours, ...line }) => {
@@ -98,7 +98,7 @@ function oursTable(lines) {
       ours.epsilon === null ? "" : [number(ours.epsilon), element("span", { class: "unit" }, `per ${ours.unit}`)], line.allows === null ? "" : percent(line.allows), number(ours.information),
       flagFold(ours.flags)];
   });
-  return fullGrid("ours beside print", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9], "fit stack", [6]);
+  return fullGrid("ours next to the published numbers", ["method", "where", "printed", "ours", "difference", "reason", "run as", "ε accounted", "printed settings allow", "nats", "flags"], rows, [2, 3, 4, 7, 8, 9], "fit stack", [6]);
 }
 function toReasons() {
   document.getElementById("reasons").scrollIntoView();
@@ -121,9 +121,9 @@ function issues(lines) {
 const VERDICTS = { "as said": "near", "in part": "behind", "not seen": "none", "the opposite": "far", "ours at chance": "none", "one seed": "none" };
 function sentences(answers) {
   if (!answers.length) return null;
-  const rows = answers.map((each) => [each.text, each.dataset, element("span", { class: `ours ${VERDICTS[each.verdict]}` }, each.verdict), element("span", { class: "words", title: each.line }, each.told)]);
-  return section("What the text says of it", note("A difference counts if it is larger than the standard deviations of both together; of one seed, and of ours that are all near the largest class's share, nothing is concluded. Point at our numbers to see which line they are of."),
-    grid("what the text says of the figure, and what ours do", ["the text says", "on", "ours", "ours, in numbers"], rows, []));
+  const rows = answers.map((each) => [each.text, each.dataset, element("span", { class: `ours ${VERDICTS[each.verdict]}` }, each.verdict), element("span", { class: "words", title: each.line }, each.numbers)]);
+  return section("Sentences of the text about it", note("A difference counts if it is larger than the standard deviations of both together; of one seed, and of ours that are all near the largest class's share, nothing is concluded. Point at our numbers to see which line they are of."),
+    grid("sentences of the text, and our runs", ["the text says", "on", "ours", "ours, in numbers"], rows, []));
 }
 async function figure(slug) {
   const found = await part(`figure-${slug}`);
@@ -165,7 +165,7 @@ SECTIONS.push({
   routes: { papers: ["Papers", papers], table: ["Papers", listed(table, DATA.papers.tables)], figure: ["Papers", listed(figure, DATA.papers.figures)], reported: ["Papers", reported] },
   door: () => {
     const count = (key) => DATA.papers.tables.reduce((sum, one) => sum + one[key], 0);
-    return door("#papers", "Papers", `${DATA.papers.tables.length} tables and groups of sentences, ${count("cells")} accuracies: ours beside ${count("ours")}, within two points or better ${count("within")}. ${DATA.papers.figures.length} figures.`);
+    return door("#papers", "Papers", `${DATA.papers.tables.length} tables and groups of sentences, ${count("cells")} accuracies: ours for ${count("ours")}, within two points or better ${count("within")}. ${DATA.papers.figures.length} figures.`);
   },
   ofMethod: (page) => (page.papers ? section("In the papers", grid("tables with it", ["table", "numbers", "ours"], page.papers.map((one) => [link("table", one.slug, one.title), String(one.cells), String(one.ours)]), [1, 2])) : null),
 });
