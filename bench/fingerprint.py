@@ -25,8 +25,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = Path(__file__).resolve().parent.parent
 _PROJECT_FOLDERS = ("bench", "methods", "baselines", "attacks")
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
-_UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "training"}
-"""Attributes that change no result: a run sets the training mode itself."""
+_UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
+_UNREAD |= {"training", "_is_torch_compile", "_compiled_call_impl"}
+"""Attributes that change no result: a run sets the training mode itself, and compiles what it compiles."""
 
 
 def fingerprint(value: Any) -> str:
