@@ -29,7 +29,7 @@ FLOORS: list[set[str]] = [
     {"api", "priors", "registry"},
     {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},
-    {"sweeps"},
+    {"assess", "sweeps"},
     {"cli"},
     {"__main__", "interface", "papers"},
 ]
