@@ -13,6 +13,10 @@ __all__ = ["RunResult", "keep_freed_memory", "load", "run"]
 
 def __getattr__(name: str) -> Any:
     """Import the Python interface when one of its names is first used, so that `import bench` stays quick."""
+    if name == "assess":  # a package that can be called
+        import bench.assess
+
+        return bench.assess
     if name not in __all__:
         raise AttributeError(f"module 'bench' has no attribute '{name}'")
     from bench import interface

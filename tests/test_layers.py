@@ -153,6 +153,7 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
         ["choose", "--help"],
         ["export", "--help"],
         ["verify", "--help"],
+        ["assess", "--help"],
         ["audit", "--help"],
         ["audit", "release", "--help"],
         ["list", "datasets"],

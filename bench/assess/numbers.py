@@ -25,7 +25,13 @@ COMBINE = ("mean", "sum", "max")
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of one attack, larger for members: (n,) and (m,), in the order of the records."""
+    """The scores of one attack, larger for members: (n,) and (m,), in the order of the records.
+
+    Attributes:
+        reads: what the attack is given of the model.
+        note: what a reader has to know.
+        rows: the members and the others that were scored, where they are not all.
+    """
 
     name: str
     source: str
@@ -33,6 +39,7 @@ class Scored:
     members: Floats
     others: Floats
     note: str = ""
+    rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
 @dataclass(frozen=True)

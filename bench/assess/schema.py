@@ -161,14 +161,12 @@ class Verdict(Value):
     reasons: tuple[str, ...]
 
 
-class Exposed(Value):
-    """A member that an attack ranks high: its number in the members' set, its group, and its score's rank among the
-    non-members, as the share of them above it."""
+class Curve(Value):
+    """Points of an ROC curve, from the smallest false positive rate."""
 
-    record: int
-    group: str
-    label: int | None
-    share_above: Share
+    name: str
+    fpr: tuple[Share, ...]
+    tpr: tuple[Share, ...]
 
 
 class Levels(Value):
@@ -203,7 +201,7 @@ class Assessment(Value):
     attacks: tuple[AttackResult, ...]
     not_tested: tuple[Skipped, ...]
     levels: Levels
-    exposed: tuple[Exposed, ...]
+    curves: tuple[Curve, ...]
     notes: tuple[str, ...]
     hashes: dict[str, str]
     seconds: dict[str, float]

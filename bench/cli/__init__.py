@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from bench import __version__, extensions
 from bench.cli import (
     account,
+    assess,
     audit,
     boards,
     choose,
@@ -39,7 +40,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "list": listing.LIST,
         "show": show.SHOW,
     },
-    "release": {"export": export, "verify": verify},
+    "release": {"assess": assess, "export": export, "verify": verify},
     "boards": {"leaderboard": boards, "choose": choose, "report": report},
     "data and machines": {"doctor": doctor},
 }

@@ -1,4 +1,4 @@
-"""Limits of the numbers: they hold under no leak, correct for the number of attacks, and say what cannot be measured."""
+"""Limits of the numbers: they hold without leak, correct for the number of attacks, and refuse the unmeasurable."""
 
 from __future__ import annotations
 
