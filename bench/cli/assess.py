@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
+from bench.errors import BenchError
 from bench.progress import head, tell
 
 if TYPE_CHECKING:
     from bench.assess.schema import Assessment, AttackResult, Interval
+    from bench.cli.teacher_weights import Normalisation
 
 HELP = "can this model be released? attacks on a finished model or its scores, with a verdict by a policy"
 DESCRIPTION = (
@@ -23,6 +27,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench assess`."""
+    _add_model_arguments(parser)
     parser.add_argument(
         "--scores",
         nargs=2,
@@ -51,13 +56,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options for a model that is here."""
+    path, number = paths.named, int
+    add = parser.add_argument
+    add("--model", type=path, metavar="FILE", help="weights (with --network), .onnx, TorchScript or .pt2")
+    add("--bundle", type=path, metavar="DIR", help="a folder of `bench export`, instead of --model")
+    add("--network", metavar="NAME", help="network of the weights: of timm, tv:NAME, or PACKAGE.MODULE:FUNCTION")
+    add("--classes", type=number, metavar="N", help="number of outputs (default: the largest label + 1)")
+    add("--normalise", metavar="MEAN,STD", help="normalisation of pixels in [0, 1] that the model expects")
+    add("--trust-code", action="store_true", help="run TorchScript and .pt2 files, which hold programs")
+    add("--members", type=path, metavar="PATH", help="records the model was trained on: a folder or a .npz file")
+    add("--nonmembers", type=path, metavar="PATH", help="records of the same source that it was not trained on")
+    add("--groups", type=path, metavar="CSV", help="columns file and group: patients, users or devices, for folders")
+    add("--size", type=number, metavar="PIXELS", help="side to which image files are resized (default 32)")
+    add("--channels", type=number, choices=(1, 3), help="grey or RGB (default: as the files are)")
+    add("--fit", choices=("crop", "pad", "stretch"), default="crop", help="how images become square (default crop)")
+    add("--population", type=path, metavar="PATH", help="other labelled records that attacks may learn from")
+    add("--references", metavar="N|DIR", default="0", help="reference models to train, even, or a folder of weights")
+    add("--epochs", type=number, default=30, metavar="N", help="passes of a reference model's training (default 30)")
+    add("--control", metavar="NAME", help="network of the unprotected control (default dense-cnn)")
+    add("--attacks", metavar="NAMES", help="names with commas between them (default: all that can be played)")
+
+
+def _normalisation(text: str | None, model: Path | None) -> Normalisation | None:
+    """The mean and std that --normalise gives, or a file next to the weights; None where neither does."""
+    from bench.cli.teacher_weights import normalisation
+
+    if text is None:
+        return None if model is None or model.suffix == ".onnx" else normalisation(None, model)
+    try:
+        mean, std = (tuple(float(number) for number in part.split("/")) for part in text.split(","))
+    except ValueError:
+        mean, std = (), ()
+    if not mean or len(mean) != len(std) or not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
+        raise BenchError(
+            f"--normalise {text}: expected MEAN,STD with a std above 0, as in 0.1307,0.3081 or, one a channel, "
+            "0.49/0.48/0.45,0.25/0.24/0.26"
+        )
+    return (mean[0], std[0]) if len(mean) == 1 else (mean, std)
+
+
 def execute(given: argparse.Namespace) -> int:
     """Assess and show. Returns the exit status."""
     from bench.assess.front import assess
 
     command = shlex.join(["bench", *sys.argv[1:]]) if sys.argv else ""
     found = assess(
+        given.model,
+        given.members,
+        given.nonmembers,
         scores=given.scores,
+        bundle=given.bundle,
+        network=given.network,
+        classes=given.classes,
+        normalise=_normalisation(given.normalise, given.model),
+        groups=given.groups,
+        size=given.size,
+        channels=given.channels,
+        fit=given.fit,
+        population=given.population,
+        references=int(given.references) if given.references.isdecimal() else Path(given.references),
+        epochs=given.epochs,
+        control=given.control,
+        attacks=None if given.attacks is None else given.attacks.split(","),
+        trust_code=given.trust_code,
         policy=given.policy,
         claim=given.claim,
         delta=given.delta,
