@@ -107,7 +107,7 @@ def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> Any:
 
 def _gathered(values: dict[str, Any]) -> dict[str, Any]:
     """The columns of one kind as one array, in the order of their numbers."""
-    found = {name: values[name] for name in ("loss", "label", "group") if name in values}
+    found: dict[str, Any] = {name: values[name] for name in ("loss", "label", "group") if name in values}
     for kind in ("logit", "prob"):
         names = [name for name in values if name.startswith(f"{kind}_")]
         if names:

@@ -124,7 +124,7 @@ def combine(scores: Floats, groups: NDArray[np.str_], how: str) -> tuple[Floats,
         found = np.full(len(names), -np.inf)
         np.maximum.at(found, place, scores)
         return found, names
-    sums = np.bincount(place, weights=scores, minlength=len(names))
+    sums = np.bincount(place, weights=scores, minlength=len(names)).astype(np.float64)
     return (sums if how == "sum" else sums / counts), names
 
 

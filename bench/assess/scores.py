@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,9 @@ class Side:
 
         return Side(self.path, self.digest, self.layout, *map(join, _ARRAYS))
 
-    def _each(self, change: Any) -> Side:
-        parts = [getattr(self, name) for name in _ARRAYS]
-        return Side(self.path, self.digest, self.layout, *(None if each is None else change(each) for each in parts))
+    def _each(self, change: Callable[[Any], Any]) -> Side:
+        parts: Any = [None if (each := getattr(self, name)) is None else change(each) for name in _ARRAYS]
+        return Side(self.path, self.digest, self.layout, *parts)
 
 
 _ARRAYS = ("confidence", "correct", "entropy", "labels", "groups", "features", "keys")
