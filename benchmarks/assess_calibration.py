@@ -8,8 +8,8 @@ its sensitivity over its deviation, the most that its members' scores may be shi
 above 0.60 or its true positive rate at 1 % above 5 %, the limits of the policy `research`. Scores have no model, so
 that the policy of the simulation does not require power.
 
-Trainings are of 8 x 8 digits, a share of whose labels is wrong in members and non-members alike, so that there is
-something to memorise. Printed are tables in Markdown; docs/assess.md has them.
+Trainings are of 8 x 8 digits. A share of the labels is wrong in both sets, so that networks have
+something to memorise. The tables are in Markdown; docs/assess.md has them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from bench.errors import BenchError
 from bench.progress import reporter
 
 SIZES = (50, 200, 1000, 5000)
+LARGE = 5000
+"""Sets from which on a third of the repetitions is made: they take seconds each."""
 SHORT = {"release": "R", "do not release": "N", "cannot tell": "C"}
 RESEARCH = read_policy("research")
 Floats = np.ndarray
@@ -129,7 +131,7 @@ def simulate(repeats: int, sizes: tuple[int, ...] = SIZES) -> list[str]:
         for n in sizes:
             found = Counter(
                 SHORT[simulated(case, n, 1000 * number + 100_000 * n + seed).verdict.decision]
-                for seed in range(repeats)
+                for seed in range(repeats if n < LARGE else max(1, repeats // 3))
             )
             kind = "shifted" if case.feature_shift else "leaks" if case.leaks else "within"
             totals[kind] += found
@@ -282,7 +284,7 @@ def _private(case: Training, images, labels) -> Callable:  # type: ignore[no-unt
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the chosen table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("simulate", "train"))
     parser.add_argument("--repeats", type=int, default=20)

@@ -15,7 +15,7 @@ from bench.assess.limits import limits_of
 from bench.assess.numbers import COMBINE, Scored, combine, group_bootstrap, levels_for, measure, share
 from bench.assess.policy import Policy
 from bench.assess.roc import curve
-from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Copies, Skipped
+from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Canaries, Copies, Skipped
 from bench.assess.verdict import Evidence, decide, exceeds
 from bench.errors import BenchError
 
@@ -59,7 +59,7 @@ class Material:
         scored: the attacks on what is assessed.
         groups: the groups of members and of others; None where records are units.
         control: attack to its scores on the unprotected control; None where no control was made.
-        accuracy, blind, copies: None where they could not be found out.
+        accuracy, blind, copies, canaries: None where they could not be found out.
         not_tested: what else was not tested, and why.
         notes: sentences for the reader.
         hashes: SHA-256 of the inputs, by name.
@@ -73,6 +73,7 @@ class Material:
     accuracy: Accuracy | None = None
     blind: Blind | None = None
     copies: Copies | None = None
+    canaries: Canaries | None = None
     not_tested: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def assemble(material: Material, options: Options) -> Assessment:
     attacks = tuple(
         _result(each, single, material, options, count) for each, single in zip(units, material.scored, strict=True)
     )
-    claim = None if options.claim is None else check_claim(options.claim, unit, units)
+    claim = None if options.claim is None else check_claim(options.claim, unit, units, material.canaries)
     members, others = len(units[0].members), len(units[0].others)
     evidence = Evidence(members, others, unit, attacks, material.blind, material.copies, claim)
     return Assessment(
@@ -107,6 +108,7 @@ def assemble(material: Material, options: Options) -> Assessment:
         accuracy=material.accuracy,
         copies=material.copies,
         blind=material.blind,
+        canaries=material.canaries,
         attacks=attacks,
         not_tested=tuple(material.not_tested),
         levels=levels_for(count),

@@ -57,7 +57,7 @@ class Scene:
     Attributes:
         members, others: the two sets, without copies.
         population: records of neither that attacks learn from; None = `reserved` of the non-members.
-        reserved: indices of non-members that only attacks with a population know, where there is no own one.
+        reserved: indices of non-members that only attacks with a population know, where no population is given.
         references: networks with (members + suspects,) bool, the records each was trained on; suspects are all
             non-members where `population` is given, else those that are not reserved.
         outside: networks that were trained on none of the records; used by the calibrated loss.

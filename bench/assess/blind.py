@@ -1,4 +1,4 @@
-"""The baseline without the model: can members and non-members be told apart by what was known before training?
+"""The baseline without the model: does information from before training separate members and non-members?
 
 Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", 2024: where members and
 non-members come from different sources or times, a classifier that never sees the model separates them, and an attack's
@@ -30,7 +30,7 @@ CLUES = 3
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of records before training.
+    """Facts about records from before training.
 
     Attributes:
         names: of the d features, as a reader knows them.

@@ -27,7 +27,7 @@ class Blocks:
     """The columns of a file.
 
     Attributes:
-        names: of the columns; "logit_*" or "prob_*" stands for `width` of them.
+        names: of the columns; "logit_*" or "prob_*" represents `width` of them.
         width: columns of such an array; 0 without one.
         start: opens the blocks: each maps "logit", "prob" or "loss", "label", "group" and "features" to its values,
             (n, columns) or (n,).
@@ -100,7 +100,7 @@ def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> Any:
                 float(cell)
             except ValueError:
                 raise BenchError(
-                    f"'{path}' line {line + number}, column {visible(name)}: '{visible(cell)[:40]}' is no number"
+                    f"'{path}' line {line + number}, column {visible(name)}: '{visible(cell)[:40]}' is not a number"
                 ) from None
         raise
 

@@ -18,6 +18,7 @@ from bench.assess import blind as baseline
 from bench.assess import pictures
 from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
 from bench.assess.attacks import Scene, confidences, play, reserve
+from bench.assess.canaries import audit, read_canaries
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.models import Loaded, ModelGiven, load_model, refuse_wrong_normalisation
 from bench.assess.policy import ATTACKS
@@ -42,7 +43,7 @@ UNTESTED = (
 
 @dataclass(frozen=True)
 class ModelCase:
-    """What is to be assessed, and with which help.
+    """The inputs of an assessment of a model.
 
     Attributes:
         given: the model.
@@ -55,6 +56,7 @@ class ModelCase:
         epochs: passes of a reference model's training.
         attacks: the names of attacks to play.
         work: where trained models are kept; None = nowhere.
+        canaries: `canaries.npz` of `bench canaries insert`; None = without.
     """
 
     given: ModelGiven
@@ -67,6 +69,7 @@ class ModelCase:
     epochs: int = 30
     attacks: tuple[str, ...] = ATTACKS
     work: Path | None = None
+    canaries: Path | None = None
 
 
 def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
@@ -105,6 +108,8 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     with _timed(material, "attacks on the model"):
         material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
     material.not_tested += [*skipped, *UNTESTED]
+    if case.canaries is not None:
+        material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members), delta)
     _play_control(material, case, loaded, scene, seed)
     material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
     material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}
@@ -147,7 +152,7 @@ def _measure_accuracy(material: Material, loaded: Loaded, members: Records, othe
 
 
 def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_], seed: int) -> None:
-    """Train the reference models that were asked for, or read them from their folder, into the scene."""
+    """Train the reference models, or read them from their folder, and put them into the scene."""
     if isinstance(case.references, Path):
         _read_references(scene, case, loaded, kept)
         return

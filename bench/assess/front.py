@@ -37,6 +37,7 @@ def assess(
     epochs: int = 30,
     control: str | None = None,
     attacks: Sequence[str] | None = None,
+    canaries: PathGiven | None = None,
     trust_code: bool = False,
     policy: str | PathGiven | Policy = "research",
     claim: str | None = None,
@@ -64,6 +65,7 @@ def assess(
         epochs: passes of a reference model's training.
         control: network of the unprotected control.
         attacks: names of attacks; None = all that can be played.
+        canaries: `canaries.npz` of `bench canaries insert`, by which epsilon is bounded without assumptions.
         trust_code: run TorchScript and torch.export files, which hold programs.
         policy: "research", "health", the path of a TOML file, or a `Policy`.
         claim: a claimed epsilon to be tested, "epsilon=3 delta=1e-5 unit=example".
@@ -110,6 +112,7 @@ def assess(
             epochs,
             ATTACKS if attacks is None else tuple(attacks),
             None if report is None else Path(report) / "work",
+            None if canaries is None else Path(canaries),
         )
         material = material_of_model(case, delta, seed)
     found = assemble(material, options)

@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from bench.assess.schema import Assessment
 
-DISCLAIMER = (
-    "This is technical evidence for whoever decides. It is no legal advice and no statement that a model is anonymous."
-)
+DISCLAIMER = "This is technical evidence, not legal advice. It does not state that a model is anonymous."
 
 
 class Answered(NamedTuple):

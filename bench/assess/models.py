@@ -154,8 +154,8 @@ def _open(given: ModelGiven, shape: Shape, classes: int) -> tuple[nn.Module, str
     suffix = source.suffix.lower()
     if suffix in PICKLES:
         raise BenchError(
-            f"'{source}' is a pickle, which runs any code of whoever made it and is never opened; save the weights as "
-            ".safetensors, or the model as .onnx"
+            f"'{source}' is a pickle, which can run any code when it is opened, so that it is never opened; save the "
+            "weights as .safetensors, or the model as .onnx"
         )
     if suffix == ".onnx":
         from bench.assess.onnx import OnnxModel
@@ -205,7 +205,7 @@ class _Exported(nn.Module):
 
     def __init__(self, program: nn.Module) -> None:
         super().__init__()
-        self._program = [program]  # in a list: it is no child whose mode is changed
+        self._program = [program]  # in a list, so that it is not registered as a child
 
     def forward(self, x: Tensor) -> Tensor:
         """The program's outputs."""

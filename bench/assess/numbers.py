@@ -28,8 +28,8 @@ class Scored:
     """The scores of one attack, larger for members: (n,) and (m,), in the order of the records.
 
     Attributes:
-        reads: what the attack is given of the model.
-        note: what a reader has to know.
+        reads: the part of the model's outputs that the attack reads.
+        note: a remark for the reader.
         rows: the members and the others that were scored, where they are not all.
     """
 
@@ -55,7 +55,7 @@ def levels_for(attacks: int) -> Levels:
     """Error probabilities of the limits.
 
     An upper limit needs no correction for the number of attacks: a release needs the upper limits of all of them below
-    the maximum, and the strongest attack's limit alone is wrong with at most its own probability. One lower limit above
+    the maximum, and the limit of the strongest attack is wrong with at most its own probability. One lower limit above
     the maximum is enough to refuse, so lower limits share their probability (Bonferroni).
     """
     each = ALPHA / 2 / POLICY_NUMBERS
@@ -117,7 +117,7 @@ def combine(scores: Floats, groups: NDArray[np.str_], how: str) -> tuple[Floats,
 
     Args:
         how: mean, sum or max. The mean is the default of an assessment: sums and maxima of groups of different sizes
-            differ by the sizes alone, which are no matter of the model.
+            differ by their sizes, without any model.
     """
     names, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     if how == "max":

@@ -20,7 +20,7 @@ class OnnxModel(nn.Module):
         shape: (c, h, w) of the images that it will be given.
 
     Raises:
-        BenchError: onnxruntime is missing, the file is no ONNX, it has several inputs, a fixed batch size, or takes
+        BenchError: onnxruntime is missing, the file is not ONNX, it has several inputs, a fixed batch size, or takes
             images of another shape.
     """
 

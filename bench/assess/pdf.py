@@ -45,6 +45,8 @@ def report_lines(found: Assessment) -> list[str]:
         parts += ["", f"Baseline without the model: AUC {found.blind.auc:.3f}, p = {found.blind.p:.2g}"]
     if found.copies is not None:
         parts.append(f"Copies: {found.copies.exact} exact, {found.copies.near} near, {found.copies.removed} left out")
+    if found.canaries is not None:
+        parts.append(f"Canaries: epsilon at least {found.canaries.epsilon_lower:.2f} at delta {found.canaries.delta:g}")
     parts += [*found.notes, "", "Questions of EDPB Opinion 28/2024 and NIST SP 800-226 (paraphrased)"]
     parts += [f"- {each.document}: {each.question} {each.answer}" for each in answers(found)]
     parts += ["", f"Version {found.version}, {found.created}, seed {found.seed}", f"Command: {found.command}"]

@@ -73,8 +73,8 @@ def find_copies(members: Records, others: Records) -> tuple[Copies, NDArray[np.b
     """The copies between two sets, and (m,) bool, the non-members that are none.
 
     Exact copies have equal pixels. Near copies have the same look (a 64-bit difference hash) and pixels that differ by
-    at most 16 grey levels in the root of the mean square: a lower bound, as a look may differ by a bit. A copy of a
-    member is no non-member, so non-members are removed.
+    at most 16 grey levels in the root of the mean square: a lower bound, as a look may differ by a bit. A
+    non-member that equals a member was trained on, so it is removed.
 
     Raises:
         BenchError: fewer than 30 non-members are left.

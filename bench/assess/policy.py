@@ -26,7 +26,7 @@ class Policy(BaseModel):
         auc_max: the largest AUC that is tolerated, 0.5 to 1.
         tpr_at_fpr_1pct_max: the largest true positive rate at a false positive rate of 1 %.
         epsilon_lower_max: the largest lower bound on epsilon; without it the bound is reported and not limited.
-        epsilon_claim_must_hold: whether a refuted claim alone forbids the release.
+        epsilon_claim_must_hold: whether a refuted claim forbids the release.
         require: what must have been tested for a release: "blind-baseline", "power", "copies", or names of attacks.
         min_members: members, and non-members, needed for a release; groups where the unit is the group.
         unit: "record", or "group" where groups must be given.
@@ -66,7 +66,7 @@ def read_policy(given: str | Path) -> Policy:
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BenchError(f"policy '{path}' is no TOML ({visible(str(error))[:200]}); correct it") from error
+        raise BenchError(f"policy '{path}' is not TOML ({visible(str(error))[:200]}); correct it") from error
     table = read.pop("policy", None)
     if not isinstance(table, dict) or read:
         extra = f"the table '{visible(next(iter(read)))}'" if read else "no table [policy]"

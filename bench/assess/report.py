@@ -115,10 +115,17 @@ def _data(found: Assessment) -> Iterable[str]:
         rows.append(("copies between the sets", said))
     blind = found.blind
     if blind is not None:
-        verdict = "the sets differ" if blind.differs else "the sets are not told apart"
+        verdict = "the sets differ" if blind.differs else "no difference found"
         said = f"AUC {blind.auc:.3f}, p = {blind.p:.2g}: {verdict} ({blind.method}; {blind.features} features)"
         rows.append(("baseline without the model", said))
         rows.append(("strongest single features", ", ".join(blind.clues)))
+    canaries = found.canaries
+    if canaries is not None:
+        gaussian = canaries.epsilon_lower_gaussian
+        more = "" if gaussian is None else f"; {gaussian:.2f} if the mechanism is Gaussian (Mahloujifar et al. 2024)"
+        said = f"{canaries.correct} of {canaries.guesses} guesses on {canaries.canaries} canaries right"
+        bound = f"epsilon at least {canaries.epsilon_lower:.2f} at delta {canaries.delta:g} (Steinke et al. 2023)"
+        rows.append(("canaries", f"{said}: {bound}{more}"))
     rows += [("note", note) for note in found.notes]
     yield _table(("Check", "result"), rows or [("-", "nothing was checked")])
 

@@ -47,13 +47,13 @@ class AttackResult(Value):
     Attributes:
         name: as in the policy's `require`.
         source: the paper.
-        reads: what the attack is given of the model.
+        reads: the part of the model's outputs that the attack reads.
         auc: area under the ROC curve; 0.5 is chance.
         rates: at false positive rates of 10, 1 and 0.1 %.
         epsilon_lower: the empirical lower bound at the assessment's delta, corrected for all attacks.
         has_power: whether it succeeds on the unprotected control; None where no control could be made.
         control_auc: its AUC there.
-        note: what a reader has to know, such as a smaller number of records.
+        note: a remark for the reader, such as a smaller number of records.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Blind(Value):
     Attributes:
         auc: cross-validated, of the stronger of two classifiers.
         p: permutation p-value.
-        differs: whether the sets are told apart without the model.
+        differs: whether the sets can be separated without the model.
         clues: the features that tell most, the strongest first.
     """
 
@@ -119,6 +119,24 @@ class Claim(Value):
     finding: Literal["refuted", "not refuted", "not comparable"]
     p: float | None
     sentence: str
+
+
+class Canaries(Value):
+    """The audit of one training run with canaries, at 95 % confidence.
+
+    Attributes:
+        canaries, guesses, correct: how many there were, were guessed, and were guessed right.
+        epsilon_lower: by Steinke et al. (2023), for any mechanism.
+        epsilon_lower_gaussian: by Mahloujifar et al. (2024) with the Gaussian curve, about Gaussian mechanisms only;
+            None at delta 0.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+    epsilon_lower: float
+    epsilon_lower_gaussian: float | None
+    delta: float
 
 
 class Limits(Value):
@@ -198,6 +216,7 @@ class Assessment(Value):
     accuracy: Accuracy | None
     copies: Copies | None
     blind: Blind | None
+    canaries: Canaries | None
     attacks: tuple[AttackResult, ...]
     not_tested: tuple[Skipped, ...]
     levels: Levels

@@ -40,7 +40,7 @@ class Layout:
     """The columns of a scores file.
 
     Attributes:
-        kind: what the outputs are: "logit", "prob" or "loss".
+        kind: the kind of outputs: "logit", "prob" or "loss".
         classes: number of outputs of a record; 0 for "loss".
         has_label, has_group: whether these columns are there.
         features: names without the prefix, in the order of the file.
@@ -169,7 +169,7 @@ def find_layout(names: Sequence[str], width: int, path: Path) -> Layout:
     """The meaning of the columns.
 
     Args:
-        names: as the file has them; "logit_*" or "prob_*" stands for `width` of them.
+        names: as the file has them; "logit_*" or "prob_*" represents `width` of them.
 
     Raises:
         BenchError: unknown, repeated or missing columns.
@@ -261,8 +261,8 @@ def _labels(values: Floats, layout: Layout, path: Path) -> NDArray[np.int64]:
 def _check_probabilities(outputs: Floats, path: Path) -> None:
     if outputs.min() < 0 or outputs.max() > 1 + _SUM or abs(outputs.sum(1) - 1).max() > _SUM:
         raise BenchError(
-            f"'{path}' has prob columns that are no probabilities (from {outputs.min():g} to {outputs.max():g}, sums "
-            f"from {outputs.sum(1).min():g} to {outputs.sum(1).max():g}); name them logit_0, ... if they are logits"
+            f"'{path}' has prob columns that do not hold probabilities (from {outputs.min():g} to {outputs.max():g}, "
+            f"sums from {outputs.sum(1).min():g} to {outputs.sum(1).max():g}); name logits logit_0, ..."
         )
 
 

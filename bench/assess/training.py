@@ -21,7 +21,7 @@ from bench.teachers.weights import load, save
 
 CONTROL = "dense-cnn"
 ROUNDS, ROUND = 6, 10
-"""The control is trained for up to so many rounds of so many passes, until it fits its records."""
+"""The control is trained for at most 6 rounds of 10 passes, until it fits its records."""
 FITTED = 0.995
 """Accuracy on its training records from which on the control is overfitted enough."""
 CPU = torch.device("cpu")

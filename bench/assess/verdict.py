@@ -59,7 +59,7 @@ def rate_at_1(attack: AttackResult) -> Interval | None:
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
     """The verdict with its reasons.
 
-    1. Sets that differ without the model: cannot tell, whatever the attacks find.
+    1. Sets that differ without the model: cannot tell, however strong the attacks are.
     2. A lower limit above a maximum of the policy, or a refuted claim: do not release.
     3. All upper limits within the maxima and everything tested that the policy requires: release.
     4. Otherwise: cannot tell.
@@ -69,9 +69,9 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict(
             decision="cannot tell",
             reasons=(
-                f"Your two sets differ: a classifier that never saw the model tells members from non-members with an "
-                f"AUC of {evidence.blind.auc:.3f} (p = {evidence.blind.p:.2g}), mostly by {clues}. No attack's success "
-                "can be attributed to the model; draw non-members from the same source as the members.",
+                f"Your two sets differ: a classifier that never saw the model separates members and non-members "
+                f"with an AUC of {evidence.blind.auc:.3f} (p = {evidence.blind.p:.2g}), mostly by {clues}. No "
+                "attack's success can be attributed to the model; draw non-members from the source of the members.",
             ),
         )
     against = [reason for attack in evidence.attacks for reason in exceeds(attack, policy)]
@@ -97,7 +97,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
 
 
 def _not_tested(evidence: Evidence, policy: Policy) -> list[str]:
-    """What the policy requires for a release and was not tested or not shown."""
+    """Requirements of the policy that were not tested or not met."""
     found = []
     if policy.unit == "group" and evidence.unit != "group":
         found.append(f"the policy '{policy.name}' judges groups, such as patients, and no groups were given (--groups)")

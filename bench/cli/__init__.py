@@ -14,6 +14,7 @@ from bench.cli import (
     assess,
     audit,
     boards,
+    canaries,
     choose,
     doctor,
     export,
@@ -40,7 +41,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "list": listing.LIST,
         "show": show.SHOW,
     },
-    "release": {"assess": assess, "export": export, "verify": verify},
+    "release": {"canaries": canaries, "assess": assess, "export": export, "verify": verify},
     "boards": {"leaderboard": boards, "choose": choose, "report": report},
     "data and machines": {"doctor": doctor},
 }

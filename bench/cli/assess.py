@@ -14,12 +14,12 @@ from bench.errors import BenchError
 from bench.progress import head, tell
 
 if TYPE_CHECKING:
-    from bench.assess.schema import Assessment, AttackResult, Interval
+    from bench.assess.schema import Assessment, AttackResult, Canaries, Interval
     from bench.cli.teacher_weights import Normalisation
 
 HELP = "can this model be released? attacks on a finished model or its scores, with a verdict by a policy"
 DESCRIPTION = (
-    "Tests whether training records can be told from other records by a finished model, and decides by a policy: "
+    "Tests whether a finished model separates its training records from other records, and decides by a policy: "
     "release (exit status 0), do not release (1) or cannot tell (3). The data are tested before the model: where the "
     "two sets differ without it, no verdict is possible. docs/assess.md describes every number."
 )
@@ -75,6 +75,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add("--population", type=path, metavar="PATH", help="other labelled records that attacks may learn from")
     add("--references", metavar="N|DIR", default="0", help="reference models to train, even, or a folder of weights")
     add("--epochs", type=number, default=30, metavar="N", help="passes of a reference model's training (default 30)")
+    add("--canaries", type=path, metavar="FILE", help="canaries.npz of `bench canaries insert`: bounds epsilon")
     add("--control", metavar="NAME", help="network of the unprotected control (default dense-cnn)")
     add("--attacks", metavar="NAMES", help="names with commas between them (default: all that can be played)")
 
@@ -120,6 +121,7 @@ def execute(given: argparse.Namespace) -> int:
         epochs=given.epochs,
         control=given.control,
         attacks=None if given.attacks is None else given.attacks.split(","),
+        canaries=given.canaries,
         trust_code=given.trust_code,
         policy=given.policy,
         claim=given.claim,
@@ -146,8 +148,20 @@ def show(found: Assessment) -> None:
         tell(_attack_line(attack))
     if found.blind is not None:
         tell(f"baseline without the model: AUC {found.blind.auc:.3f}, p = {found.blind.p:.2g}")
+    if found.canaries is not None:
+        tell(canary_line(found.canaries))
     for each in found.not_tested:
         tell(f"not tested: {each.name}: {each.reason}")
+
+
+def canary_line(found: Canaries) -> str:
+    """The bounds by canaries in a line."""
+    gaussian = found.epsilon_lower_gaussian
+    more = "" if gaussian is None else f"; {gaussian:.2f} if the mechanism is Gaussian"
+    return (
+        f"canaries: {found.correct} of {found.guesses} guesses right, epsilon at least {found.epsilon_lower:.2f} at "
+        f"delta {found.delta:g}{more}"
+    )
 
 
 def _attack_line(attack: AttackResult) -> str:

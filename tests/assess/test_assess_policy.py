@@ -86,7 +86,7 @@ GOOD = 'name = "a"\nauc_max = 0.6\ntpr_at_fpr_1pct_max = 0.05\n'
     ("text", "parts"),
     [
         ("", ["no table [policy]"]),
-        ("[policy\n", ["no TOML"]),
+        ("[policy\n", ["not TOML"]),
         (f"[policy]\n{GOOD}auc_maxx = 1\n", ["unknown key 'auc_maxx'", "'auc_max'"]),
         (f"[policy]\n{GOOD}[other]\n", ["table 'other'"]),
         ('[policy]\nname = "a"\nauc_max = 1.5\ntpr_at_fpr_1pct_max = 0.05\n', ["auc_max"]),
