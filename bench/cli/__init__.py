@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from bench import __version__, extensions
 from bench.cli import (
     account,
+    assess,
     audit,
     boards,
+    canaries,
     choose,
     doctor,
     export,
@@ -37,7 +39,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "audit": audit,
         "account": account,
     },
-    "release": {"export": export, "verify": verify},
+    "release": {"canaries": canaries, "assess": assess, "export": export, "verify": verify},
     "boards": {"leaderboard": boards, "choose": choose, "report": report},
     "methods, data and machines": {"list": listing.LIST, "show": show.SHOW, "doctor": doctor},
 }
