@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"escape"},
-    {"errors", "seeds", "progress", "validate"},
+    {"errors", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
