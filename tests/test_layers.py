@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"escape", "extensions"},
-    {"errors", "fingerprint", "seeds", "progress", "validate"},
+    {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
