@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from bench.config import TIERS, departures, options
-from bench.errors import BenchError
+from bench.errors import BadPlugin
 from bench.privacy.units import Unit
 
 NEEDS = frozenset({"teacher", "private_data", "teacher_ensemble", "public_data", "teacher_network"})
@@ -41,7 +41,7 @@ def expect(kind: str, name: str, cls: type[Any]) -> None:
     of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
     for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:
-            raise BenchError(
+            raise BadPlugin(
                 f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; fix the plug-in "
                 "(CONTRIBUTING.md)"
             )

@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import plugins
-from bench.config import Description, Variant, describe_source
+from bench import extensions, plugins
+from bench.config import Departure, Description, Variant, describe_source
 from bench.config import describe as describe_class
 from bench.declared import expect, read_old_names
-from bench.errors import BenchError, plugin_errors
+from bench.errors import UnknownName, plugin_errors
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
-__all__ = ["ROOT", "Entry", "describe", "entries", "find", "load", "settle", "variants"]
+__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
@@ -47,7 +47,7 @@ def settle(kind: str, name: str, variant: str | None) -> Variant:
     for each in known:
         if variant == each:
             return each
-    raise BenchError(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
+    raise UnknownName(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
 
 
 def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
@@ -60,6 +60,16 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
         BenchError: unknown name or variant; or the module does not define exactly one such class.
     """
     return _class(_of_variant(find(kind, name), settle(kind, name, variant)))
+
+
+def effect(name: str, described: Description, departure: Departure) -> str:
+    """The measured effect of a departure, in words: as the plug-in or else an extension states it; "" if neither does.
+
+    Args:
+        name: of the method or attack that `described` is about.
+    """
+    measured = (find_effect(name, described, departure) for find_effect in extensions.load("effects").values())
+    return departure.worth or next(filter(None, measured), "")
 
 
 def _of_variant(entry: Entry, variant: Variant) -> Entry:

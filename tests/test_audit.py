@@ -82,6 +82,7 @@ def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: 
     assert 0 < found.canaries["inserted"] < 40
 
 
+@pytest.mark.thorough
 def test_the_record_says_everything_and_is_found_again(place: Path) -> None:
     given = job(place, "dpsd")
     first = canary_audit.run(given, CanaryGame(40), 0)
@@ -213,6 +214,7 @@ def parts_given_by(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[se
     return seen
 
 
+@pytest.mark.thorough
 def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_csv_cell_is_no_formula_and_reads_back(text: str) -> None:
     assert csv_value(cell) == text
 
 
+@pytest.mark.thorough
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=20))
 def test_csv_value_inverts_csv_cell(text: str) -> None:
@@ -153,9 +154,9 @@ def test_csv_cell_changes_no_published_cell() -> None:
 
 
 def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    from bench.cli import compare
+    from bench.papers import command
 
-    compare._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
+    command._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["dataset"], row["method"], row["difference"]) == ("'=1+1", "'a\\x1b[2J", "-0.5")
 
@@ -202,7 +203,7 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
         made = record(0, 0.5)
         made.spec["release"]["method"] = method
         parser = Elements()
-        parser.feed(_charts("digits", Sources([made])))
+        parser.feed(_charts("digits", Sources([made]), []))
         return parser.found
 
     assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")

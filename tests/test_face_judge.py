@@ -88,6 +88,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
+@pytest.mark.thorough
 def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Path, out: Path, asked: list[int]) -> None:
     given = job(faces, out)
     assert given.evaluator_recipe.settings()["recipe"] == "faces"
@@ -147,9 +148,10 @@ def test_the_command_says_it_too(
     line = "run --method no-defence --attack random-guess --dataset lfw:10@16 --split identity --teacher datalens"
     assert main([*line.split(), "--tier", "smoke", "--data-root", str(faces), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert f"nobody judged the faces: {ABSENT}" in said and "flag: no-judge" in said
+    assert ABSENT in " ".join(said.split()) and "no-judge" in said
 
 
+@pytest.mark.thorough
 def test_nobody_is_judged_where_classes_are_no_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
 ) -> None:

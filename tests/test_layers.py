@@ -22,17 +22,18 @@ from bench.storage.specs import canonical
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
-    {"escape"},
-    {"errors", "seeds", "progress", "validate"},
+    {"escape", "extensions"},
+    {"errors", "fingerprint", "seeds", "progress", "validate"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
     {"api", "priors", "registry"},
-    {"boards", "distillation", "dp_training", "gan", "membership", "teachers", "worth"},
+    {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
+    {"interface"},
     {"cli"},
-    {"__main__", "interface"},
+    {"__main__", "papers"},
 ]
 """The rooms of `bench` from the ground up; a room imports from lower floors alone."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -83,6 +84,15 @@ def test_bench_imports_point_one_way(path: Path) -> None:
     above = {other for other in rooms(path) - {room} if FLOOR[other] >= FLOOR[room]}
     assert not above, f"{room} is on floor {FLOOR[room]} and imports from its own or a higher one"
     assert not [name for name in imported(path) if name.split(".")[0] in KINDS]
+
+
+def test_only_the_room_itself_imports_the_papers() -> None:
+    """It is loaded by name (`bench.extensions`), so that nothing else needs it."""
+    paths = [p for kind in ("bench", *KINDS) for p in (ROOT / kind).rglob("*.py")]
+    paths = [path for path in paths if not path.is_relative_to(ROOT / "bench" / "papers")]
+    assert len(paths) > 300 and not [path for path in paths if "papers" in rooms(path)]
+    named = {path.name for path in paths if "bench.papers" in path.read_text(encoding="utf-8")}
+    assert named == {"extensions.py"}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +151,7 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
         ["run", "--help"],
         ["sweep", "--help"],
         ["report", "--help"],
-        ["compare", "--help"],
+        ["papers", "compare", "--help"],
         ["choose", "--help"],
         ["export", "--help"],
         ["verify", "--help"],

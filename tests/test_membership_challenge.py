@@ -205,6 +205,7 @@ def test_students_references_are_converted_like_the_student(toy: Path, method: s
     assert torch.equal(again[0].target.scores(held.images), first.target.scores(held.images))
 
 
+@pytest.mark.thorough
 def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None:
     given = job(toy, out=toy / "whole")
     outcome = run.run(given, 0)
@@ -224,6 +225,7 @@ def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None
     assert (outcome.path / record.artifacts["roc"]).stat().st_size > 1000
 
 
+@pytest.mark.thorough
 def test_a_student_attacked_with_converted_references_is_not_held_against_a_network_that_was_not(toy: Path) -> None:
     found = {}
     for kind in ("teacher", "student"):
@@ -249,6 +251,7 @@ def test_an_attack_that_needs_no_labels_is_played_where_the_attacker_has_none(to
     assert record.metrics["teacher_auc_gain"] is None and "no records" in record.missing["teacher_auc_gain"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["gan-leaks", "domias"])
 def test_a_released_generator_is_attacked_where_the_attackers_images_have_no_labels(toy: Path, attack: str) -> None:
     given = job(toy, method="dp-merf", attack=attack, split="disjoint-low", out=toy / f"drawn-{attack}")
@@ -271,6 +274,7 @@ def test_own_weights_that_change_while_they_are_read_are_refused(toy: Path, monk
     assert not list((toy / "changed" / "steps" / "teacher").glob("[0-9a-f]*"))
 
 
+@pytest.mark.thorough
 def test_beside_own_weights_no_network_is_said_to_be_trained_as_the_teacher_was(toy: Path) -> None:
     """Of a user's weights the recipe is not known."""
     trained = run.run(job(toy, out=toy / "trained"), 0)

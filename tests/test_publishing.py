@@ -15,7 +15,7 @@ from board_records import record, rows
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
-from bench.boards import reported
+from bench.boards import board_files
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
@@ -299,15 +299,15 @@ def test_publish_writes_own_boards_apart_from_the_published(
     assert "--publish --boards boards" in capsys.readouterr().out
 
 
-def test_a_folder_without_the_papers_numbers_is_not_taken_for_the_published(
+def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboards").mkdir()
-    assert reported.boards_folder(None) == reported.FILE.parent and reported.own_folder(None) is None
-    (tmp_path / "leaderboards" / "reported.csv").write_text("")
-    assert reported.boards_folder(None) == Path("leaderboards")
+    assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
+    (tmp_path / "bench" / "boards").mkdir(parents=True)
+    assert board_files.boards_folder(None) == Path("leaderboards")
     (tmp_path / "boards").mkdir()
-    assert reported.own_folder(None) is None and reported.own_folder(Path("mine")) == Path("mine")
+    assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
     (tmp_path / "boards" / "digits.csv").write_text("")
-    assert reported.own_folder(None) == Path("boards")
+    assert board_files.own_folder(None) == Path("boards")

@@ -129,6 +129,7 @@ def agree(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.thorough
 def test_every_promise_on_the_boards_is_audited(audited: list[dict[str, Any]]) -> None:
     boards = on_boards()
     assert {release["release"]["teacher"]["data"]["dataset"] for release in boards.values()} == BOARDS

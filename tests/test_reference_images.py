@@ -79,6 +79,7 @@ def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
     return given, inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
 
 
+@pytest.mark.thorough
 def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
     given, by = judged(toy)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)

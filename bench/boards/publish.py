@@ -21,7 +21,7 @@ from bench.boards.audit_bounds import by_release, note
 from bench.boards.board_csv import Line, lines, to_csv
 from bench.boards.columns import keys
 from bench.boards.row_members import dataset
-from bench.boards.rows import Rows
+from bench.boards.rows import Published, Rows
 from bench.errors import BenchError
 from bench.privacy import Ledger
 from bench.privacy.accountant import VERSION, EmptyLedger, account
@@ -84,12 +84,13 @@ def _readable(
         yield path, kept
 
 
-def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
+def publish(boards: Path, runs: Iterable[Path], published: Published | None = None) -> list[Path]:
     """Copy records into `boards/records/`, audits into `boards/audits/`, and rebuild the CSV files there.
 
     Args:
         boards: the committed directory.
         runs: directories of runs or audits, or their record.json and audit.json.
+        published: as for `Rows`.
 
     Raises:
         BenchError: not a record; a smoke run; a failed run; code that was not committed when it ran.
@@ -101,7 +102,7 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
         if line := _replaced(place, found):
             progress.say(line)
         write_atomically(place, found.to_json())
-    return rebuild(boards)
+    return rebuild(boards, published)
 
 
 def _replaced(place: Path, found: Record | Audit) -> str:
@@ -183,18 +184,18 @@ def _contradiction(record: Record) -> str:
     return ""
 
 
-def rebuild(boards: Path) -> list[Path]:
+def rebuild(boards: Path, published: Published | None = None) -> list[Path]:
     """Write every data set's CSV from `boards/records/` and `boards/audits/`, and what audits say into the records."""
     released, paths = by_release(read_audits((boards / "audits").glob("*.json"))), []
     for place in (boards / "records").glob("*.json") if released else ():
         note(Record.read(place), released, place)
-    for name, text in expected(boards).items():
+    for name, text in expected(boards, published).items():
         paths.append(boards / f"{name}.csv")
         write_atomically(paths[-1], text)
     return paths
 
 
-def expected(boards: Path) -> dict[str, str]:
+def expected(boards: Path, published: Published | None = None) -> dict[str, str]:
     """Data set to the CSV text that the committed records and audits give.
 
     Many records are read by several processes, which then share the lines among them.
@@ -209,7 +210,7 @@ def expected(boards: Path) -> dict[str, str]:
     board: dict[str, list[Line]] = defaultdict(list)
     filled: dict[str, set[str]] = defaultdict(set)
     with _no_collection(), _mapping(jobs) as each:
-        read = list(each(_shares, parts, repeat(audits), repeat(jobs)))
+        read = list(each(_shares, parts, repeat(audits), repeat(jobs), repeat(published)))
         for _, some in read:
             for name, columns in some.items():
                 filled[name] |= columns
@@ -220,7 +221,9 @@ def expected(boards: Path) -> dict[str, str]:
         return {name: to_csv(whole, heads[name]) for name, whole in sorted(board.items())}
 
 
-def _shares(paths: list[Path], audits: list[Audit], number: int) -> tuple[list[bytes], dict[str, set[str]]]:
+def _shares(
+    paths: list[Path], audits: list[Audit], number: int, published: Published | None
+) -> tuple[list[bytes], dict[str, set[str]]]:
     """What some records give: data set to `Rows`, pickled, a share for each of `number` processes; data set to the
     plug-ins' columns that are filled."""
     found: dict[str, Rows] = {}
@@ -228,7 +231,7 @@ def _shares(paths: list[Path], audits: list[Audit], number: int) -> tuple[list[b
         record = Record.read(path)
         name = dataset(record)
         if name not in found:
-            found[name] = Rows(audit for audit in audits if dataset(audit) == name)
+            found[name] = Rows((audit for audit in audits if dataset(audit) == name), published)
         found[name].add(record)
     split = {name: rows.split(number) for name, rows in found.items()}
     shares = [pickle.dumps({name: of[one] for name, of in split.items()}) for one in range(number)]
@@ -269,10 +272,10 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def differences(boards: Path) -> list[str]:
+def differences(boards: Path, published: Published | None = None) -> list[str]:
     """One line per committed CSV that is not exactly what the records give; empty when all is well."""
-    wanted = expected(boards)
-    there = {p.stem: p.read_text(encoding="utf-8") for p in boards.glob("*.csv") if p.stem != "reported"}
+    wanted = expected(boards, published)
+    there = {p.stem: p.read_text(encoding="utf-8") for p in boards.glob("*.csv")}
     lines = [f"{boards}/{name}.csv is missing" for name in wanted if name not in there]
     lines += [f"{boards}/{name}.csv has no records" for name in there if name not in wanted]
     lines += [

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
-from bench.boards import reported
 from bench.boards.audit_bounds import audited_release, by_release, is_refuted, strongest
 from bench.boards.board_csv import place
 from bench.boards.columns import MEASURED, NUMBERS, PLUGGED, REFERENCE_NUMBERS, keys
@@ -26,6 +25,8 @@ from bench.storage.records import Audit, Record
 if TYPE_CHECKING:
     import pandas as pd
 
+Published = Callable[[dict[str, Any], str], dict[str, Any]]
+"""(a row, the data set) -> columns of numbers published elsewhere, and the row's flags with what is known of them."""
 SHORT = 8
 """Digits of a hash that tell apart what has the same name."""
 _PLUGGED = [(column.key, NUMBERS.index(column.metric)) for column in MEASURED if column.key in PLUGGED]
@@ -45,10 +46,12 @@ class Rows:
 
     Args:
         audits: end-to-end audits, of which each row takes those of its own releases (`audited_release`).
+        published: fills the columns of published numbers; a board without it leaves them empty.
     """
 
-    def __init__(self, audits: Iterable[Audit] = ()) -> None:
+    def __init__(self, audits: Iterable[Audit] = (), published: Published | None = None) -> None:
         self._audits = by_release(audits)
+        self._published = published
         self._groups: dict[bytes, Group] = {}
         self.filled: set[str] = set()
         """Columns that not every board has, which a row has a number in."""
@@ -72,7 +75,7 @@ class Rows:
 
     def split(self, number: int) -> list[Rows]:
         """The same board in `number` pieces; records of one row are in the same piece, whatever else the board has."""
-        pieces = [Rows() for _ in range(number)]
+        pieces = [Rows(published=self._published) for _ in range(number)]
         for piece in pieces:
             piece._audits = self._audits
         for key, group in self._groups.items():
@@ -121,7 +124,7 @@ class Rows:
         row["student"] = next((member.student for member in done if member.student), row["student"])
         audits = [audit for key in sorted({m.release for m in done}) for audit in self._audits.get(key, [])]
         row |= _numbers(done) | _privacy(done, audits)
-        return row | reported.join(row, group.dataset)
+        return row if self._published is None else row | self._published(row, group.dataset)
 
 
 def _attack(spec: dict[str, Any]) -> tuple[str, str]:

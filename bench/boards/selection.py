@@ -15,7 +15,6 @@ from bench.boards.board_cells import Row, blank, number, options
 from bench.boards.flags import UNTRUE, installed_version
 from bench.boards.needs import needs as of_method
 from bench.boards.needs import teacher_matters
-from bench.boards.reported import most_measured
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
@@ -240,6 +239,13 @@ def _candidate(group: list[Row]) -> Candidate:
     found = Candidate(most, attacks, frozenset(flags))
     # Rows of an older attack are marked by themselves (`attacked`): the release is what today's command makes
     return found if found.older else replace(found, flags=found.flags - {OLDER})
+
+
+def most_measured(row: Row) -> tuple[int, bool, str, str]:
+    """Order of the rows of one release, which differ only in the attack: most seeds with a number first, then a row
+    without an attack."""
+    seeds = len(str(blank(row.get("seeds"))).split()) - int(number(row.get("failed")) or 0)
+    return -seeds, bool(blank(row.get("attack"))), str(row.get("options")), str(row.get("runs"))
 
 
 def finished(row: Row) -> int:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import extensions
 from bench.cli import paths
-from bench.errors import BenchError, disk_is_full
+from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
     from bench.boards.columns import Column
+    from bench.boards.rows import Published
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (
@@ -51,23 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
-    from bench.boards import reported
+    from bench.boards import board_files
 
     if given.check and given.publish is not None:
-        raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
+        raise BadOption("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
-        raise BenchError(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
+        raise BadOption(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
     if given.publish is not None:
-        return _publish(given.boards or reported.OWN, given.publish)
+        return _publish(given.boards or board_files.OWN, given.publish)
     if given.check:
-        return _check(given.boards or reported.PUBLISHED)
+        return _check(given.boards or board_files.PUBLISHED)
     folder = given.out / "leaderboards"
     found = sorted(folder.glob("*.csv"))
     if given.dataset is not None:
         found = [path for path in found if path.stem == given.dataset]
     if not found:
         which = f"for data set '{given.dataset}' " if given.dataset else ""
-        raise BenchError(
+        raise NotFound(
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
     for path in found:
@@ -81,7 +83,7 @@ def _publish(boards: Path, runs: list[Path]) -> int:
     if not runs:
         expect_boards(boards)
     try:
-        written = publish(boards, runs)
+        written = publish(boards, runs, _published(boards))
     except (ValueError, OSError) as error:
         if disk_is_full(error):
             raise
@@ -91,10 +93,16 @@ def _publish(boards: Path, runs: list[Path]) -> int:
     return 0
 
 
+def _published(boards: Path) -> Published | None:
+    """What fills the columns of published numbers, in a folder that holds such numbers."""
+    found = extensions.load("board columns")
+    return next((found[name] for name in found if (boards / name).is_dir()), None)
+
+
 def expect_boards(boards: Path) -> None:
     """Raises BenchError unless a directory of boards is there."""
     if not boards.is_dir():
-        raise BenchError(
+        raise NotFound(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
         )
 
@@ -104,9 +112,9 @@ def _check(boards: Path) -> int:
 
     expect_boards(boards)
     if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
-        raise BenchError(f"--boards {boards}: neither boards nor records there to check")
+        raise NotFound(f"--boards {boards}: neither boards nor records there to check")
     try:
-        lines = differences(boards)
+        lines = differences(boards, _published(boards))
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
     for line in lines:

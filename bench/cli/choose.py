@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
-from bench.errors import BenchError
+from bench.interface.boards import UNITS
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ DESCRIPTION = (
     "no one measured of it. With --all also the others that qualify, and every release that does not, with the reason. "
     "Claims of the papers play no part. Rows of your own boards are read too, and are marked as yours."
 )
-UNITS = ("example", "label", "query", "client")
 WIDTH = 200
 MOST_LINES = 25
 """Lines that are printed without --all."""
@@ -64,31 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Choose and show. Returns the exit status, 0 also where nothing qualifies."""
-    if not (given.max_epsilon > 0 and math.isfinite(given.max_epsilon)):
-        raise BenchError(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
-    if not 0 <= given.min_accuracy <= 1:
-        raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
-    if not 0 <= given.max_delta < 1:
-        raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import reported
-    from bench.boards.selection import Constraints, choose
+    from bench.boards.selection import Constraints
+    from bench.interface.boards import choose
 
-    folder, own = reported.boards_folder(given.boards), reported.own_folder(given.own)
-    rows: list[dict[str, str]] = []
-    read = []
-    for whose, place in (("published", folder), ("yours", own)):
-        if place is not None:
-            found = [row | {"whose": whose} for row in reported.boards(place)]
-            rows += found
-            read.append(f"{whose} {place} ({len(found)} rows)")
-    known = sorted({row["dataset"] for row in rows})
-    if given.dataset is not None and given.dataset not in known:
-        raise BenchError(
-            f"--dataset {given.dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}"
-        )
-    limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
-    choice = choose([row for row in rows if given.dataset in (None, row["dataset"])], limits)
-    _print(f"boards: {', '.join(read)}")
+    found = choose(
+        given.max_epsilon,
+        unit=given.unit,
+        min_accuracy=given.min_accuracy,
+        max_delta=given.max_delta,
+        dataset=given.dataset,
+        boards=given.boards,
+        own=given.own,
+    )
+    choice, limits = found.choice, Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
+    _print(f"boards: {', '.join(found.read)}")
     if given.all:
         _show(choice, limits)
     else:
@@ -186,11 +173,15 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 def _command(row: Row) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
     from bench.boards.board_cells import options
-    from bench.boards.reasons import command
+    from bench.boards.release_command import command
     from bench.config import STUDENT
     from bench.data import typed
 
-    words = command(row, typed(str(row["dataset"])), {"epsilon": 10, **options(str(row["options"]))["budget"]})
+    given = options(str(row["options"]))
+    words = command(
+        method=str(row["method"]), variant=str(row["variant"]), tier=str(row["tier"]), teacher=str(row["teacher"]),
+        options=given, dataset=typed(str(row["dataset"])), budget={"epsilon": 10, **given["budget"]},
+    )  # fmt: skip
     for name, usual in (("student", STUDENT), ("split", "iid")):
         words += f" --{name} {row[name]}" * (row[name] != usual)
     return f"{words} --noise os"

@@ -6,9 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+from bench.core.privacy import Value
 from bench.core.records import AuditRecord, RunRecord
 
-FILES = {"record.json": RunRecord, "audit.json": AuditRecord}
+FILES: dict[str, type[Value]] = {"record.json": RunRecord, "audit.json": AuditRecord}
 
 
 def schemas() -> dict[str, str]:

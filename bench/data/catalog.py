@@ -13,7 +13,7 @@ from bench.data.images import ImageData
 from bench.data.naming import BY_PATH, KIND, Name
 from bench.data.promised import unlike
 from bench.data.request import AS_DECLARED, Keep, Reading, Request
-from bench.errors import BenchError, plugin_errors
+from bench.errors import BadData, BadOption, plugin_errors
 
 
 def names() -> dict[str, str]:
@@ -154,7 +154,7 @@ def load(
     if parsed.kind in BY_PATH:
         found = _load_path(parsed, asked)
     elif reading != AS_DECLARED:
-        raise BenchError(f"data set '{name}': --fit and --pixel-range are for images of your own; leave them out")
+        raise BadOption(f"data set '{name}': --fit and --pixel-range are for images of your own; leave them out")
     else:
         found = _read(parsed.kind, asked)
         found = replace(found, name=_label(parsed, found.name))
@@ -176,7 +176,7 @@ def _read(kind: str, asked: Request) -> ImageData:
     with plugin_errors(f"data set '{kind}'", "fix its plug-in, or the files that it reads"):
         found = plugin.read(asked)
     if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked)):
-        raise BenchError(f"data set '{kind}' of another package {fault}; fix the plug-in (CONTRIBUTING.md)")
+        raise BadData(f"data set '{kind}' of another package {fault}; fix the plug-in (CONTRIBUTING.md)")
     return found
 
 
@@ -215,11 +215,11 @@ def _parse(name: str) -> Name:
     plugin = dataset(parsed.kind)
     argument = parsed.argument or plugin.usual
     if argument and not plugin.takes:
-        raise BenchError(f"data set '{name}': {parsed.kind} takes no argument; write --dataset {parsed.kind}")
+        raise BadOption(f"data set '{name}': {parsed.kind} takes no argument; write --dataset {parsed.kind}")
     if plugin.takes and not argument:
-        raise BenchError(f"data set '{name}' lacks its argument: write {parsed.kind}:ARGUMENT, {plugin.takes}")
+        raise BadOption(f"data set '{name}' lacks its argument: write {parsed.kind}:ARGUMENT, {plugin.takes}")
     try:
         plugin.check_argument(argument)
     except ValueError as error:
-        raise BenchError(f"data set '{name}': {error}") from None
+        raise BadOption(f"data set '{name}': {error}") from None
     return replace(parsed, argument=argument)

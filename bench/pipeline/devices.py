@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench import nets
-from bench.errors import BenchError
+from bench.errors import BadOption
 
 Precision = Literal["fp32", "bf16"]
 WORTH = 0.8
@@ -37,9 +37,9 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
-        raise BenchError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
+        raise BadOption(f"--device {name}: expected auto, cpu, cuda or cuda:N")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise BenchError(
+        raise BadOption(
             f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices; use --device cpu or auto"
         )
     return torch.device(name)
@@ -52,18 +52,18 @@ def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
         BenchError: they are not there, or this torch cannot make them work together.
     """
     if count < 1:
-        raise BenchError(f"--devices {count}: expected a number of at least 1")
+        raise BadOption(f"--devices {count}: expected a number of at least 1")
     first = pick_device(name)
     if count == 1:
         return (first,)
     if first.index is not None:
-        raise BenchError(f"--device {name} --devices {count}: one device is named; use --device cuda, or --devices 1")
+        raise BadOption(f"--device {name} --devices {count}: one device is named; use --device cuda, or --devices 1")
     there, what = (cores(), "CPU cores") if first.type == "cpu" else (torch.cuda.device_count(), "CUDA devices")
     if count > there:
-        raise BenchError(f"--devices {count}: there are {there} {what} here; use --devices {there}, or fewer")
+        raise BadOption(f"--devices {count}: there are {there} {what} here; use --devices {there}, or fewer")
     if not dist.is_available() or not (dist.is_gloo_available() if first.type == "cpu" else dist.is_nccl_available()):
         library = "gloo" if first.type == "cpu" else "NCCL"
-        raise BenchError(f"--devices {count}: this build of torch has no torch.distributed with {library}; use one")
+        raise BadOption(f"--devices {count}: this build of torch has no torch.distributed with {library}; use one")
     if first.type == "cpu":
         return (first,) * count
     return tuple(torch.device("cuda", index) for index in range(count))

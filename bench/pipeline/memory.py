@@ -21,7 +21,7 @@ import torch
 from bench import nets
 from bench.api import SamplingMethod, trains_student
 from bench.data import at_once
-from bench.errors import BenchError
+from bench.errors import BenchError, OutOfMemory
 from bench.nets.critics import Critic
 from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import DeconvGenerator, UpsampleGenerator
@@ -108,7 +108,7 @@ def check_memory(job: Job, check: Check) -> None:
     wanted, stage = found.added + not_yet, found.largest
     text = f"about {gib(wanted)} of memory, most of it for {stage.name}, and {gib(free)} are free"
     if wanted > free and check == "refuse":
-        raise BenchError(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
+        raise OutOfMemory(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
     if wanted > LARGE * free:
         say(f"memory: this run needs {text}; to need less, lower {stage.lower}")
 

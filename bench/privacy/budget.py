@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
-from bench.errors import BenchError, unknown
+from bench.errors import BudgetError, unknown
 from bench.privacy.units import Unit
 
 __all__ = [
@@ -55,15 +55,15 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None and not self.epsilon > 0:
-            raise BenchError(f"epsilon is {self.epsilon}; expected a number > 0, inf, or none for no budget")
+            raise BudgetError(f"epsilon is {self.epsilon}; expected a number > 0, inf, or none for no budget")
         if not 0 < self.delta < 1:
-            raise BenchError(f"delta is {self.delta}; expected 0 < delta < 1, such as 1e-5")
+            raise BudgetError(f"delta is {self.delta}; expected 0 < delta < 1, such as 1e-5")
         if self.account not in get_args(Account):
             raise unknown("account", self.account, get_args(Account))
         if self.solve not in get_args(Solve):
             raise unknown("solve", self.solve, get_args(Solve))
         if self.epsilon is None and self.solve != "none":
-            raise BenchError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
+            raise BudgetError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
@@ -96,11 +96,11 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
-            raise BenchError(f"the claimed epsilon is {self.epsilon}; expected a number >= 0 or inf")
+            raise BudgetError(f"the claimed epsilon is {self.epsilon}; expected a number >= 0 or inf")
         if not 0 <= self.delta < 1:
-            raise BenchError(f"the claimed delta is {self.delta}; expected 0 <= delta < 1")
+            raise BudgetError(f"the claimed delta is {self.delta}; expected 0 <= delta < 1")
         if not re.fullmatch(r"([a-z0-9]+(-[a-z0-9]+)*)?", self.disputed):
-            raise BenchError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
+            raise BudgetError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from html import escape
 
@@ -22,8 +22,8 @@ EPSILON = (
     "side by side."
 )
 CURVE = (
-    "Settings that were run at several budgets and differ in nothing else, as in figure 9 of the DPSD paper. Hollow "
-    "points are accuracies printed by the papers, at the epsilon they name."
+    "Settings that were run at several budgets and differ in nothing else. Hollow points are published accuracies, at "
+    "the epsilon they name."
 )
 ATTACK = (
     "The student's accuracy against the attack's success on it. Every unit that releases promise something for "
@@ -31,8 +31,11 @@ ATTACK = (
     "stand outside: their attack did not prove its power."
 )
 
+Published = Callable[[Collection[str]], list[Panel]]
+"""Methods with runs -> panels of published accuracies."""
 
-def section(records: Iterable[Record], reported: list[dict[str, str]], look: Styles) -> str:
+
+def section(records: Iterable[Record], published: Published, look: Styles) -> str:
     """All charts of one data set as markup, tier by tier and split by split."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
@@ -42,14 +45,14 @@ def section(records: Iterable[Record], reported: list[dict[str, str]], look: Sty
     for (_, split), found in groups.items():
         of_split[split] += found
     share = {split: points.commonest(found) for split, found in of_split.items()}
-    return "".join(_part(*where, groups[where], reported, look, share[where[1]]) for where in order)
+    return "".join(_part(*where, groups[where], published, look, share[where[1]]) for where in order)
 
 
 def _part(
     tier: str,
     split: str,
     records: list[Record],
-    reported: list[dict[str, str]],
+    published: Published,
     look: Styles,
     commonest: float | None = None,
 ) -> str:
@@ -61,7 +64,7 @@ def _part(
     content += legend(sorted(methods), look)
     content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: epsilon_panel(panel, look))
     if lines:
-        lines += points.reported(reported, methods)
+        lines += published(methods)
         content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: epsilon_panel(panel, look, True))
     attacked = [replace(panel, commonest=commonest) for panel in points.attacks(records)]
     content += _block("Accuracy against attack success", ATTACK, attacked, lambda panel: attack_panel(panel, look))

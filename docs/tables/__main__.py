@@ -18,6 +18,7 @@ from pathlib import Path
 from docs.tables.attacked import examples, faces, few, floors, inversion, membership, released, remembered, shown
 from docs.tables.boards import ROOT
 from docs.tables.demo import demo
+from docs.tables.errors import errors
 from docs.tables.federations import federations
 from docs.tables.lines import FINDINGS
 from docs.tables.proved import audited, compared, excluded, found, issues
@@ -55,6 +56,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "compared": compared,
     "issues": issues,
     "demo": demo,
+    "errors": errors,
     "floors_digits": partial(floors, "digits"),
     "faces_lfw": partial(faces, "lfw-crop"),
     "faces_celeba": partial(faces, "celeba-id-subset"),
@@ -81,7 +83,9 @@ DATA_PAGES = (
     "findings",
     "true-epsilon",
     "data",
-    "reported",
+    "papers",
+    "errors",
+    "tutorial",
 )
 PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
 

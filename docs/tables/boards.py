@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 
 from bench import boards, registry
-from bench.boards import reported
+from bench.boards import board_files
 from bench.boards.board_cells import options
 from bench.config import STUDENT
+from bench.papers.matching import join
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from docs.tables.lines import filled
@@ -34,8 +34,9 @@ def board(name: str, split: str = "iid") -> list[Row]:
 
 @cache
 def published() -> list[Row]:
-    """All rows of all committed boards."""
-    return reported.boards(ROOT / "leaderboards")
+    """All rows of all committed boards, each with the published number next to it (`bench.papers.matching.join`)."""
+    rows = board_files.boards(ROOT / "leaderboards")
+    return [row | {name: "" if cell is None else str(cell) for name, cell in join(row).items()} for row in rows]
 
 
 @cache
@@ -128,9 +129,3 @@ def marked(row: Row) -> str:
     today = registry.describe("method", row["method"], row["variant"]).facts["version"]
     made = min(records()[each].spec["release"]["version"] for each in row["runs"].split())
     return ", older version" if made < today else ""
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

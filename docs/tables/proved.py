@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.boards import printed_information, reported
-from bench.report.paper_tables import tables
-from docs.tables.boards import board, older, published, read_rows, release
+from bench.papers import information, printed_numbers
+from bench.papers.results import read_results
+from bench.papers.tables import read_tables
+from docs.tables.boards import board, older, published, release
 from docs.tables.cells import accounted, claimed, printed, sized, table, with_seeds
 from docs.tables.lines import FINDINGS
 
@@ -31,12 +32,12 @@ def excluded() -> str:
     """The printed accuracies that need more than the settings printed beside them let through; a sentence that repeats
     a table is left out."""
     rows = []
-    for entry in reported.load():
-        if printed_information.exceeds(entry) and not entry.table.startswith("text"):
+    for entry in printed_numbers.load():
+        if information.exceeds(entry) and not entry.table.startswith("text"):
             rows.append([
                 entry.source, entry.dataset, f"{entry.epsilon:g}", entry.ablation, entry.printed,
-                f"{printed_information.allowed(entry):.3f}", f"{printed_information.least(entry):.1f}",
-                f"{printed_information.carried(entry):.2f}",
+                f"{information.allowed(entry):.3f}", f"{information.least(entry):.1f}",
+                f"{information.carried(entry):.2f}",
             ])  # fmt: skip
     heads = ["where", "data set", "epsilon", "ablation", "printed accuracy", "possible at most"]
     return table([*heads, "nats needed, at least", "nats carried, at most"], rows)
@@ -59,10 +60,9 @@ def found(finding: str) -> str:
 
 def compared() -> str:
     """Of each table of the papers, and of their sentences: how many numbers have one of ours beside them."""
-    rows = published()
     lines: dict[str, list[int]] = {}
     codes: dict[str, Counter[str]] = {}
-    for each in tables(rows, {}):
+    for each in (found.to_json() for found in read_tables(read_results(published()), {})):
         name = each["table"] if each["table"].startswith("Table") else "sentences"
         key = f"`{each['paper']}` {name}"
         counts = [each["cells"], each["ours"], each["within"]]
@@ -71,21 +71,19 @@ def compared() -> str:
         codes.setdefault(key, Counter()).update(ours["reason"][0] for ours in counting if ours["reason"])
     lines["all"] = [sum(counts) for counts in zip(*lines.values(), strict=True)]
     codes["all"] = sum(codes.values(), Counter())
-    heads = ["", "prints accuracies", "ours beside", "within two points or better", "reasons of the others"]
+    heads = ["", "prints accuracies", "ours for", "within two points or better", "reasons of the others"]
     said = {key: ", ".join(f"`{code}` {n}" for code, n in each.most_common()) for key, each in codes.items()}
     return table(heads, [[key, *map(str, counts), said[key]] for key, counts in lines.items()])
 
 
 def issues() -> str:
     """How many of the papers' printed numbers a contradiction touches, by paper."""
-    rows = read_rows(reported.FILE)
-    papers = list(dict.fromkeys(row["paper"] for row in rows))
-    slugs = sorted({slug for row in rows for slug in row["issue"].split()})
-    counts = [
-        [slug, *(sum(slug in r["issue"].split() for r in rows if r["paper"] == p) for p in papers)] for slug in slugs
-    ]
-    touched = [sum(bool(row["issue"]) for row in rows if row["paper"] == paper) for paper in papers]
-    every = [sum(row["paper"] == paper for row in rows) for paper in papers]
+    entries = printed_numbers.load()
+    papers = list(dict.fromkeys(entry.paper for entry in entries))
+    slugs = sorted({slug for entry in entries for slug in entry.issues})
+    counts = [[slug, *(sum(slug in e.issues for e in entries if e.paper == p) for p in papers)] for slug in slugs]
+    touched = [sum(bool(entry.issues) for entry in entries if entry.paper == paper) for paper in papers]
+    every = [sum(entry.paper == paper for entry in entries) for paper in papers]
     lines = [[f"`{slug}`", *(str(count or "") for count in of)] for slug, *of in counts]
     ends = [["touched by any", *map(str, touched)], ["all that are in the file", *map(str, every)]]
     return table(["issue", *(f"`{paper}`" for paper in papers)], [*lines, *ends])

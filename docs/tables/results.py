@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from statistics import mean, median
 
-from bench.boards import reported
 from bench.boards.board_cells import options
-from bench.boards.reasons import reason, without_noise
 from bench.boards.selection import released
+from bench.papers import comparison, printed_numbers
+from bench.papers.effects import read
+from bench.papers.reasons import reason, without_noise
+from bench.papers.results import Result
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.storage.records import Record
 from bench.validate import present
-from bench.worth import read
 from docs.tables.boards import NETWORKS, Row, board, marked, names, of, older, own, records, release
 from docs.tables.cells import (
     accounted,
@@ -138,8 +139,10 @@ def elsewhere(row: Row) -> str:
 def noiseless(folder: str, name: str) -> str:
     """What methods of a folder reach with `--epsilon inf`, beside what they reach at a claim, and what is printed."""
     rows = []
-    for bare in without_noise(board(name)).values():
-        method = bare["method"]
+    for bare in board(name):
+        method, result = bare["method"], Result.of(bare)
+        if not result.has_no_noise or result.is_older or result.accuracy is None:
+            continue
         if method not in names("method", folder) or own(bare).get("method"):
             continue
         noisy = [release(name, method, options, bare["variant"]) for options in CLAIMS.values()]
@@ -175,14 +178,14 @@ def verdict(row: Row) -> str:
     if not row["reported_accuracy"]:
         return ""
     paper, name = row["reported_source"].split(" ", 1)
-    told = float(row["reported_accuracy"])
+    published = float(row["reported_accuracy"])
     (line, *_) = [
         line
-        for line in reported.compare(reported.table(paper, name), [row], lambda *_: True)
-        if line.row is not None and float(line.entry.value) == told
+        for line in comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
+        if line.result is not None and line.entry.value == published
     ]
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
-    controls = without_noise(board(row["dataset"]))
+    controls = without_noise(map(Result.of, board(row["dataset"])))
     why = reason(line, controls) if line.difference < -FAR else None
     return points if why is None else f"{points}, {why.code}"
 

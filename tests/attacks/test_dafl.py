@@ -197,6 +197,7 @@ def test_the_most_confident_images_of_each_class_come_first() -> None:
     torch.testing.assert_close(few.images.view(4, 2, *SHAPE), found.images.view(4, 5, *SHAPE)[:, :2])
 
 
+@pytest.mark.thorough
 def test_training_makes_answers_sure_and_classes_even() -> None:
     """An untrained generator's images are grey: no quadrant stands out."""
     settings: dict[str, Any] = {"draws": 1, "pool": 200, "images_per_class": 20, "gen_batch": 32, "width": 4}

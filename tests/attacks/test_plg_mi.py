@@ -183,6 +183,7 @@ def test_class_batch_norm_by_hand() -> None:
     torch.testing.assert_close(out[2], torch.tensor([5.0, 6.0])[:, None, None].expand(2, 4, 4))
 
 
+@pytest.mark.thorough
 def test_projection_critic_is_spectrally_normalised_everywhere() -> None:
     torch.manual_seed(0)
     discriminator = ProjectionDiscriminator((1, 16, 16), 5, 4)

@@ -71,6 +71,7 @@ def test_an_attack_that_gives_all_targets_the_same_images_never_has_power(classe
     assert not power(hits, hits).passed
 
 
+@pytest.mark.thorough
 def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
     write_toy(tmp_path, 160)
     settings = Settings(

@@ -52,6 +52,12 @@ def test_a_run_has_many_names(tmp_path: Path, runs: Path, form: str) -> None:
     assert run.record.hash == record.parent.name and run.step.is_relative_to(runs)
 
 
+def test_find_latest_takes_the_record_written_last(runs: Path) -> None:
+    files = sorted((runs / "records").glob("[!.]*/record.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(files) > 1
+    assert find("latest", runs).record.hash == files[-1].parent.name
+
+
 def test_a_run_by_its_path_needs_no_out(tmp_path: Path, runs: Path) -> None:
     assert find(str(runs / "records" / record_of("rr").name), tmp_path / "nowhere").step.is_relative_to(runs)
 

@@ -361,15 +361,6 @@ def test_a_board_below_a_name_with_brackets_is_shown(tmp_path: Path, bench: Benc
     assert ended.returncode == 0 and str(folder) in ended.stdout and not ended.stderr
 
 
-def test_papers_numbers_in_another_encoding_are_one_line(tmp_path: Path, bench: Bench) -> None:
-    one = next((Path(__file__).parents[2] / "leaderboards" / "records").glob("*.json"))
-    (tmp_path / "records").mkdir()
-    (tmp_path / "records" / one.name).write_bytes(one.read_bytes())
-    (tmp_path / "reported.csv").write_bytes(b"paper,value\n\xe9,1\n")
-    ended = bench("report", "--boards", str(tmp_path), "--out", str(tmp_path / "site"))
-    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "reported.csv: not a CSV file" in ended.stderr
-
-
 def test_a_full_output_names_no_results(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(arguments: list[str]) -> int:
         raise OSError(errno.ENOSPC, "no room")

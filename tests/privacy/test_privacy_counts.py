@@ -49,6 +49,7 @@ def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, sc
         assert fits(drawn, name, scale * wrong) < LEVEL
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) -> None:
     """With float64 trusted in nothing, every draw is decided by the exact tails."""

@@ -12,6 +12,7 @@ import pytest
 from made import record
 
 from bench import registry
+from bench.papers.figures import sweep_charts
 from bench.report import (
     Sources,
     figures,
@@ -22,7 +23,6 @@ from bench.report import (
 )
 from bench.report.axes import BAND, logarithmic, share
 from bench.report.charts import marks, panels, places, svg
-from bench.report.paper_figures import sweep_charts
 from bench.report.points import Point
 
 
