@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report.made import record
+from made import record
 
 from bench.boards.audit_bounds import by_release, note
 from bench.boards.rows import table
