@@ -6,10 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from bench.core.privacy import Value
 from bench.core.records import AuditRecord, RunRecord
 
-FILES: dict[str, type[Value]] = {"record.json": RunRecord, "audit.json": AuditRecord}
+FILES: dict[str, type[RunRecord] | type[AuditRecord]] = {"record.json": RunRecord, "audit.json": AuditRecord}
 
 
 def schemas() -> dict[str, str]:
