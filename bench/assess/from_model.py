@@ -27,7 +27,7 @@ from bench.assess.schema import Skipped
 from bench.assess.scores import check_groups, file_digest
 from bench.assess.training import CONTROL, Trainer
 from bench.errors import BenchError, RunFailed, unknown
-from bench.pipeline.reference_models import halves
+from bench.pipeline.challenge import halves
 from bench.progress import say, track
 
 POPULATION = 1000

@@ -15,7 +15,7 @@ from bench.progress import head, tell
 
 if TYPE_CHECKING:
     from bench.assess.schema import Assessment, AttackResult, Canaries, Interval
-    from bench.cli.teacher_weights import Normalisation
+    from bench.interface.teacher_weights import Normalisation
 
 HELP = "can this model be released? attacks on a finished model or its scores, with a verdict by a policy"
 DESCRIPTION = (
@@ -82,7 +82,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _normalisation(text: str | None, model: Path | None) -> Normalisation | None:
     """The mean and std that --normalise gives, or a file next to the weights; None where neither does."""
-    from bench.cli.teacher_weights import normalisation
+    from bench.interface.teacher_weights import normalisation
 
     if text is None:
         return None if model is None or model.suffix == ".onnx" else normalisation(None, model)
