@@ -6,6 +6,7 @@ The types, and all that a file must be, are in `bench.core.records`; this adds t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ __all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
 
 RECORD, AUDIT = "record.json", "audit.json"
 SPEC = b'\n "spec": {'
+Digest = Callable[[dict[str, Any]], str]
+"""Computes the hash of a spec."""
 
 
 @dataclass
@@ -50,7 +53,12 @@ class Audit:
     @classmethod
     def read(cls, path: Path) -> Audit:
         """The audit in a file. Raises ValueError, naming the file, if it is not one."""
-        return cls(**_read(AuditRecord, path, "an audit"))
+        return cls.decode(path.read_bytes(), str(path))
+
+    @classmethod
+    def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Audit:
+        """The audit in a text, as `Record.decode`."""
+        return cls(**_decode(AuditRecord, text, name, "an audit", digest_of))
 
 
 @dataclass
@@ -86,19 +94,31 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         """The record in a file. Raises ValueError, naming the file, if it is not one."""
-        return cls(**_read(RunRecord, path, "a record"))
+        return cls.decode(path.read_bytes(), str(path))
+
+    @classmethod
+    def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Record:
+        """The record in a text, whose hash must be that of its spec.
+
+        Args:
+            name: of where the text is from, for messages.
+            digest_of: computes the hash of a spec; one that keeps the parts that many specs share is faster.
+
+        Raises:
+            ValueError: the text is not a record; the message begins with `name`.
+        """
+        return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
-def _read(kind: type[Kept], path: Path, what: str) -> dict[str, Any]:
-    """The plain data of a file, which are those of a typed record with the hash of its spec."""
-    text = path.read_bytes()
+def _decode(kind: type[Kept], text: bytes, name: str, what: str, digest_of: Digest) -> dict[str, Any]:
+    """The plain data of a text, which are those of a typed record with the hash of its spec."""
     try:
         plain: dict[str, Any] = orjson.loads(text)
         record = validate(kind, plain)
-        if record.hash != _digest_as_written(text) and record.hash != digest(plain["spec"]):
+        if record.hash != _digest_as_written(text) and record.hash != digest_of(plain["spec"]):
             raise ValueError("its hash is not that of its spec")
     except ValueError as error:
-        raise ValueError(f"{path} is not {what}: {error}") from None
+        raise ValueError(f"{name} is not {what}: {error}") from None
     return plain
 
 
