@@ -56,7 +56,7 @@ def show(outcome: Outcome, out: Path, width: int) -> None:
         "epsilon": list(_epsilons(record)),
         "attack": [*_attack(record), *doubts(outcome.record)],
         "verdict": [decide(record).sentence],
-        "flags": [f"{' '.join(warnings)} (docs/runs.md explains them)"] if warnings else [],
+        "flags": [f"{' '.join(warnings)} (docs/boards.md explains them)"] if warnings else [],
         "files": [f"{outcome.path}/: {', '.join([RECORD, *sorted(record.artifacts.values())])}", f"board: {board}"],
     }
     for label, lines in facts.items():
