@@ -34,6 +34,7 @@ def decoded(plain: dict[str, Any]) -> records.RunRecord:
     return records.decode(json.dumps(plain).encode(), "record.json")
 
 
+@pytest.mark.thorough
 def test_every_published_record_is_decoded_and_encoded_to_the_same_text(lines: list[bytes]) -> None:
     """The typed record, the line that holds it and the canonical text of a run's own file say the same."""
     assert len(lines) > 3000
@@ -41,6 +42,14 @@ def test_every_published_record_is_decoded_and_encoded_to_the_same_text(lines: l
         typed, record = records.decode(line, "line"), Record.decode(line, "line")
         assert canonical(typed.to_plain()) == record.to_json(), record.hash
         assert as_line(record).encode() == line, record.hash
+
+
+def test_every_published_audit_is_decoded_and_encoded_to_the_same_text() -> None:
+    audits = [line for file in PUBLISHED.glob("audits/*/*.jsonl") for line in file.read_bytes().splitlines()]
+    assert len(audits) > 500
+    for line in audits:
+        typed = records.validate(records.AuditRecord, json.loads(line))
+        assert as_line(Audit.of(typed)).encode() == line, typed.hash
 
 
 def test_published_records_are_sorted_and_in_the_file_of_their_data_set_and_method() -> None:
