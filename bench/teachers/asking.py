@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 from bench.ranks import Link, Ranks, WholeBatchStatistics, flat, shares, unflat
 from bench.seeds import derive
 
@@ -79,7 +79,7 @@ class Shared:
     def __call__(self, images: Tensor) -> Tensor:
         """As `Asked`. Raises BenchError for images that a gradient is wanted of: that would end at other ranks."""
         if images.requires_grad:
-            raise BenchError(
+            raise Incompatible(
                 f"--devices {self.ranks.count}: the teacher's recipe asks for gradients of images; use one"
             )
         sizes = shares(len(images), self.ranks.count)
