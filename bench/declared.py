@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 from bench.config import TIERS, departures, options
@@ -18,8 +19,21 @@ VALUES: dict[str, dict[str, frozenset[str]]] = {
     },
 }
 """Class variables with the values that they may have; a property may depend on the settings and is not looked at."""
-CALLED = {"method": (("check",), ("convert",)), "attack": (("applicable",), ("run", "infer", "compare"))}
+CALLED = {"method": (("check",), ("convert",)), "attack": (("skip_reason",), ("run", "infer", "compare"))}
 """Of each group a class must have one."""
+
+
+OLD_NAMES = {"attack": {"applicable": "skip_reason"}}
+"""Methods of plug-ins that were renamed: old name to new one."""
+
+
+def read_old_names(kind: str, cls: type[Any]) -> None:
+    """Give a class the new name of each method that it has under the old one, with a DeprecationWarning."""
+    for old, new in OLD_NAMES.get(kind, {}).items():
+        if hasattr(cls, old) and not hasattr(cls, new):
+            where = f"{cls.__module__}.{cls.__qualname__}"
+            warnings.warn(f"{where}: rename its method `{old}` to `{new}`", DeprecationWarning, stacklevel=2)
+            setattr(cls, new, getattr(cls, old))
 
 
 def expect(kind: str, name: str, cls: type[Any]) -> None:
@@ -28,7 +42,7 @@ def expect(kind: str, name: str, cls: type[Any]) -> None:
     for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:
             raise BadPlugin(
-                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "
+                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; fix the plug-in "
                 "(CONTRIBUTING.md)"
             )
 

@@ -106,25 +106,25 @@ def place_of(error: BaseException) -> str:
 
 
 @contextmanager
-def asking(whom: str, mend: str = "mend the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
-    """While a plug-in is asked, before anything is trained: whatever its code raises is bad input, told with its place.
+def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
+    """Turn any exception of a plug-in's code, before anything is trained, into a BenchError with its place.
 
     A full disk is no plug-in's fault and goes on as it is.
 
     Args:
-        whom: the plug-in, as the line begins.
-        mend: what to do.
+        source: the plug-in, as the message begins.
+        advice: what to do, as the message ends.
     """
     try:
         yield
     except (BenchError, RunFailed):
         raise
     except (Exception, SystemExit) as error:
-        # Whatever a stranger's plug-in raises; by SystemExit it would end the command as if all were done
+        # Anything that other people's code raises; by SystemExit it would end the command as if all were done
         if disk_is_full(error):
             raise
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BadPlugin(f"{whom}: {said}{place_of(error)}; {mend}, --debug shows the way there") from error
+        raise BadPlugin(f"{source}: {said}{place_of(error)}; {advice}, --debug shows the way there") from error
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 from bench import extensions, plugins
 from bench.config import Departure, Description, Variant, describe_source
 from bench.config import describe as describe_class
-from bench.declared import expect
-from bench.errors import UnknownName, asking
+from bench.declared import expect, read_old_names
+from bench.errors import UnknownName, plugin_errors
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
 __all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
@@ -86,7 +86,7 @@ def _describe(entry: Entry) -> Description:
             return _of_source(entry.file, entry.module)
         except Unreadable:
             pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
-    with asking(f"{entry.kind} '{entry.name}'"):
+    with plugin_errors(f"{entry.kind} '{entry.name}'"):
         return describe_class(_class(entry))
 
 
@@ -97,7 +97,8 @@ def _of_source(file: Path, module: str) -> Description:
 
 def _class(entry: Entry) -> type[Any]:
     found = plugins.class_of(entry, _is_plugin, "one dataclass with `version` and `tiers`")
-    if entry.file is None:  # of ours the contract tests ask that, and more
+    if entry.file is None:  # of ours the contract tests check that, and more
+        read_old_names(entry.kind, found)
         expect(entry.kind, entry.name, found)
     return found
 

@@ -40,6 +40,7 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
     data = {"dataset": changes.get("dataset", "digits"), "fingerprint": "f" * 16}
     data["split"] = changes.get("split", "iid")
     teacher = {"data": data, "arch": "resnet18", "weights": None, "recipe": {}, "seed": seed, "normalise": None}
+    teacher |= {"kind": "teacher", "version": 1}
     budget = {"epsilon": changes.get("budget", 10.0), "delta": 1e-5, "account": "claimed", "solve": "sigma"}
     release = {
         "teacher": teacher,
@@ -48,14 +49,18 @@ def record(method: str = "dpsd", seed: int = 0, accuracy: float = 0.5, **changes
         "options": {},
         "student": "datalens",
         "variant": variant,
+        "ensemble": None,
+        "public": None,
+        "kind": "release",
     }
     release |= {"budget": budget | {"unit": "example"}, "noise": "os", "seed": seed}
     attack, name = None, changes.get("attack")
     if name is not None:
         attack = {"target": release, "aux": "a" * 16, "attack": name, "version": 1, "access": "weights"}
-        attack |= {"options": {}, "seed": seed, "variant": "printed"}
-    evaluator = {"data": data, "arch": "evaluator-cnn", "recipe": {}}
+        attack |= {"options": {}, "seed": seed, "variant": "printed", "kind": "attack"}
+    evaluator = {"data": data, "arch": "evaluator-cnn", "recipe": {}, "seed": 1, "kind": "evaluator", "version": 1}
     spec = {"tier": changes.get("tier", "quick"), "release": release, "attack": attack, "evaluator": evaluator}
+    spec |= {"kind": "run", "version": 1}
     status = changes.get("status", "ok")
     found = Record(digest(spec), status, "" if status == "ok" else "a reason", spec, changes.get("options", {}))
     if status == "failed":

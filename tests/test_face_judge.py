@@ -21,10 +21,10 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.metrics.table import metrics
-from bench.pipeline import face_judge, floors, inversion_stage, run, teacher_steps
-from bench.pipeline.attack_targets import AttackTarget, attack_specs
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import face_judge, floors, inversion, run, stages
+from bench.pipeline.attacks import AttackTarget, attack_specs
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 PEOPLE, OTHERS = 3, 8
@@ -196,7 +196,7 @@ def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recogni
     for name, aux in {"clean": plain.material.aux, "leak": torch.cat([plain.material.aux, leaked])}.items():
         given = replace(plain, material=replace(plain.material, aux=aux))
         spec, attack = run_spec(given, 0), given.attack
-        judge = inversion_stage.make_judge(given, spec, teacher_steps.evaluator(given, spec.evaluator).network)
+        judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
         played = {"student": (target, nobody)}
         gains[name] = floors.floor_metrics(given, attack, played, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]

@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from records_made import accounted, privacy
 
 from bench.cli.sweep import Settler
-from bench.pipeline.job import load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.job import run_spec
+from bench.pipeline.resolve import load_job
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import canonical
 
@@ -22,14 +23,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"escape", "extensions"},
-    {"errors", "fingerprint", "seeds", "progress", "validate"},
+    {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
     {"api", "priors", "registry"},
     {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},
-    {"sweeps"},
+    {"assess", "sweeps"},
     {"interface"},
     {"cli"},
     {"__main__", "papers"},
@@ -51,7 +52,7 @@ import sys
 from bench.cli import main
 assert main({0!r}) == 0
 slow = {{"timm", "torchvision", "torch._dynamo", "torchmetrics", "sklearn", "pandas", "matplotlib", "dp_accounting"}}
-slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.walk"}}) & set(sys.modules)
+slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.stages"}}) & set(sys.modules)
 assert not slow, slow
 """
 TOOLBOXES = {"api", "config", "data", "errors", "nets", "priors", "privacy", "seeds", "validate"}
@@ -108,8 +109,8 @@ def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
 
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The judge of faces, and what it is made of."""
-MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion_stage.py"}
-MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/lookup.py", "cli/doctor.py"}
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
+MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
 """Files of `bench` that ask the judge of faces, or whether it is there."""
 
 
@@ -154,6 +155,7 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
         ["choose", "--help"],
         ["export", "--help"],
         ["verify", "--help"],
+        ["assess", "--help"],
         ["audit", "--help"],
         ["audit", "release", "--help"],
         ["list", "datasets"],
@@ -180,12 +182,9 @@ def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> Non
     settings, _ = Settler()(words.split())
     with closing(load_job(settings)) as job:
         spec = run_spec(job, 0)
-    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace"}
-    accounted["version"] = "2"
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}
-    privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": {"query": accounted}, "noise": "seeded"}
-    privacy |= {"audited": None, "events": [], "solved": {}}
-    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=privacy)
+    report = privacy(accounted(9.5, "query"), claimed=claimed)
+    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=report)
     (tmp_path / "records" / spec.hash).mkdir(parents=True)
     (tmp_path / "records" / spec.hash / RECORD).write_text(record.to_json(), encoding="utf-8")
     run = subprocess.run([sys.executable, "-c", CACHED.format(words.split())], cwd=ROOT, capture_output=True, text=True)

@@ -16,12 +16,11 @@ from conftest import write_toy
 from baselines.no_defence import NoDefence
 from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
 from bench.errors import BenchError
-from bench.pipeline import release_step, run, teacher_steps
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.membership_challenge import make_challenge
-from bench.pipeline.reference_models import ReferenceModels, halves
-from bench.pipeline.release_membership_stage import _some
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import challenge, run
+from bench.pipeline.challenge import ReferenceModels, halves, make_challenge
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.membership import _some
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 
@@ -130,7 +129,7 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
         seen.append(job.material.private[0])
         raise StopIteration
 
-    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    monkeypatch.setattr(challenge, "train_teacher", teacher)
     spec = run_spec(given, 0)
     asked = make_challenge(given.material)
     held = ReferenceModels(given, spec.release, asked, "scores").knowledge("teacher")
@@ -153,13 +152,13 @@ def test_a_reference_has_no_more_records_than_the_target_and_a_place_of_its_own_
         seen.append((len(job.material.private[0]), spec.data.split))
         raise StopIteration
 
-    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    monkeypatch.setattr(challenge, "train_teacher", teacher)
     asked, release = make_challenge(given.material), run_spec(given, 0).release
     few = replace(given, material=replace(given.material, private=tuple(x[:50] for x in given.material.private)))
     fewer = make_challenge(few.material)
-    for one, challenge in ((given, asked), (few, fewer), (few, fewer)):
+    for one, faced in ((given, asked), (few, fewer), (few, fewer)):
         with pytest.raises(StopIteration):
-            ReferenceModels(one, release, challenge, "scores").knowledge("teacher").references(2, "teacher")
+            ReferenceModels(one, release, faced, "scores").knowledge("teacher").references(2, "teacher")
     on_suspects = [int(halves(2, len(each.labels))[0].sum()) for each in (asked, fewer)]
     room = len(few.material.private[0]) - len(fewer.labels) // 2
     assert seen[1][0] == on_suspects[1] + min(room, len(fewer.reserve[0])) <= 50 + len(fewer.labels) // 4
@@ -178,7 +177,7 @@ def test_a_students_references_have_seeds_of_their_own(toy: Path, monkeypatch: p
             raise StopIteration
         return SimpleNamespace(step=SimpleNamespace(seconds=0.0), network=torch.nn.Identity())
 
-    monkeypatch.setattr(release_step, "release", release)
+    monkeypatch.setattr(challenge, "make_release", release)
     spec = run_spec(given, 0)
     models = ReferenceModels(given, spec.release, make_challenge(given.material), "scores")
     with pytest.raises(StopIteration):
@@ -240,7 +239,7 @@ def test_a_student_attacked_with_converted_references_is_not_held_against_a_netw
 
 def test_an_attack_that_learns_from_labels_is_skipped_where_the_attacker_has_none(toy: Path) -> None:
     for attack in ("rmia", "lira", "shadow", "quantile"):
-        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").unplayable), attack
+        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").attack_skip_reason), attack
     outcome = run.run(job(toy, attack="rmia", split="disjoint-low", out=toy / "disjoint"), 0)
     assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
 
@@ -316,12 +315,12 @@ def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch
 
 def test_an_inversion_of_classes_without_private_records_is_told_before_anything_is_trained(toy: Path) -> None:
     given = job(toy, attack="gmi", out=toy / "lacking")
-    assert given.unplayable is None
+    assert given.attack_skip_reason is None
     images, labels = given.material.private
     kept = labels != 3
     lacking = replace(given, material=replace(given.material, private=(images[kept], labels[kept])))
-    assert str(lacking.unplayable).startswith("1 of 4 classes have no private record, the first 3: ")
-    assert given.judged and not lacking.judged
+    assert str(lacking.attack_skip_reason).startswith("1 of 4 classes have no private record, the first 3: ")
+    assert given.needs_evaluator and not lacking.needs_evaluator
     record = run.run(lacking, 0).record
     assert record.status == "skipped" and record.metrics.get("evaluator_accuracy") is None
     assert not (toy / "lacking" / "steps" / "evaluator").exists(), "no evaluator is trained for nothing"

@@ -153,7 +153,7 @@ def _release(given: argparse.Namespace) -> int:
 def _prepare(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
     from bench.pipeline.canary_audit import prepare_shared
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
 
     with closing(load_job(settings)) as job:
         for seed in seeds:

@@ -82,7 +82,8 @@ def _block(label: str, lines: list[str], width: int) -> Iterator[str]:
 
 def _release(record: records.RunRecord) -> list[str]:
     """What was trained, on how many images, and in which variant."""
-    release, images = record.spec.release, record.provenance.get("images", {})
+    release = record.spec.release
+    images = (record.provenance.model_extra or {}).get("images", {})
     made = f"a {record.student} network" if record.student else "no network"
     count = f"{images['private']:,} private images" if "private" in images else "private images"
     size = f" of {images['shape']}" if "shape" in images else ""

@@ -60,12 +60,12 @@ def _notices(given: argparse.Namespace, settings: Settings, job: Job) -> None:
     """Lines about options that have no effect, and about where the noise comes from."""
     from bench.progress import say
 
-    if (reason := job.unplayable) is not None:
+    if (reason := job.attack_skip_reason) is not None:
         say(f"{settings.attack} does not apply here and will be skipped: {reason}")
-    unasked = not job.asks_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
+    unasked = not job.needs_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
     if unasked and (ignored := _asked_of(given, "teacher")):
         say(f"{ignored} will not be used: {given.method} asks no teacher")
-    if not job.judged and (ignored := _asked_of(given, "evaluator")):
+    if not job.needs_evaluator and (ignored := _asked_of(given, "evaluator")):
         why = _unjudged(given.attack) if reason is None else "the attack is skipped"
         say(f"{ignored} will not be used: no reconstruction is judged, as {why}")
     if given.noise is None and settings.noise == "os":
@@ -127,9 +127,9 @@ class PREPARE:
     def execute(given: argparse.Namespace) -> int:
         """Train what the runs of every seed share, unless it is there."""
         settings, seeds = settle(given)
-        from bench.pipeline.job import load_job
         from bench.pipeline.memory import check_memory
-        from bench.pipeline.walk import prepare_shared
+        from bench.pipeline.resolve import load_job
+        from bench.pipeline.run import prepare_shared
 
         with closing(load_job(settings)) as job:
             check_memory(job, given.memory_check)

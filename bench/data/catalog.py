@@ -13,7 +13,7 @@ from bench.data.images import ImageData
 from bench.data.naming import BY_PATH, KIND, Name
 from bench.data.promised import unlike
 from bench.data.request import AS_DECLARED, Keep, Reading, Request
-from bench.errors import BadData, BadOption, asking
+from bench.errors import BadData, BadOption, plugin_errors
 
 
 def names() -> dict[str, str]:
@@ -25,7 +25,7 @@ def names() -> dict[str, str]:
 def dataset(name: str) -> Dataset:
     """The plug-in called `name`. Raises BenchError for another name; data sets that are read by path have none."""
     entry = plugins.find(KIND, name)
-    with asking(f"data set '{name}'"):
+    with plugin_errors(f"data set '{name}'"):
         made: Dataset = plugins.class_of(entry, _is_dataset, "one class that extends Dataset")()
         if not isinstance(made.facts, DatasetFacts):
             raise TypeError(f"its `facts` are {made.facts!r}; expected DatasetFacts")
@@ -173,10 +173,10 @@ def load(
 def _read(kind: str, asked: Request) -> ImageData:
     """What a plug-in reads. Raises BenchError where it raises anything, or does not read what it says."""
     plugin = dataset(kind)
-    with asking(f"data set '{kind}'", "mend its plug-in, or the files that it reads"):
+    with plugin_errors(f"data set '{kind}'", "fix its plug-in, or the files that it reads"):
         found = plugin.read(asked)
     if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked)):
-        raise BadData(f"data set '{kind}' of another package {fault}; mend the plug-in (CONTRIBUTING.md)")
+        raise BadData(f"data set '{kind}' of another package {fault}; fix the plug-in (CONTRIBUTING.md)")
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bench.config import STUDENT
 from bench.data.own import OwnDataset
-from bench.errors import BadOption, asking
+from bench.errors import BadOption, plugin_errors
 from bench.interface.process import Progress, undisturbed
 from bench.interface.result import html_table, text_table
 from bench.interface.running import settings_of
@@ -170,7 +170,7 @@ def audit(
 def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterator[AuditOutcome]:
     """The audit of each seed, made unless it is there. Raises BenchError and RunFailed as `audit`."""
     from bench.pipeline import canary_audit, canary_game
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
 
     with closing(load_job(settings)) as job:
         canary_game.check(job, game)
@@ -208,19 +208,19 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
     """
     from bench import data
     from bench.api import AuditableMethod
-    from bench.pipeline.failures import failing
-    from bench.pipeline.lookup import find_plugin
+    from bench.pipeline.components import Components
+    from bench.pipeline.run import failing
     from bench.privacy.audit import DistinguishingGame
     from bench.privacy.audit import audit as play
 
-    method, _ = find_plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
+    method, _ = Components().plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
     if not isinstance(method, AuditableMethod):
         raise BadOption(f"--method {settings.method} has no mechanism that can be audited; use `bench audit release`")
     data.check(settings.dataset)
     images = data.load(
         *(settings.dataset, settings.data_root, settings.download, settings.skip_broken), reading=settings.reading
     )
-    with asking(f"method '{settings.method}'"):
+    with plugin_errors(f"method '{settings.method}'"):
         method.check(settings.budget, images.name, images.classes)
         game = method.game(settings.budget, images.name, images.classes)
         if not isinstance(game, DistinguishingGame):

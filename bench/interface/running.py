@@ -167,9 +167,8 @@ def outcomes(
         BenchError, RunFailed: as `run`.
     """
     from bench.pipeline import run as pipeline
-    from bench.pipeline.attack_fit import refuse_unfit
-    from bench.pipeline.job import load_job
     from bench.pipeline.memory import check_memory
+    from bench.pipeline.resolve import load_job, refuse_unfit
 
     with closing(load_job(settings, budget=False)) as job:
         if refuses_unfit:

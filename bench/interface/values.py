@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from bench.data.own import OwnDataset
 from bench.data.request import AS_DECLARED, Fit, Reading
-from bench.errors import BadOption, BadWeights, asking, unknown
+from bench.errors import BadOption, BadWeights, plugin_errors, unknown
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, ou
         network = network.body
     if not network.state_dict():
         raise BadWeights(f"the teacher, a {type(network).__name__}, has no weights; give a trained network")
-    with asking(f"teacher, a {type(network).__name__}", "give a module that copy.deepcopy can copy"):
+    with plugin_errors(f"teacher, a {type(network).__name__}", "give a module that copy.deepcopy can copy"):
         name = users_network.add_value(network)
     weights = out / TEACHERS / f"{name.partition('#')[2]}.safetensors"
     write_once(weights, lambda path: teachers.save(path, network))

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench.errors import BadPlugin, NotFound, UnknownName, asking, did_you_mean
+from bench.errors import BadPlugin, NotFound, UnknownName, did_you_mean, plugin_errors
 from bench.fingerprint import fingerprint
 
 Shape = tuple[int, int, int]
@@ -136,7 +136,7 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
 
 def _made(name: str, shape: Shape, classes: int) -> nn.Module:
     function, given = _named[name], dict(zip(PARAMETERS, (classes, *shape), strict=True))
-    with asking(f"--teacher {name}", MEND):
+    with plugin_errors(f"--teacher {name}", MEND):
         parameters = inspect.signature(function).parameters
         arguments = {
             parameter: given[what]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import plugins
-from bench.errors import BadPlugin, BenchError, Incompatible, UnknownName, asking
+from bench.errors import BadPlugin, BenchError, Incompatible, UnknownName, plugin_errors
 from bench.nets import users_network
 from bench.nets.small_net import SmallNet
 from bench.nets.users_network import is_users_network
@@ -121,7 +121,7 @@ def make_body(arch: str, shape: Shape, classes: int) -> nn.Module:
 def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
     """As `build`, of a user's own network, which may raise or answer anything. Raises BenchError."""
     model = Classifier(users_network.make(arch, shape, classes))
-    with asking(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
+    with plugin_errors(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
         logits: object = _try_out(model, shape)
     if not isinstance(logits, Tensor) or logits.shape != (2, classes) or not logits.isfinite().all():
         found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
@@ -129,7 +129,7 @@ def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
             f"--teacher {arch}: its network answers two images by {found}; expected finite logits of shape "
             f"{(2, classes)}; {users_network.MEND}"
         )
-    with asking(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
+    with plugin_errors(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
         model.eval().features(torch.zeros(2, *shape))
     return model.train()
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
+from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
 from bench.errors import BudgetError, unknown
 from bench.privacy.units import Unit
 
+__all__ = [
+    "INFINITE",
+    "Account",
+    "Budget",
+    "Claim",
+    "Solve",
+    "as_unit",
+    "epsilon_from_json",
+    "epsilon_to_json",
+]
 Account = Literal["claimed", "accounted"]
 Solve = Literal["sigma", "steps", "none"]
 
@@ -98,31 +108,3 @@ class Claim:
         plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
         plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})
-
-
-INFINITE: Final = "inf"
-"""An infinite epsilon in JSON, which has no infinity of its own."""
-
-
-def epsilon_to_json(epsilon: float) -> float | str:
-    """How specs, records and bundles write an epsilon: a number, or "inf". Raises ValueError for NaN.
-
-    >>> epsilon_to_json(2.0), epsilon_to_json(math.inf)
-    (2.0, 'inf')
-    """
-    if math.isnan(epsilon):
-        raise ValueError("NaN is no epsilon")
-    return INFINITE if math.isinf(epsilon) else float(epsilon)
-
-
-def epsilon_from_json(given: Any) -> float:
-    """What `epsilon_to_json` wrote. Raises ValueError for anything else: nothing in a file is believed.
-
-    >>> epsilon_from_json(2), epsilon_from_json("inf")
-    (2.0, inf)
-    """
-    if given == INFINITE:
-        return math.inf
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        raise ValueError(f"{given!r} is no epsilon; expected a number or {INFINITE!r}")
-    return float(given)

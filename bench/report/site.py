@@ -14,8 +14,7 @@ from bench import __version__, extensions
 from bench import boards as board_files
 from bench.boards.columns import ALL
 from bench.report import boards, figures, glossary, method_pages, points, releases, runs
-from bench.report.charts.marks import styles
-from bench.report.charts.svg import tag
+from bench.report.charts import styles, tag
 from bench.report.files import DATA, PICTURES, WEB, Files, script, slug
 from bench.report.highlights import EPSILON, attacks, highlights
 from bench.report.names import apart

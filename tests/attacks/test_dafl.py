@@ -66,8 +66,8 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
 
 def test_applies_without_data_to_sizes_the_generator_can_make() -> None:
     for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)):
-        assert Dafl().applicable(shape, 10, 0) is None
-    assert "30x30" in (Dafl().applicable((1, 30, 30), 10, 1000) or "")
+        assert Dafl().skip_reason(shape, 10, 0) is None
+    assert "30x30" in (Dafl().skip_reason((1, 30, 30), 10, 1000) or "")
 
 
 def test_information_by_hand_in_both_bases() -> None:

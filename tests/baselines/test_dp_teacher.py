@@ -20,7 +20,7 @@ from bench.distillation.class_moments import class_images
 from bench.dp_training import feature_training
 from bench.errors import BenchError
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget

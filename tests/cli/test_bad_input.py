@@ -164,7 +164,7 @@ CASES = {
     "a seed beyond all": ([*RUN, "--seeds", "18446744073709551616"], ["18446744073709551616", "9223372036854775807"]),
     "a teacher that nobody asks": (
         ["run", "--method", "dp-merf", "--tier", "smoke", "--teacher-weights", __file__],
-        ["--teacher-weights", "dp-merf asks no teacher"],
+        ["--teacher-weights", "dp-merf queries no teacher"],
     ),
     "normalisation of other images": (
         [*RUN, "--teacher-weights", __file__, "--teacher-normalise", "0.5/0.5,0.2/0.2"],
@@ -194,7 +194,7 @@ CASES = {
     ),
     "no time for a sweep": (["sweep", BOARD, "--within", "0", "--dry-run"], ["--within 0", "minutes above 0"]),
     "no end of a sweep": (["sweep", BOARD, "--within", "nan", "--dry-run"], ["--within nan", "minutes above 0"]),
-    "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),
+    "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--backend ray"]),
     "a file to write below": (["sweep", BOARD, "--out", __file__, "--dry-run"], ["--out", "not a directory"]),
     "a folder below a file": (["sweep", BOARD, "--out", f"{__file__}/runs", "--dry-run"], ["--out", "not a directory"]),
     "a method of a sweep that there is not": (
@@ -322,7 +322,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(
 
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("bench.pipeline.release_step.save_network", full)
+        patched.setattr("bench.pipeline.stages.privacy_account", full)
         status, said = main(RUN), capsys.readouterr().err.strip().splitlines()
     assert status == 1 and "the disk is full" in said[-1] and "Traceback" not in "".join(said)
     assert not list(tmp_path.rglob("record.json")) and not list(tmp_path.rglob(".making-*"))

@@ -10,9 +10,13 @@ from bench import registry
 from bench.cli import details
 from bench.cli.details import _notes, _variants
 from bench.config import Departure
-from bench.pipeline.release_step import privacy_account
+from bench.pipeline.stages import privacy_account
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.information import Information
+
+
+def account(ledger: Ledger, budget: Budget) -> dict[str, Any]:
+    return privacy_account(ledger, None, budget, 10, ["student"]).to_plain()
 
 
 def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():
@@ -20,7 +24,7 @@ def test_a_run_s_end_says_why_an_epsilon_is_infinite_or_no_exact_composition():
     ledger.spend(NonPrivateDpEvent(), why="the generator saw the teacher")
     ledger.spend(RandomizedResponseDpEvent(0.5, 10), count=10**7, unit=Unit.LABEL)
     ledger.spend(GaussianDpEvent(2.0), unit=Unit.QUERY)
-    numbers = privacy_account(ledger, None, Budget(epsilon=None, solve="none"))
+    numbers = account(ledger, Budget(epsilon=None, solve="none"))
     first, second = _notes(numbers)
     assert first.startswith("accounted per example: NonPrivateDpEvent() (the generator saw the teacher)")
     assert second.startswith("accounted per label: 10,000,000 randomised responses: too much for the exact composition")
@@ -85,10 +89,10 @@ def test_numbers_have_their_unit_and_their_interval() -> None:
 def test_notes_of_seeded_noise_say_who_the_epsilon_holds_for() -> None:
     ledger = Ledger()
     ledger.spend(GaussianDpEvent(2.0))
-    numbers = privacy_account(ledger, None, Budget(epsilon=None, solve="none"))
+    numbers = account(ledger, Budget(epsilon=None, solve="none"))
     for noise, word in (("seeded", "--noise os"), ("os", "entropy")):
         (line,) = _notes(numbers | {"noise": noise})
         assert line.startswith("noise: ") and word in line
     ledger = Ledger()
     ledger.spend(NonPrivateDpEvent())
-    assert not any("noise:" in line for line in _notes(privacy_account(ledger, None, Budget()) | {"noise": "seeded"}))
+    assert not any("noise:" in line for line in _notes(account(ledger, Budget()) | {"noise": "seeded"}))

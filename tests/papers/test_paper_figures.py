@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,11 @@ from made import parts_of, record
 
 from bench import registry
 from bench.papers.figures import FIGURES, sweep_charts, sweep_points
-from bench.papers.figures.kinds import Printed, Sweep
+from bench.papers.figures.kinds import Printed, Sweep, read_figures
 from bench.papers.printed_numbers import PrintedNumber, load, read_row
 from bench.papers.tables import read_recipes
 from bench.report import Sources
-from bench.report.axes import linear, named
-from bench.report.charts import svg
-from bench.report.charts.names import method_names
-from bench.report.charts.places import overlap
+from bench.report.charts import LEFT, SHIFTS, WIDTH
 from bench.report.points import Point, grouped
 from bench.storage.records import Record
 
@@ -229,13 +227,20 @@ def test_a_sentence_of_no_data_set_is_drawn_on_the_papers_own_and_counted_once()
     assert len(frozenset().union(*(each.numbers for each in found.values()))) == 3
 
 
-def names(markup: str) -> dict[str, tuple[float, float, float, float]]:
-    """The box of each name in a chart, by what it says."""
+Box = tuple[float, float, float, float]
+
+
+def names(markup: str) -> dict[str, Box]:
+    """The box of each name in a chart, by its text."""
     found = {}
-    for across, at, anchor, told in TEXT.findall(markup):
-        start = float(across) - (6.0 * len(told) if anchor == "end" else 0)
-        found[told] = (start, float(at) - 10, start + 6.0 * len(told), float(at))
+    for across, at, anchor, text in TEXT.findall(markup):
+        start = float(across) - SHIFTS[anchor] * 6.0 * len(text)
+        found[text] = (start, float(at) - 10, start + 6.0 * len(text), float(at))
     return found
+
+
+def overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
@@ -248,7 +253,9 @@ def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
         drawn = sweep_charts.sweep_figure(picture)
         boxes = names(drawn)
         assert len(boxes) == 3 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
-        marks = [(float(x), float(y)) for x, y in re.findall(r'<path d="M([\d.]+) ([\d.]+)m-5 0', drawn)][:-1]
+        marks = [
+            (float(x), float(y)) for x, y in re.findall(r'<use href="#mark-\w+" x="([\d.]+)" y="([\d.]+)"', drawn)
+        ][:-1]
         assert len(marks) == 4, "the last one is the legend's"
         upright = [box for told, box in boxes.items() if "Table" not in told]
         assert not any(overlap(box, (x - 4, y - 4, x + 4, y + 4)) for box in upright for x, y in marks)
@@ -263,22 +270,7 @@ def test_names_of_levels_beside_each_other_are_apart_and_long_ones_inside() -> N
     )
     boxes = names(sweep_charts.sweep_figure(picture))
     assert len(boxes) == 4 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
-    assert all(box[0] >= svg.LEFT and box[2] <= svg.WIDTH for box in boxes.values())
-
-
-def test_a_name_moves_off_a_line_where_there_is_room() -> None:
-    on, off = Point("dpsd", "", 1, 0.9, None, "a"), Point("dpsd", "", 10, 0.5, None, "b")
-    places, line = {on: (100.0, 50.0), off: (300.0, 200.0)}, [(64.0, 49.0, 436.0, 51.0)]
-    ((_, _, _, moved),) = names(method_names([on, off], list(places.values()), 436, lines=line)).values()
-    ((_, _, _, stays),) = names(method_names([on], [places[on]], 436, lines=line)).values()
-    assert (moved, stays) == (204.5, 54.5)
-
-
-def test_names_beside_each_other_keep_apart() -> None:
-    """The first ends at 167 by its room; the second, which has none on its right, would begin there, or further on."""
-    points = [Point("pate-gan", "", 1, 0.5, None, "a"), Point("dpdfd", "", 2, 0.5, None, "b")]
-    touching, apart = (names(method_names(points, [(100.0, 50.0), (at, 50.0)], 240)) for at in (213.0, 225.0))
-    assert set(touching) == {"pate-gan"} and set(apart) == {"pate-gan", "dpdfd"}
+    assert all(box[0] >= LEFT and box[2] <= WIDTH for box in boxes.values())
 
 
 def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
@@ -300,14 +292,6 @@ def test_every_figure_of_the_recipes_is_drawn_or_a_gallery() -> None:
             assert any(name in registry.entries("method") for name in sweep.methods), sweep.title
 
 
-def test_scales_of_names_and_of_plain_numbers() -> None:
-    names = named(["a", "b"], 0, 100)
-    assert (names.ticks(), names.at(0.0), names.at(1.0)) == ([0.0, 1.0], 25.0, 75.0)
-    counts = linear([0.0, 10.0], 0, 100)
-    assert counts.low == 0 and counts.high > 10 and len(counts.ticks()) <= 7
-    assert linear([5.0], 0, 1).low < 5 < linear([5.0], 0, 1).high and linear([0.0], 0, 1).low == 0
-
-
 def test_smoke_runs_are_no_points_of_a_figure() -> None:
     for tier, points in (("smoke", 0), ("quick", 2)):
         runs = [release_with(own={}, tier=tier, claim=epsilon, budget=epsilon) for epsilon in (1.0, 10.0)]
@@ -327,3 +311,11 @@ def test_a_chart_of_one_place_is_folded_away_unless_print_stands_beside_it() -> 
     same, other = (row(table="Table V", setting=f"beta={at}", epsilon="") for at in (0.1, 0.3))
     assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].shows
     assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].shows, "one place is no axis"
+
+
+def test_figures_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    wrong = tmp_path / "figures.toml"
+    wrong.write_text('[[figures]]\npaper = "dgd"\nname = "Fig. 3"\nnotes = "a key that no figure has"\n')
+    with pytest.raises(ValueError, match="notes"):
+        read_figures(wrong)
+    assert read_figures() == FIGURES

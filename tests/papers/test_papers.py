@@ -14,7 +14,7 @@ from bench.papers.figures import sweep_charts
 from bench.papers.printed_numbers import PrintedNumber, load, table
 from bench.papers.results import read_results
 from bench.papers.tables import PaperTable, Recipes, read_recipes, read_tables
-from bench.report.charts import svg
+from bench.report import charts
 
 
 def some_rows() -> list[dict[str, Any]]:
@@ -122,21 +122,23 @@ def test_a_data_set_can_be_asked_for_alone() -> None:
 def test_ours_against_print_marks_every_number_of_ours() -> None:
     table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
     markup = sweep_charts.agreement(table["lines"])
-    assert markup.count('href="#run-') == sum(each["ours"] is not None for each in table["lines"]) == 3
+    assert markup.count('class="point') == sum(each["ours"] is not None for each in table["lines"]) == 3
     assert sweep_charts.agreement([each for each in table["lines"] if not each["ours"]]) == ""
 
 
 def test_the_band_of_two_points_is_two_points_everywhere() -> None:
     table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
     markup = sweep_charts.agreement(table["lines"])
-    (band,) = re.findall(r'<path d="M([^"]+)z" fill="currentColor"', markup)
+    (band,) = re.findall(r'<path d="M([^"]+)z" class="near"', markup)
     corners = [tuple(map(float, each.split())) for each in band.split("L")]
     assert len(corners) == 6
     (x0, y0), (x3, y3) = corners[0], corners[3]
-    assert (x0, y0) == (svg.LEFT, svg.BOTTOM) and (x3, y3) == (svg.RIGHT, svg.TOP), "from corner to corner"
+    right = charts.WIDTH - 24
+    assert (x0, y0) == (charts.LEFT, charts.BOTTOM) and (x3, y3) == (right, charts.TOP), "from corner to corner"
     (a, b), (c, d) = corners[1], corners[5]
-    wide, tall = svg.RIGHT - svg.LEFT, svg.BOTTOM - svg.TOP
-    assert a == svg.LEFT and d == svg.BOTTOM and (svg.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
+    wide, tall = right - charts.LEFT, charts.BOTTOM - charts.TOP
+    assert a == charts.LEFT and d == charts.BOTTOM
+    assert (charts.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
 
 
 def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
@@ -145,4 +147,4 @@ def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
         each | {"printed": 0.95, "ours": each["ours"] | {"accuracy": 0.1}} for each in table["lines"] if each["ours"]
     ]
     markup = sweep_charts.agreement(lines)
-    assert 'class="level"' in markup and 'fill="currentColor"' in markup
+    assert 'class="level"' in markup and 'class="near"' in markup

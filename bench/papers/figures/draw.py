@@ -14,8 +14,7 @@ from bench.papers.figures.sweep_points import Picture, pictures
 from bench.papers.printed_numbers import PrintedNumber
 from bench.papers.tables import Recipes
 from bench.report import points
-from bench.report.charts.marks import Styles
-from bench.report.charts.svg import tag
+from bench.report.charts import Styles, tag
 from bench.report.files import readable
 from bench.report.sections import Shown, gallery
 from bench.storage.records import Record
