@@ -25,7 +25,7 @@ FLOORS: list[set[str]] = [
     {"errors", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
-    {"declared"},
+    {"declared", "manifest"},
     {"api", "priors", "registry"},
     {"boards", "distillation", "dp_training", "gan", "membership", "teachers", "worth"},
     {"bundle", "pipeline", "report", "testing"},

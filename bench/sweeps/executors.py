@@ -26,7 +26,7 @@ Main = Callable[[Sequence[str]], int]
 TAIL = 4000
 """Characters kept of a task's stderr."""
 BEAT = 5.0
-"""Seconds after which a cluster is asked again."""
+"""Seconds between two queries of a cluster."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -70,7 +70,7 @@ def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = m
 
 
 Handle = TypeVar("Handle")
-"""What a backend knows a running task by."""
+"""A running task, as a backend names it."""
 
 
 class Executor(ABC, Generic[Handle]):
@@ -112,7 +112,7 @@ class Executor(ABC, Generic[Handle]):
                 self.stop(running)
 
     def opened(self) -> AbstractContextManager[object]:
-        """What the backend needs from the first task to the last."""
+        """A context that holds from the first task to the last."""
         return nullcontext()
 
     @abstractmethod
