@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from bench.storage.mirror import VARIABLE
+
 Main = Callable[[Sequence[str]], int]
 """The command `bench`, given its arguments; a function of a module, which other processes import."""
 
@@ -138,10 +140,11 @@ def left(until: float | None) -> float:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Variables by which a process uses that many threads and finds this very `bench`."""
+    """Variables by which a process uses that many threads, finds this very `bench`, and shares trained networks."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path}
+    mirror = {VARIABLE: url} if (url := os.environ.get(VARIABLE)) else {}
+    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path} | mirror
 
 
 def devices_of(gpus: float) -> tuple[str, ...]:
